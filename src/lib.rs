@@ -87,7 +87,8 @@ pub use onesided_two_sided as two_sided;
 pub use onesided_two_sided::Error as MessageError;
 pub use onesided_two_sided::{Block, Collective, CollectiveCall, CollectiveFault, Commutative, InPlace, Reduction};
 pub use onesided_two_sided::{
-    Explanation, Message, Messages, Payload, ProgressMode, Protocol, Rendezvous, Source, Status, Tag, Tags, Unmatched,
+    Explanation, Message, Messages, Payload, ProgressMode, Protocol, Registrations, Rendezvous, Source, Status, Tag,
+    Tags, Unmatched,
 };
 pub use onesided_windows::Error as WindowError;
 pub use onesided_windows::{

@@ -40,6 +40,7 @@
 //! | stream | 64 messages, 16 from 1 MiB on, whose receives are posted before; then an empty message back | `osu_bw` |
 //! | streams both ways | two streams at the same time, counted together | `osu_bibw` |
 //! | stream, written | a stream by RPUT; from 16 KiB on | |
+//! | stream, pipeline | a stream in pieces; from 256 KiB on | |
 //! | stream, all unexpected | the receives are posted after the 64 messages have arrived; up to 2 KiB | |
 //! | stream, N pairs | a stream in each pair of ranks, counted together | `osu_mbw_mr` |
 //!

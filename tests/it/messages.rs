@@ -11,8 +11,11 @@ use crate::support::{DEADLINE, eventually};
 pub(crate) const ROLES: &[Role] = &[
     ("messages: ring", ring),
     ("messages: written ring", written_ring),
+    ("messages: ring in pieces", |world| ring_by(&world, Rendezvous::Pipeline)),
     ("messages: writing sender dies", |world| one_dies(&world, writing_sender_dies)),
     ("messages: written receiver dies", |world| one_dies(&world, written_receiver_dies)),
+    ("messages: sender dies between pieces", |world| one_dies(&world, sender_dies_between_pieces)),
+    ("messages: receiver dies between pieces", |world| one_dies(&world, receiver_dies_between_pieces)),
     ("messages: sender dies", |world| one_dies(&world, sender_dies)),
     ("messages: receiver dies", |world| one_dies(&world, receiver_dies)),
     ("messages: receiver stops", receiver_stops),
@@ -187,6 +190,48 @@ fn written_receiver_dies(world: &World, messages: &Messages) {
     assert!(messages.send(&sent, 0, Tag(0)).deadline(DEADLINE).wait().is_err());
 }
 
+/// Of 64 to 512 KiB, which a virtual device writes for many milliseconds.
+const MANY_PIECES: usize = 4 << 20;
+
+/// Rank 0 dies while pieces move to ranks 1 and 2.
+fn sender_dies_between_pieces(world: &World, messages: &Messages) {
+    messages.set_rendezvous(Rendezvous::Pipeline);
+    if world.rank() == 0 {
+        let sent = elements(0, MANY_PIECES);
+        let lost = [1, 2].map(|to| messages.send(&sent, to, Tag(0)));
+        barrier(world, messages);
+        let _moves = lost.map(|send| send.deadline(Duration::from_millis(5)).wait());
+        die();
+    }
+    let receive = messages.recv::<u64>(0, Tag(0));
+    barrier(world, messages);
+    match receive.deadline(DEADLINE).wait() {
+        Ok((got, _)) => assert!(got == elements(0, MANY_PIECES)),
+        Err(error) => assert_ne!(error.fault().kind(), FaultKind::TimedOut, "{error}"),
+    }
+    eventually(DEADLINE, "rank 0 counts as dead", || !world.is_alive(0));
+}
+
+/// Rank 0 dies while pieces of ranks 1 and 2 move to it.
+fn receiver_dies_between_pieces(world: &World, messages: &Messages) {
+    messages.set_rendezvous(Rendezvous::Pipeline);
+    if world.rank() == 0 {
+        let _received = [1, 2].map(|from| messages.recv::<u64>(from, Tag(0)));
+        barrier(world, messages);
+        let never = messages.recv::<u64>(1, Tag(1)).deadline(Duration::from_millis(5)).wait();
+        assert!(never.is_err());
+        die();
+    }
+    let sent = elements(world.rank(), MANY_PIECES);
+    let send = messages.send(&sent, 0, Tag(0));
+    barrier(world, messages);
+    if let Err(error) = send.deadline(DEADLINE).wait() {
+        assert_ne!(error.fault().kind(), FaultKind::TimedOut, "{error}");
+    }
+    eventually(DEADLINE, "rank 0 counts as dead", || !world.is_alive(0));
+    assert!(messages.send(&sent, 0, Tag(0)).deadline(DEADLINE).wait().is_err());
+}
+
 /// Sends to a stopped process wait up to their deadlines, and arrive once it goes on.
 fn receiver_stops(world: World) {
     const MANY: u64 = 3_000;
@@ -241,6 +286,24 @@ fn a_dead_sender_ends_what_it_would_have_written() {
 #[test]
 fn a_dead_receiver_ends_what_is_written_to_it() {
     let ended = jobs::start(3, "messages: written receiver dies").wait();
+    assert_eq!(ended.ok(), [1, 2], "{ended:#?}");
+}
+
+#[test]
+fn processes_write_around_a_ring_in_pieces() {
+    let ended = jobs::start(4, "messages: ring in pieces").wait();
+    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2, 3]), "{ended:#?}");
+}
+
+#[test]
+fn a_sender_that_dies_between_pieces_ends_its_message() {
+    let ended = jobs::start(3, "messages: sender dies between pieces").wait();
+    assert_eq!(ended.ok(), [1, 2], "{ended:#?}");
+}
+
+#[test]
+fn a_receiver_that_dies_between_pieces_ends_what_is_written_to_it() {
+    let ended = jobs::start(3, "messages: receiver dies between pieces").wait();
     assert_eq!(ended.ok(), [1, 2], "{ended:#?}");
 }
 

@@ -10,9 +10,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Any, Call, Drive, Fabric, Limit, Segment, limited};
+use onesided_fabric::{Any, Call, Drive, Fabric, Limit, limited};
 
 use crate::engine::Body;
+use crate::pieces::Pieces;
 use crate::progress::{Progress, Registered};
 use crate::receive::Start;
 use crate::shaped::CHUNK;
@@ -115,7 +116,7 @@ impl<T: Payload, F: Fabric> Buffer<T, F> {
     /// As [`read`](Self::read).
     pub fn read_into(&self, at: usize, into: &mut [T]) {
         let at = self.offset(at, into.len());
-        let read = self.progress.fabric.read_own(self.memory(), at, bytemuck::cast_slice_mut(into));
+        let read = self.memory().read(&self.progress, at, bytemuck::cast_slice_mut(into));
         read.unwrap_or_else(|fault| unreachable!("it is this rank's, and in range: {fault}"));
     }
 
@@ -125,7 +126,7 @@ impl<T: Payload, F: Fabric> Buffer<T, F> {
     /// As [`read`](Self::read).
     pub fn write(&mut self, at: usize, elements: &[T]) {
         let at = self.offset(at, elements.len());
-        let written = self.progress.fabric.write_own(self.memory(), at, bytemuck::cast_slice(elements));
+        let written = self.memory().write(&self.progress, at, bytemuck::cast_slice(elements));
         written.unwrap_or_else(|fault| unreachable!("it is this rank's, and in range: {fault}"));
     }
 
@@ -146,7 +147,7 @@ impl<F: Fabric> Messages<F> {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
         let bytes = (capacity as u64).saturating_mul(size_of::<T>() as u64);
         let memory = match bytes <= isize::MAX as u64 {
-            true => self.progress().memory(bytes),
+            true => self.memory_for(None, bytes),
             false => Err(Fault::new(FaultKind::NoMemory)),
         };
         let memory = memory.map_err(|fault| Error::Buffer { bytes, fault: self.world().translate(fault) })?;
@@ -200,12 +201,12 @@ impl<F: Fabric> Messages<F> {
 
 impl<F: Fabric> Progress<F> {
     /// Copies the beginning of own memory.
-    pub(crate) fn copy_own(&self, from: &F::Segment, into: &F::Segment, len: u64) -> Result<(), Fault> {
+    pub(crate) fn copy_own(&self, from: &Pieces<F>, into: &Pieces<F>, len: u64) -> Result<(), Fault> {
         let mut chunk = [0; CHUNK];
         for at in (0..len).step_by(CHUNK) {
             let chunk = &mut chunk[..(len - at).min(CHUNK as u64) as usize];
-            self.fabric.read_own(from, at, chunk)?;
-            self.fabric.write_own(into, at, chunk)?;
+            from.read(self, at, chunk)?;
+            into.write(self, at, chunk)?;
         }
         Ok(())
     }
@@ -299,20 +300,25 @@ impl<F: Fabric> Taken<'_, F> {
         let (len, progress) = (self.len_in(room), self.messages().progress());
         let memory = buffer.memory();
         match self.body() {
-            Body::Eager(bytes) => progress.fabric.write_own(memory, 0, &bytes[..len]),
-            Body::Here(elements) => progress.fabric.write_own(memory, 0, &elements.bytes()[..len]),
+            Body::Eager(bytes) => memory.write(progress, 0, &bytes[..len]),
+            Body::Here(elements) => memory.write(progress, 0, &elements.bytes()[..len]),
             Body::Announced { .. } if len == 0 => Ok(()),
             Body::Announced { key, by: By::Offered, .. } => {
                 // The kernel copies out of the sender's slice, and not into what peers have mapped.
                 let copy = bytemuck::allocation::try_zeroed_slice_box(len);
                 let mut copy: Box<[u8]> = copy.map_err(|()| Fault::new(FaultKind::NoMemory))?;
                 offered::read(progress, key, &mut copy).await?;
-                progress.fabric.write_own(memory, 0, &copy)
+                memory.write(progress, 0, &copy)
             }
             Body::Announced { key, .. } => {
                 let (from, memory) = (progress.open(key)?, Arc::clone(memory));
                 buffer.memory = None;
-                let read = progress.fabric.rdma_read((&from, 0), (&memory, 0), len as u64).await;
+                let (reads, mut read) = memory.transfers(progress, 0..len as u64, |into, offset, there, len| {
+                    progress.fabric.rdma_read((&from, there), (into, offset), len)
+                });
+                for next in reads {
+                    read = next.await.and(read);
+                }
                 buffer.memory = Some(memory);
                 read
             }

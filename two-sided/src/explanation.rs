@@ -4,11 +4,13 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 
 use onesided_fabric::Fabric;
-use onesided_fabric::remote_memory::Rank;
+use onesided_fabric::remote_memory::{Fault, Rank};
 
 use crate::engine::QUEUED_MAX;
 use crate::offered::SHORTEST;
-use crate::progress::Progress;
+use crate::pieces::Pieces;
+use crate::progress::{Progress, Registered};
+use crate::wire::By;
 use crate::{Error, Messages};
 
 /// Why no slice is offered to the rank that sends.
@@ -16,6 +18,7 @@ const TO_ONESELF: &str = "a message to oneself is copied before the call returns
 
 /// Why no slice is offered to another rank either.
 const WRITES: &str = "this rank writes its long messages (RPUT)";
+const IN_PIECES: &str = "this rank writes its long messages in pieces (pipeline)";
 
 /// How a message goes to its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,6 +32,8 @@ pub enum Protocol {
     Rget,
     /// The sender writes it by RDMA into registered memory that the receiver exposes.
     Rput,
+    /// The same in pieces, which each side registers while others move.
+    Pipeline,
 }
 
 /// Who moves a long message that is not [offered](Protocol::Offered), by RDMA. See
@@ -42,6 +47,14 @@ pub enum Rendezvous {
     /// The sender writes it when the receiver has said where to (sur-2006, section 3): it moves when
     /// both sides are in a call, one after the other.
     Rput,
+    /// The sender writes it in pieces of 64 to 512 KiB (woodall-2006): on a card each side registers a
+    /// piece while the one before moves. For messages whose memory is not used again. Memory that was
+    /// registered so stays registered for the next message. Else as [`Rput`](Self::Rput).
+    Pipeline,
+}
+
+impl Rendezvous {
+    const ALL: [Self; 3] = [Self::Rget, Self::Rput, Self::Pipeline];
 }
 
 impl fmt::Display for Rendezvous {
@@ -49,6 +62,7 @@ impl fmt::Display for Rendezvous {
         f.pad(match self {
             Self::Rget => "rget",
             Self::Rput => "rput",
+            Self::Pipeline => "pipeline",
         })
     }
 }
@@ -60,6 +74,7 @@ impl fmt::Display for Protocol {
             Self::Offered => "offered",
             Self::Rget => "rget",
             Self::Rput => "rput",
+            Self::Pipeline => "pipeline",
         })
     }
 }
@@ -120,6 +135,17 @@ impl fmt::Display for Explanation {
                 .into(),
             ),
             (
+                Protocol::Pipeline,
+                if *never_offered == Some(IN_PIECES) {
+                    "any length: as rput, in pieces that are registered while others move"
+                } else if *never_offered == Some(TO_ONESELF) {
+                    "never: a message to oneself is not written"
+                } else {
+                    "never: it is not set (Messages::set_rendezvous)"
+                }
+                .into(),
+            ),
+            (
                 Protocol::Rget,
                 if *never_offered == Some(TO_ONESELF) {
                     "any length: copied by the send and by the receive; the send completes without a receive"
@@ -130,7 +156,7 @@ impl fmt::Display for Explanation {
             ),
         ] {
             let mark = if tried == *protocol { '>' } else { ' ' };
-            write!(f, "\n{mark} {tried:7}  {what}")?;
+            write!(f, "\n{mark} {tried:8}  {what}")?;
         }
         Ok(())
     }
@@ -162,6 +188,8 @@ impl<F: Fabric> Messages<F> {
             Protocol::Offered
         } else if never_offered == Some(WRITES) {
             Protocol::Rput
+        } else if never_offered == Some(IN_PIECES) {
+            Protocol::Pipeline
         } else {
             Protocol::Rget
         };
@@ -179,6 +207,8 @@ impl<F: Fabric> Messages<F> {
             Some(TO_ONESELF)
         } else if self.rendezvous() == Rendezvous::Rput {
             Some(WRITES)
+        } else if self.rendezvous() == Rendezvous::Pipeline {
+            Some(IN_PIECES)
         } else if fabric.processes().is_none() {
             Some("this fabric does not copy between processes, or ONESIDED_PROCESS_VM=off is set")
         } else if !self.may_offer() {
@@ -189,8 +219,10 @@ impl<F: Fabric> Messages<F> {
     }
 
     /// Who moves the long messages that this rank sends from now on, in all its communicators: the
-    /// receiver by RDMA reads (RGET, the default), or this rank by RDMA writes (RPUT). Each rank has
-    /// its own choice. A rank that writes [offers](Protocol::Offered) no slices.
+    /// receiver by RDMA reads (RGET, the default), or this rank by RDMA writes (RPUT), in pieces
+    /// ([pipeline](Rendezvous::Pipeline)). Each rank has its own choice. A rank that writes
+    /// [offers](Protocol::Offered) no slices. With a pipeline a new [buffer](Self::buffer) is not
+    /// registered before it is sent.
     ///
     /// ```
     /// use onesided_two_sided::{Messages, Protocol, Rendezvous, Tag};
@@ -211,7 +243,7 @@ impl<F: Fabric> Messages<F> {
     /// .unwrap();
     /// ```
     pub fn set_rendezvous(&self, rendezvous: Rendezvous) {
-        self.progress().writes.store(rendezvous == Rendezvous::Rput, Ordering::Relaxed);
+        self.progress().rendezvous.store(rendezvous as u8, Ordering::Relaxed);
     }
 
     /// See [`set_rendezvous`](Self::set_rendezvous).
@@ -221,8 +253,32 @@ impl<F: Fabric> Messages<F> {
     }
 }
 
+impl<F: Fabric> Messages<F> {
+    /// How a message in memory of this rank moves.
+    pub(crate) fn moved_by(&self, to: Rank, memory: &Pieces<F>) -> By {
+        match self.rendezvous() {
+            _ if to == self.world().fabric().rank() => By::Read,
+            _ if !memory.is_whole() => By::Pipeline,
+            Rendezvous::Rget => By::Read,
+            Rendezvous::Rput => By::Write,
+            Rendezvous::Pipeline => By::Pipeline,
+        }
+    }
+
+    /// Memory for a message, which is not registered yet if it is written in pieces and that takes
+    /// time.
+    pub(crate) fn memory_for(&self, to: Option<Rank>, bytes: u64) -> Result<Registered<F>, Fault> {
+        let fabric = self.world().fabric();
+        let in_pieces = self.rendezvous() == Rendezvous::Pipeline && to != Some(fabric.rank());
+        match in_pieces && bytes > 0 && !fabric.capabilities().completes_at_post {
+            true => Ok(self.progress().pieces(bytes)),
+            false => self.progress().memory(bytes),
+        }
+    }
+}
+
 impl<F: Fabric> Progress<F> {
     pub(crate) fn rendezvous(&self) -> Rendezvous {
-        if self.writes.load(Ordering::Relaxed) { Rendezvous::Rput } else { Rendezvous::Rget }
+        Rendezvous::ALL[usize::from(self.rendezvous.load(Ordering::Relaxed))]
     }
 }

@@ -2,29 +2,58 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use onesided_fabric::remote_memory::Fault;
-use onesided_fabric::{Fabric, Segment, SegmentKey};
+use onesided_fabric::{Fabric, SegmentKey};
 
+use crate::Messages;
 use crate::elements::{self, Elements};
-use crate::progress::{Progress, Registered, lock};
+use crate::pieces::Pieces;
+use crate::progress::{Opened, Progress, Registered, lock};
 
 /// The most memory that sends have used and that is kept to be used again, in bytes.
 const KEPT: u64 = 64 << 20;
 
-/// Registered memory that no peer reads, by length; and that of peers which was read last.
+/// Registered memory that no peer reads (`S`), by length; and that of peers (`P`) which was read last.
 #[derive(Debug)]
-pub(crate) struct Memory<S> {
+pub(crate) struct Memory<S, P> {
     free: BTreeMap<u64, Class<S>>,
     bytes: u64,
-    /// The number of messages so far.
+    /// How often memory was asked for so far, and how often it was there.
     uses: u64,
-    opened: VecDeque<(SegmentKey, S)>,
+    reuses: u64,
+    opened: VecDeque<(SegmentKey, P)>,
     /// Bytes that messages were read into before they were waited for, to be used again: fresh ones
     /// cost a page fault for each page.
     spare: Vec<Vec<u8>>,
     /// Offers of peers, which they use again: at most [`OFFERS`], each in the place of its key.
-    offers: Vec<Option<(SegmentKey, S)>>,
+    offers: Vec<Option<(SegmentKey, P)>>,
+}
+
+/// What a rank has registered for its messages so far. See [`Messages::registrations`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Registrations {
+    /// How often memory was registered.
+    pub count: u64,
+    /// How much, in bytes.
+    pub bytes: u64,
+    /// How often a message or a [`Buffer`](crate::Buffer), or a piece of them, had memory that was
+    /// registered before.
+    pub reuses: u64,
+}
+
+/// Registrations and their bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Counters([AtomicU64; 2]);
+
+impl Counters {
+    pub(crate) fn count(&self, bytes: u64) {
+        let Self([count, sum]) = self;
+        count.fetch_add(1, Ordering::Relaxed);
+        sum.fetch_add(bytes, Ordering::Relaxed);
+    }
 }
 
 const OFFERS: usize = 256;
@@ -46,17 +75,18 @@ const STAYS_OPEN: u64 = 1 << 20;
 
 /// The length of the memory that is allocated for so many bytes: at most an eighth more, above a
 /// cache line, so that there are few lengths.
-const fn allocated(len: u64) -> u64 {
+pub(crate) const fn allocated(len: u64) -> u64 {
     let len = if len < 64 { 64 } else { len };
     len.next_multiple_of(len.next_power_of_two() / 16)
 }
 
-impl<S> Default for Memory<S> {
+impl<S, P> Default for Memory<S, P> {
     fn default() -> Self {
         Self {
             free: BTreeMap::new(),
             bytes: 0,
             uses: 0,
+            reuses: 0,
             opened: VecDeque::new(),
             spare: Vec::new(),
             offers: Vec::new(),
@@ -64,7 +94,7 @@ impl<S> Default for Memory<S> {
     }
 }
 
-impl<S> Memory<S> {
+impl<S, P> Memory<S, P> {
     fn class(&mut self, len: u64) -> &mut Class<S> {
         let used = self.uses;
         self.free.entry(len).or_insert(Class { free: Vec::new(), used })
@@ -77,6 +107,7 @@ impl<S> Memory<S> {
         class.used = used;
         let segment = class.free.pop()?;
         self.bytes -= len;
+        self.reuses += 1;
         Some(segment)
     }
 
@@ -103,7 +134,16 @@ impl<F: Fabric> Progress<F> {
                 return Ok(segment);
             }
         }
-        self.fabric.allocate(len).map(Arc::new).map_err(|error| error.fault())
+        self.registrations.count(len);
+        let segment = self.fabric.allocate(len).map_err(|error| error.fault())?;
+        Ok(Arc::new(Pieces::whole(segment)))
+    }
+
+    /// Memory of at least `len` bytes that is registered piece by piece, when it is needed.
+    pub(crate) fn pieces(&self, len: u64) -> Registered<F> {
+        let mut memory = lock(&self.memory);
+        let registered = |len| Arc::into_inner(memory.take(len)?).and_then(Pieces::into_piece);
+        Arc::new(Pieces::cut(len, registered))
     }
 
     /// Bytes for a message that is read before it is waited for.
@@ -133,7 +173,7 @@ impl<F: Fabric> Progress<F> {
     }
 
     /// Opens the memory of a peer's message.
-    pub(crate) fn open(&self, key: &SegmentKey) -> Result<Registered<F>, Fault> {
+    pub(crate) fn open(&self, key: &SegmentKey) -> Result<Opened<F>, Fault> {
         let open = || self.fabric.open(key).map(Arc::new).map_err(|error| error.fault());
         if key.len < STAYS_OPEN {
             return open();
@@ -153,7 +193,7 @@ impl<F: Fabric> Progress<F> {
     }
 
     /// Opens the memory of a peer's offer.
-    pub(crate) fn open_offer(&self, key: &SegmentKey) -> Result<Registered<F>, Fault> {
+    pub(crate) fn open_offer(&self, key: &SegmentKey) -> Result<Opened<F>, Fault> {
         let offers = &mut lock(&self.memory).offers;
         if offers.is_empty() {
             offers.resize_with(OFFERS, || None);
@@ -172,13 +212,23 @@ impl<F: Fabric> Progress<F> {
     /// Keeps memory for the next messages.
     pub(crate) fn keep(&self, segments: impl IntoIterator<Item = Registered<F>>) {
         let mut memory = lock(&self.memory);
-        for mut segment in segments {
-            let len = segment.len();
-            let is_in_use = Arc::get_mut(&mut segment).is_none(); // by a slice that is offered still
-            if !is_in_use && len <= KEPT {
-                memory.keep(len, segment);
+        // What is in use still is so by a slice that is offered.
+        for piece in segments.into_iter().filter_map(Arc::into_inner).flat_map(Pieces::apart) {
+            if piece.len() <= KEPT {
+                memory.keep(piece.len(), Arc::new(piece));
             }
         }
+    }
+}
+
+impl<F: Fabric> Messages<F> {
+    /// The memory that this rank has registered for its messages so far, in all its communicators,
+    /// and used again. Registered memory that no message has is kept for the next ones, up to 64 MiB;
+    /// what is kept beyond that for the longest time is given back.
+    pub fn registrations(&self) -> Registrations {
+        let progress = self.progress();
+        let [count, bytes] = progress.registrations.0.each_ref().map(|counter| counter.load(Ordering::Relaxed));
+        Registrations { count, bytes, reuses: lock(&progress.memory).reuses }
     }
 }
 
@@ -199,7 +249,7 @@ mod tests {
     /// What was used longest ago makes room.
     #[test]
     fn memory_is_kept_within_its_bound() {
-        let mut memory = Memory::default();
+        let mut memory = Memory::<u64, u64>::default();
         for (len, many) in [(1 << 20, 64), (16 << 20, 2), (1 << 20, 8)] {
             for _ in 0..many {
                 memory.uses += 1;

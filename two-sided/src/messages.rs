@@ -45,10 +45,11 @@ use crate::{
 ///
 /// A message that fits a packet (8 KiB on shared memory, 2 KiB on cards) is sent *eagerly*: it is on
 /// its way when [`send`](Self::send) returns, whether there is a receive or not. A longer one, and one
-/// of more than 2 KiB that finds no room, is sent by *rendezvous*: its receiver reads it by RDMA (RGET: sur-2006, section 4), or its sender
-/// [writes](Self::set_rendezvous) it (RPUT: section 3). What a rank keeps of messages that no receive
-/// has fitted is bounded: 256 KiB of each other rank, less among more than 64 ranks; further ones wait
-/// at their senders.
+/// of more than 2 KiB that finds no room, is sent by *rendezvous*: its receiver reads it by RDMA (RGET:
+/// sur-2006, section 4), or its sender [writes](Self::set_rendezvous) it, whole (RPUT: section 3) or in
+/// pieces (pipeline: woodall-2006). What a rank keeps of messages that no receive has fitted is
+/// bounded: 256 KiB of each other rank, less among more than 64 ranks; further ones wait at their
+/// senders.
 ///
 /// Messages move while this rank is in a call that waits, for whatever: a message, a lock, a barrier
 /// (MPI-4.1, section 2.9). In the simulator they move in waits for messages alone.

@@ -30,7 +30,7 @@ fn processes<F: Fabric>(fabric: &F) -> Result<&dyn PeerProcesses, Fault> {
 impl<'b, F: Fabric> OfferedSlice<'b, F> {
     pub(crate) fn publish(progress: &Progress<F>, bytes: &'b [u8], to: Rank) -> Result<Self, Fault> {
         let memory = progress.memory(Offer::BYTES)?;
-        offer(&progress.fabric, &memory)?.publish(bytes);
+        offer(&progress.fabric, memory.segment())?.publish(bytes);
         Ok(Self { memory, bytes, to })
     }
 
@@ -44,19 +44,19 @@ impl<'b, F: Fabric> OfferedSlice<'b, F> {
     /// # Errors
     /// The slice is to be [withdrawn](Self::withdraw).
     pub(crate) fn help(&self, fabric: &F) -> Result<(), Fault> {
-        offer(fabric, &self.memory)?.help(self.bytes, processes(fabric)?, self.to)
+        offer(fabric, self.memory.segment())?.help(self.bytes, processes(fabric)?, self.to)
     }
 
     /// Gives the slice up. `None`: the receiver has it all. Else its copy, if there is memory.
     pub(crate) fn withdraw(self, progress: &Progress<F>) -> Option<Option<Registered<F>>> {
-        let offer = offer(&progress.fabric, &self.memory).ok().filter(|offer| offer.withdraw())?;
+        let offer = offer(&progress.fabric, self.memory.segment()).ok().filter(|offer| offer.withdraw())?;
         let len = self.bytes.len() as u64;
         let copied = progress.memory(len).and_then(|copy| {
-            progress.fabric.write_own(&copy, 0, self.bytes)?;
+            copy.write(progress, 0, self.bytes)?;
             Ok(copy)
         });
         let copied = copied.ok();
-        let key = |copy: &Registered<F>| SegmentKey { len, ..copy.key() };
+        let key = |copy: &Registered<F>| SegmentKey { len, ..copy.segment().key() };
         offer.moved(copied.as_ref().map(key).as_ref());
         Some(copied)
     }

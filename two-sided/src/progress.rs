@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -15,8 +15,9 @@ use crate::elements::Allocate;
 use crate::engine::{Direct, Engine, Posted, Posting, TooLong, window};
 use crate::handler::Handler;
 use crate::matching::Pattern;
-use crate::memory::Memory;
+use crate::memory::{Counters, Memory};
 use crate::offered;
+use crate::pieces::Pieces;
 use crate::tasks::{Task, Tasks};
 use crate::transfers::{self, Transfer};
 use crate::wire::{EAGER_HEAD, starts_transfer};
@@ -25,11 +26,12 @@ use crate::wire::{EAGER_HEAD, starts_transfer};
 pub(crate) struct Progress<F: Fabric> {
     pub(crate) fabric: F,
     state: Mutex<State<F>>,
-    pub(crate) memory: Mutex<Memory<Registered<F>>>,
+    pub(crate) memory: Mutex<Memory<Registered<F>, Opened<F>>>,
+    pub(crate) registrations: Counters,
     handler: Handler,
     pub(crate) tasks: Tasks,
-    /// Whether this rank writes its long messages (RPUT).
-    pub(crate) writes: AtomicBool,
+    /// How this rank's long messages move: a [`Rendezvous`](crate::Rendezvous).
+    pub(crate) rendezvous: AtomicU8,
 }
 
 struct State<F: Fabric> {
@@ -42,7 +44,10 @@ struct State<F: Fabric> {
 const SOON: Duration = Duration::from_micros(100);
 
 /// Registered memory of a message. The handle of a send holds it too while its slice is offered.
-pub(crate) type Registered<F> = Arc<<F as Fabric>::Segment>;
+pub(crate) type Registered<F> = Arc<Pieces<F>>;
+
+/// Registered memory of a peer.
+pub(crate) type Opened<F> = Arc<<F as Fabric>::Segment>;
 
 /// Takes in the next packet, if there is one.
 type Arrive<'a, F> = dyn FnMut(&mut Engine<Registered<F>>, &mut Direct<'_>) -> bool + 'a;
@@ -117,9 +122,10 @@ impl<F: Fabric> Progress<F> {
             fabric,
             state,
             memory: Mutex::default(),
+            registrations: Counters::default(),
             handler: Handler::default(),
             tasks: Tasks::default(),
-            writes: AtomicBool::new(false),
+            rendezvous: AtomicU8::new(0),
         });
         if let Some(slot) = progress.fabric.background() {
             let this: Weak<Self> = Arc::downgrade(&progress);
@@ -254,10 +260,14 @@ impl<F: Fabric> Progress<F> {
     }
 
     /// Starts to move announced messages.
-    fn move_announced(&self, State { engine, transfers, .. }: &mut State<F>) {
-        while let Some(next) = engine.next_to_move(|key| offered::is_still(self, key)) {
-            if !self.begin(next).tell(engine, transfers) {
+    fn move_announced(&self, state: &mut State<F>, cx: &mut Context<'_>) {
+        while let Some(next) = state.engine.next_to_move(|key| offered::is_still(self, key)) {
+            if !self.begin(next).tell(&mut state.engine, &mut state.transfers) {
                 break;
+            }
+            // The key of a piece goes out before the next one is registered.
+            if state.engine.is_busy() {
+                state.flush(cx);
             }
         }
     }
@@ -340,9 +350,9 @@ impl<F: Fabric> Progress<F> {
                 if state.engine.has_work() || !state.transfers.is_empty() || is_changed {
                     is_changed = false;
                     state.engine.lose_unreachable();
-                    self.move_announced(&mut state);
+                    self.move_announced(&mut state, cx);
                     while state.end_transfers(cx) && state.engine.has_to_move() {
-                        self.move_announced(&mut state);
+                        self.move_announced(&mut state, cx);
                     }
                     if state.engine.is_busy() {
                         state.flush(cx);

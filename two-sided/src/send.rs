@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
 use onesided_fabric::{Call, Drive, Fabric, Limit, Segment, SegmentKey, Wait, limited};
 use onesided_layouts::{Cursor, Shape};
 
@@ -15,7 +15,7 @@ use crate::offered::OfferedSlice;
 use crate::progress::{Progress, Registered};
 use crate::shaped::{self, CHUNK};
 use crate::wire::By;
-use crate::{Error, Messages, Rendezvous, Source, Tag};
+use crate::{Error, Messages, Source, Tag};
 
 /// A send that is under way. See [`Messages::send`].
 #[must_use = "the failure of a send is reported by its handle alone"]
@@ -148,7 +148,7 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
 
     fn post_registered(messages: &'m Messages<F>, memory: &Registered<F>, what: What) -> Started<'m, F> {
         let to = messages.rank("send", what.to)?;
-        let read = |bytes: &mut [u8]| messages.progress().fabric.read_own(memory, 0, bytes);
+        let read = |bytes: &mut [u8]| memory.read(messages.progress(), 0, bytes);
         if let Some(started) = Self::eager_by(messages, (what, to), read) {
             return started;
         }
@@ -178,8 +178,8 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
                     let slice = OfferedSlice::publish(progress, bytes, to)?;
                     return Ok((slice.memory(), Some(slice)));
                 }
-                let memory = progress.memory(what.bytes)?;
-                progress.fabric.write_own(&memory, 0, bytes)?;
+                let memory = messages.memory_for(Some(to), what.bytes)?;
+                memory.write(progress, 0, bytes)?;
                 Ok((memory, None))
             })
         })
@@ -201,10 +201,10 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
             return started;
         }
         Self::announce(messages, messages.context(), (what, to), synchronous, |progress| {
-            let (copy, mut chunk) = (progress.memory(what.bytes)?, [0; CHUNK]);
+            let (copy, mut chunk) = (messages.memory_for(Some(to), what.bytes)?, [0; CHUNK]);
             for at in (0..what.bytes).step_by(CHUNK) {
                 let packed = cursor.pack(memory, &mut chunk);
-                progress.fabric.write_own(&copy, at, &chunk[..packed])?;
+                copy.write(progress, at, &chunk[..packed])?;
             }
             Ok((copy, None))
         })
@@ -253,19 +253,27 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
         let (progress, envelope) = (messages.progress(), (context, what.tag.0));
         let announce = || {
             let (memory, offered) = publish(progress)?;
-            let key = SegmentKey { len: what.bytes, ..memory.key() };
             let by = match offered {
                 Some(_) => By::Offered,
-                None if progress.rendezvous() == Rendezvous::Rput && to != progress.fabric.rank() => By::Write,
-                None => By::Read,
+                None => messages.moved_by(to, &memory),
             };
+            let key = match by {
+                By::Pipeline => {
+                    SegmentKey { rank: progress.fabric.rank(), region: RegionId(0), len: 0, address: 0, rkey: 0 }
+                }
+                By::Read | By::Offered | By::Write => memory.segment().key(),
+            };
+            let key = SegmentKey { len: what.bytes, ..key };
             let send = progress.with(|engine| {
-                let send = engine.send_rendezvous(to, envelope, (key, by), memory);
+                let send = engine.send_rendezvous(to, envelope, (key, by), Arc::clone(&memory));
                 if synchronous {
                     engine.make_synchronous(send);
                 }
                 send
             });
+            if by == By::Pipeline {
+                memory.prepare(progress, 0); // while the receiver does
+            }
             Ok(Some(Pending { progress, to, send: send as u32, offered: offered.map(Box::new) }))
         };
         announce().map_err(|fault| Box::new(what.failed(messages.world().translate(fault))))

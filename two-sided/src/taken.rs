@@ -115,7 +115,7 @@ impl<'m, F: Fabric> Taken<'m, F> {
                 Ok(memory) => fabric.get(&memory, at as u64, into).await,
                 Err(fault) => Err(fault),
             },
-            Body::Read { memory: Ok(memory), .. } => fabric.read_own(memory, at as u64, into),
+            Body::Read { memory: Ok(memory), .. } => memory.read(progress, at as u64, into),
             Body::Read { memory: Err(fault), .. } => Err(*fault),
         }
     }

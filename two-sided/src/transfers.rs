@@ -2,14 +2,15 @@
 //! by whatever task waits.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Fabric, Segment, SegmentKey, Taken};
+use onesided_fabric::{Fabric, SegmentKey, Taken};
 
 use crate::elements::{Allocate, Elements};
-use crate::engine::{Engine, Here, ToMove, ToRead};
+use crate::engine::{Engine, Here, ToExpose, ToMove, ToRead};
 use crate::offered;
+use crate::pieces::Pieces;
 use crate::progress::{Progress, Registered};
 
 /// A transfer of an announced message whose receive is not waited for now, or which its sender
@@ -17,6 +18,28 @@ use crate::progress::{Progress, Registered};
 pub(crate) struct Transfer<F: Fabric> {
     what: What<F>,
     transfer: F::Transfer,
+    /// The others, where it goes to or comes from several pieces of memory.
+    others: Vec<F::Transfer>,
+    outcome: Result<(), Fault>,
+}
+
+impl<F: Fabric> Transfer<F> {
+    /// What was begun, and why the rest was not.
+    fn of(what: What<F>, (mut begun, outcome): (Vec<F::Transfer>, Result<(), Fault>)) -> Option<Self> {
+        let transfer = begun.pop()?;
+        Some(Self { what, transfer, others: begun, outcome })
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        loop {
+            let outcome = ready!(Pin::new(&mut self.transfer).poll(cx));
+            self.outcome = outcome.and(self.outcome);
+            match self.others.pop() {
+                Some(other) => self.transfer = other,
+                None => return Poll::Ready(self.outcome),
+            }
+        }
+    }
 }
 
 enum What<F: Fabric> {
@@ -32,7 +55,9 @@ pub(crate) enum Begun<F: Fabric> {
     },
     Exposed {
         receive: usize,
-        memory: Result<(Registered<F>, SegmentKey), Fault>,
+        at: u64,
+        memory: Option<Registered<F>>,
+        key: Result<SegmentKey, Fault>,
     },
     Written {
         send: usize,
@@ -50,7 +75,7 @@ impl<F: Fabric> Begun<F> {
     pub(crate) fn tell(self, engine: &mut Engine<Registered<F>>, transfers: &mut Vec<Transfer<F>>) -> bool {
         match self {
             Self::Read { receive, here } => engine.read(receive, here),
-            Self::Exposed { receive, memory } => engine.expose(receive, memory),
+            Self::Exposed { receive, at, memory, key } => engine.expose(receive, at, memory, key),
             Self::Written { send, outcome } => engine.written(send, outcome),
             Self::Moves(transfer) => transfers.push(transfer),
             Self::Later { receive } => {
@@ -70,7 +95,7 @@ pub(crate) fn end<F: Fabric>(
 ) -> bool {
     let (begun, mut at) = (transfers.len(), 0);
     while let Some(next) = transfers.get_mut(at) {
-        match Pin::new(&mut next.transfer).poll(cx) {
+        match next.poll(cx) {
             Poll::Ready(outcome) => match transfers.swap_remove(at).what {
                 What::Read { receive, into } => engine.read(receive, outcome.map(|()| Here::Memory(into))),
                 What::Write { send } => engine.written(send, outcome),
@@ -86,22 +111,42 @@ impl<F: Fabric> Progress<F> {
     pub(crate) fn begin(&self, next: ToMove<Registered<F>>) -> Begun<F> {
         match next {
             ToMove::Read(read) => self.begin_read(read),
-            ToMove::Expose { receive, len } => {
-                let memory = self.memory(len).map(|memory| {
-                    let key = SegmentKey { len, ..memory.key() };
-                    (memory, key)
-                });
-                Begun::Exposed { receive, memory }
+            ToMove::Expose(expose) => self.begin_expose(expose),
+            ToMove::Write { send, from, at, to } => {
+                let begun = self.begin_write(&from, at, &to);
+                let outcome = begun.1;
+                Transfer::of(What::Write { send }, begun).map_or(Begun::Written { send, outcome }, Begun::Moves)
             }
-            ToMove::Write { send, to, .. } if to.len == 0 => Begun::Written { send, outcome: Ok(()) },
-            ToMove::Write { send, from, to } => match self.open(&to) {
-                Ok(into) => {
-                    let transfer = self.fabric.rdma_write((&*from, 0), (&*into, 0), to.len);
-                    Begun::Moves(Transfer { what: What::Write { send }, transfer })
-                }
-                Err(fault) => Begun::Written { send, outcome: Err(fault) },
-            },
         }
+    }
+
+    /// Registers what is exposed next.
+    fn begin_expose(&self, expose: ToExpose<Registered<F>>) -> Begun<F> {
+        let ToExpose { receive, len, in_pieces, at, memory } = expose;
+        let memory = match memory {
+            None if in_pieces && len > 0 => Ok(self.pieces(len)),
+            None => self.memory(len),
+            Some(memory) => Ok(memory),
+        };
+        let key = memory.as_ref().map_err(|fault| *fault).and_then(|memory| memory.key(self, at..len));
+        Begun::Exposed { receive, at, memory: memory.ok(), key }
+    }
+
+    /// Writes a part of a message, and registers what is written next while it moves.
+    fn begin_write(&self, from: &Pieces<F>, at: u64, to: &SegmentKey) -> (Vec<F::Transfer>, Result<(), Fault>) {
+        let (fabric, end) = (&self.fabric, at + to.len);
+        if to.len == 0 {
+            return (Vec::new(), Ok(()));
+        }
+        let into = match self.open(to) {
+            Ok(into) => into,
+            Err(fault) => return (Vec::new(), Err(fault)),
+        };
+        let begun = from.transfers(self, at..end, |from, offset, there, len| {
+            fabric.rdma_write((from, offset), (&into, there), len)
+        });
+        from.prepare(self, end);
+        begun
     }
 
     fn begin_read(&self, ToRead { receive, mut key, is_offered, allocate }: ToRead) -> Begun<F> {
@@ -119,8 +164,9 @@ impl<F: Fabric> Progress<F> {
         }
         match self.open(&key).and_then(|from| Ok((from, self.memory(key.len)?))) {
             Ok((from, into)) => {
-                let transfer = self.fabric.rdma_read((&*from, 0), (&*into, 0), key.len);
-                Begun::Moves(Transfer { what: What::Read { receive, into }, transfer })
+                let transfer = self.fabric.rdma_read((&from, 0), (into.segment(), 0), key.len);
+                let what = What::Read { receive, into };
+                Begun::Moves(Transfer { what, transfer, others: Vec::new(), outcome: Ok(()) })
             }
             Err(fault) => over(Err(fault)),
         }

@@ -15,6 +15,10 @@
 //! | 7 | RTS of a message that the sender writes (RPUT) | as RTS; of the key only rank and length count |
 //! | 8 | RTR, the answer to it | the sender's request 4, the receiver's 4, key 28: where to write |
 //! | 9 | FIN of the write | the receiver's request 4, status 1 |
+//! | 10 | RTS of a message that the sender writes in pieces (pipeline) | as RTS of RPUT |
+//!
+//! In a pipeline the key of each RTR is that of the bytes behind those of the RTR before, and there
+//! is one FIN of the write.
 
 use onesided_fabric::{SHORTEST_LIMIT, SegmentKey};
 
@@ -45,6 +49,14 @@ pub(crate) enum By {
     Offered,
     /// The sender writes to memory that the receiver exposes (RPUT).
     Write,
+    /// The same in pieces, which the receiver exposes one after the other (pipeline).
+    Pipeline,
+}
+
+impl By {
+    pub(crate) const fn is_written(self) -> bool {
+        matches!(self, Self::Write | Self::Pipeline)
+    }
 }
 
 /// A packet without its header.
@@ -84,10 +96,11 @@ const RTS: u8 = 2;
 const RTS_OFFERED: u8 = 6;
 const RTS_WRITTEN: u8 = 7;
 const RTR: u8 = 8;
+const RTS_PIPELINE: u8 = 10;
 
 /// Whether a packet starts the transfer of a message, which its receiver may wait for in its sleep.
 pub(crate) fn starts_transfer(head: &[u8]) -> bool {
-    matches!(head, [RTS | RTS_OFFERED | RTS_WRITTEN | RTR, ..])
+    matches!(head, [RTS | RTS_OFFERED | RTS_WRITTEN | RTS_PIPELINE | RTR, ..])
 }
 
 /// An encoded packet, an EAGER without its message.
@@ -151,6 +164,7 @@ impl Packet {
             Self::Rts { by: By::Read, .. } => RTS,
             Self::Rts { by: By::Offered, .. } => RTS_OFFERED,
             Self::Rts { by: By::Write, .. } => RTS_WRITTEN,
+            Self::Rts { by: By::Pipeline, .. } => RTS_PIPELINE,
             Self::Fin { .. } => 3,
             Self::Rtr { .. } => RTR,
             Self::Written { .. } => 9,
@@ -196,14 +210,15 @@ impl Packet {
                 let (tag, _) = number(rest)?;
                 Self::Eager { context, tag }
             }
-            [kind @ (RTS | RTS_OFFERED | RTS_WRITTEN), 0, 0, 0] => {
+            [kind @ (RTS | RTS_OFFERED | RTS_WRITTEN | RTS_PIPELINE), 0, 0, 0] => {
                 let (context, rest) = number(rest)?;
                 let (tag, rest) = number(rest)?;
                 let (request, rest) = number(rest)?;
                 let by = match *kind {
                     RTS => By::Read,
                     RTS_OFFERED => By::Offered,
-                    _ => By::Write,
+                    RTS_WRITTEN => By::Write,
+                    _ => By::Pipeline,
                 };
                 Self::Rts { context, tag, request: RequestId(request), key: key(rest)?, by }
             }
@@ -257,6 +272,7 @@ mod tests {
             Packet::Rts { context: 1, tag: u32::MAX, request: RequestId(3), key: key(), by: By::Read },
             Packet::Rts { context: 1, tag: 2, request: RequestId(3), key: key(), by: By::Offered },
             Packet::Rts { context: 1, tag: 2, request: RequestId(3), key: key(), by: By::Write },
+            Packet::Rts { context: 1, tag: 2, request: RequestId(3), key: key(), by: By::Pipeline },
             Packet::Rtr { request: RequestId(3), receive: RequestId(4), key: key() },
             Packet::Written { receive: RequestId(4), status: 0 },
             Packet::Fin { request: RequestId(3), status: 1 },

@@ -144,7 +144,7 @@ fn the_explanation_names_the_protocol_and_why() {
         let long = messages.explain(other, 100_000).unwrap();
         assert_eq!((long.protocol(), protocol(me, 100_000)), (Protocol::Offered, Protocol::Rget));
         let text = long.to_string();
-        assert!(text.contains("\n> offered  at least 4096 bytes: copied once"), "{text}");
+        assert!(text.contains("\n> offered   at least 4096 bytes: copied once"), "{text}");
         let own = messages.explain(me, 100_000).unwrap().to_string();
         assert!(own.contains("to oneself") && own.ends_with("the send completes without a receive"), "{own}");
         messages.send(&[7_u8; 100_000], me, Tag(99)).deadline(Duration::from_secs(60)).wait().unwrap();

@@ -1,5 +1,5 @@
-//! Long messages that their sender writes (RPUT: sur-2006, section 3), between threads and in the
-//! simulator.
+//! Long messages that their sender writes, whole (RPUT: sur-2006, section 3) or in pieces (the
+//! pipeline of woodall-2006), between threads and in the simulator.
 
 mod support;
 
@@ -20,15 +20,17 @@ const SOON: Duration = Duration::from_secs(60);
 /// In words: eager, and by rendezvous.
 const LENGTHS: [usize; 5] = [0, 100, 1_000, 20_000, 200_000];
 
-async fn written<F: Fabric + 'static>(world: &World<F>) -> Messages<F> {
+const BY: [Rendezvous; 2] = [Rendezvous::Rput, Rendezvous::Pipeline];
+
+async fn written<F: Fabric + 'static>(world: &World<F>, by: Rendezvous) -> Messages<F> {
     let messages = Messages::new(world).await.unwrap();
-    messages.set_rendezvous(Rendezvous::Rput);
+    messages.set_rendezvous(by);
     messages
 }
 
-fn ranks(ranks: u32, run: impl Fn(World<Any>, Messages) + Sync) {
+fn ranks(ranks: u32, by: Rendezvous, run: impl Fn(World<Any>, Messages) + Sync) {
     threads(ranks, |world| {
-        let messages = onesided_fabric::block_on(world.fabric(), written(&world));
+        let messages = onesided_fabric::block_on(world.fabric(), written(&world, by));
         run(world, messages);
     })
     .unwrap();
@@ -36,8 +38,8 @@ fn ranks(ranks: u32, run: impl Fn(World<Any>, Messages) + Sync) {
 
 /// Every rank sends all lengths to the next one at the same time, out of slices and buffers, and
 /// receives them by every kind of receive.
-async fn ring<F: Fabric + 'static>(world: &World<F>) {
-    let messages = written(world).await;
+async fn ring<F: Fabric + 'static>(world: &World<F>, by: Rendezvous) {
+    let messages = written(world, by).await;
     let (me, all) = (world.rank() as usize, world.size());
     let (left, right) = ((world.rank() + all - 1) % all, (world.rank() + 1) % all);
     for len in LENGTHS {
@@ -72,16 +74,16 @@ async fn ring<F: Fabric + 'static>(world: &World<F>) {
 
 #[test]
 fn all_lengths_travel_around_a_ring_of_threads() {
-    for size in [1, 2, 4] {
-        threads(size, |world| onesided_fabric::block_on(world.fabric(), ring(&world))).unwrap();
+    for (by, size) in BY.into_iter().flat_map(|by| [1, 2, 4].map(|size| (by, size))) {
+        threads(size, |world| onesided_fabric::block_on(world.fabric(), ring(&world, by))).unwrap();
     }
 }
 
 #[test]
 fn and_of_simulated_ranks() {
-    for seed in 0..5 {
+    for (by, seed) in BY.into_iter().flat_map(|by| (0..5).map(move |seed| (by, seed))) {
         let report =
-            Simulation::new(Network::default()).ranks(4).seed(seed).run(|world| async move { ring(&world).await });
+            Simulation::new(Network::default()).ranks(4).seed(seed).run(|world| async move { ring(&world, by).await });
         assert_eq!(report.end, End::Finished);
         assert!(report.results.iter().all(Option::is_some));
     }
@@ -90,8 +92,9 @@ fn and_of_simulated_ranks() {
 /// Each side has its own choice, and its own handler.
 #[test]
 fn every_progress_mode_moves_both_protocols() {
-    for mode in [ProgressMode::Interrupt, ProgressMode::Thread, ProgressMode::Hybrid] {
-        ranks(2, |world, messages| {
+    let modes = [ProgressMode::Interrupt, ProgressMode::Thread, ProgressMode::Hybrid];
+    for (by, mode) in BY.into_iter().flat_map(|by| modes.map(|mode| (by, mode))) {
+        ranks(2, by, |world, messages| {
             messages.set_progress(mode).unwrap();
             let (me, other) = (world.rank(), 1 - world.rank());
             if me == 1 {
@@ -114,9 +117,9 @@ fn every_progress_mode_moves_both_protocols() {
 /// A receive that is dropped while its message is written to it: the next one gets the message.
 #[test]
 fn simulated_receives_that_are_dropped_give_their_message_back() {
-    for seed in 0..40 {
+    for (by, seed) in BY.into_iter().flat_map(|by| (0..40).map(move |seed| (by, seed))) {
         let report = Simulation::new(Network::default()).ranks(2).seed(seed).run(|world| async move {
-            let messages = written(&world).await;
+            let messages = written(&world, by).await;
             let len = LENGTHS[3];
             if world.rank() == 0 {
                 messages.send_buffer(filled(&messages, 1, len), 1, Tag(0)).await.unwrap();
@@ -147,12 +150,16 @@ const BEGIN: Duration = Duration::from_millis(1);
 /// Whenever one of two ranks dies, the other has the message, whole, or the fault.
 #[test]
 fn a_simulated_death_at_any_time_ends_what_waits_for_it() {
+    BY.into_iter().for_each(dies_at_any_time);
+}
+
+fn dies_at_any_time(by: Rendezvous) {
     let mut seen = [[0; 2]; 2];
     for dead in [0, 1] {
         for after in (0..60_000).step_by(1_500) {
             let simulation = Simulation::new(Network::default()).ranks(2);
             let report = simulation.kill(dead, BEGIN + Duration::from_nanos(after)).run(|world| async move {
-                let messages = written(&world).await;
+                let messages = written(&world, by).await;
                 let len = LENGTHS[3];
                 let begin = BEGIN.as_nanos() as u64;
                 world.fabric().sleep(begin - world.fabric().now()).await;
@@ -180,12 +187,12 @@ fn a_simulated_death_at_any_time_ends_what_waits_for_it() {
 
 #[test]
 fn what_is_under_way_is_shown_and_explained() {
-    ranks(2, |world, messages| {
+    ranks(2, Rendezvous::Rput, |world, messages| {
         let (me, other) = (world.rank(), 1 - world.rank());
         let explained = messages.explain(other, 100_000).unwrap();
         assert_eq!((explained.protocol(), messages.rendezvous()), (Protocol::Rput, Rendezvous::Rput));
         assert!(
-            explained.to_string().contains("\n> rput     any length: copied by the sender, written"),
+            explained.to_string().contains("\n> rput      any length: copied by the sender, written"),
             "{explained}"
         );
         assert_eq!(messages.explain(me, 100_000).unwrap().protocol(), Protocol::Rget);

@@ -357,6 +357,7 @@ fn messages_and_packets_are_measured_and_reported() {
         ("half a round trip of written buffers", &[32 << 10, 2 << 20], &["latency", "bandwidth"]),
         ("half a round trip of columns", &[8, 512, 256 << 10], &["latency", "bandwidth"]),
         ("stream", &[8, 512, 2 << 20], &["message rate", "bandwidth"]),
+        ("stream, pipeline", &[256 << 10, 2 << 20], &["message rate", "bandwidth"]),
         ("streams both ways", &[8, 512, 2 << 20], &["message rate", "bandwidth"]),
         ("stream, all unexpected", &[8, 512], &["message rate", "bandwidth"]),
     ];

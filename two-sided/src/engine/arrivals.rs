@@ -54,13 +54,16 @@ impl<S> Engine<S> {
             Packet::Rts { .. } => self.violated(from),
             Packet::Fin { request, status } => {
                 let send = request.0 as usize;
-                match self.sends.get(send) {
-                    Some(Send { to, state: SendState::Announced, .. }) if *to == from => {
-                        let outcome = match status {
-                            0 => Ok(()),
-                            status => Err(not_moved(from, status)),
-                        };
+                let outcome = match status {
+                    0 => Ok(()),
+                    status => Err(not_moved(from, status)),
+                };
+                match (self.sends.get(send), outcome) {
+                    (Some(Send { to, state: SendState::Announced, .. }), outcome) if *to == from => {
                         self.complete(send, outcome);
+                    }
+                    (Some(Send { to, state: SendState::Writing(_), .. }), Err(fault)) if *to == from => {
+                        self.no_more_memory(send, fault);
                     }
                     _ => self.violated(from),
                 }

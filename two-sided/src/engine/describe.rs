@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::peer::Peer;
-use super::receives::{Body, ReceiveState};
+use super::receives::ReceiveState;
 use super::{Engine, SendState};
 use crate::matching::{Envelope, Pattern, is_collective};
 use crate::{Source, Status, Tag, Tags};
@@ -83,7 +83,7 @@ impl<S> Engine<S> {
         });
         list(["message without a receive", "messages without a receive"], unexpected.collect());
         let exposed = self.matcher.receives.iter().filter_map(|(_, receive)| match &receive.state {
-            ReceiveState::Moving { matched, .. } if matches!(matched.body, Body::Read { .. }) => {
+            ReceiveState::Moving { matched, .. } if matched.body.is_to_be_written() => {
                 let Envelope { source, tag, .. } = matched.envelope;
                 Some(Status { source, tag: Tag(tag), bytes: matched.body.len() }.to_string())
             }
@@ -91,7 +91,7 @@ impl<S> Engine<S> {
         });
         list(["message that its sender writes here", "messages that their senders write here"], exposed.collect());
         let sends = self.sends.iter().filter_map(|(_, send)| {
-            let state = match (&send.state, send.to_write) {
+            let state = match (&send.state, send.writes) {
                 (SendState::Queued, _) => "queued",
                 (SendState::Announced, None) => "announced, not read",
                 (SendState::Announced, Some(_)) => "announced, to be written when its receiver is ready",

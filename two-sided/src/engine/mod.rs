@@ -11,6 +11,9 @@
 //!
 //! rendezvous   sender    RTS; at RTR: writes the memory by RDMA, FIN, done
 //! (RPUT)       receiver  on a match: exposes memory, RTR with its key; has the message at FIN
+//!
+//! pipeline     sender    RTS; at each RTR: writes a piece by RDMA; FIN after the last one, done
+//!              receiver  on a match: for each piece: exposes memory, RTR with its key; as RPUT
 //! ```
 //!
 //! An announced message is read by the task that waits for its receive, into the user's memory; if
@@ -19,6 +22,7 @@
 //!
 //! RGET is that of sur-2006, section 4: one control message before the data and one after it, and
 //! the sender does nothing in between. RPUT is that of its section 3: both sides do something twice.
+//! The pipeline is that of woodall-2006: RPUT in pieces, which each side registers while others move.
 //! The sender chooses. A receiver that has no memory answers the RTS with a FIN of either.
 //!
 //! A message of more than [`QUEUED_MAX`] bytes is eager only if its packet can leave at once.
@@ -40,6 +44,7 @@ mod eager;
 mod explored;
 mod flush;
 mod peer;
+mod pipeline;
 mod receives;
 mod rendezvous;
 #[cfg(test)]
@@ -57,6 +62,7 @@ use slab::Slab;
 use self::collectives::Collectives;
 use self::describe::Seen;
 use self::peer::{Outgoing, Peer};
+use self::pipeline::{Part, Writes};
 use self::receives::{Receive, ReceiveState};
 use crate::matching::Matcher;
 use crate::wire::{By, Encoded, Packet, RequestId};
@@ -64,6 +70,7 @@ use crate::wire::{By, Encoded, Packet, RequestId};
 pub(crate) use self::collectives::{CONTROL, CallFailure, Found, Reason, TOLD, Trouble};
 pub(crate) use self::eager::{QUEUED_MAX, TooLong};
 pub(crate) use self::peer::window;
+pub(crate) use self::pipeline::ToExpose;
 pub(crate) use self::receives::{Body, Direct, Landed, Matched, Posting};
 pub(crate) use self::rendezvous::{Here, ToMove, ToRead};
 
@@ -83,8 +90,8 @@ struct Send<S> {
     state: SendState,
     /// What a rendezvous reads; and the copy of a slice that was withdrawn.
     memory: [Option<S>; 2],
-    /// The bytes of a message that this rank writes.
-    to_write: Option<u64>,
+    /// Of a message that this rank writes.
+    writes: Option<Writes>,
     /// Whether its handle was dropped.
     is_detached: bool,
     /// Whether it ends when a receive has got it, at this rank too.
@@ -114,8 +121,8 @@ pub(crate) struct Engine<S> {
     announced: VecDeque<usize>,
     /// Receives whose message their sender writes, once memory is exposed for it.
     to_expose: VecDeque<usize>,
-    /// Sends whose receivers have memory, and where.
-    to_write: VecDeque<(usize, SegmentKey)>,
+    /// Parts of messages that their receivers have memory for.
+    to_write: VecDeque<Part>,
     /// How many more announced messages may be read or written at the same time.
     tokens: u32,
     sends: Slab<Send<S>>,
@@ -160,12 +167,16 @@ impl<S> Send<S> {
             to,
             state,
             memory: [memory, None],
-            to_write: None,
+            writes: None,
             is_detached: false,
             is_synchronous: false,
             waker: None,
             number: 0,
         }
+    }
+
+    const fn is_done(&self) -> bool {
+        matches!(self.state, SendState::Done(_))
     }
 }
 
@@ -241,7 +252,7 @@ impl<S> Engine<S> {
     ) -> usize {
         let rts = |request| Packet::Rts { context, tag, request, key, by }.encode(0);
         let send = self.send(to, Some(memory), rts, &[]);
-        self.sends[send].to_write = (by == By::Write).then_some(key.len);
+        self.sends[send].writes = by.is_written().then_some(Writes::of(key.len));
         send
     }
 
@@ -338,11 +349,14 @@ impl<S> Engine<S> {
         }
         peer.lost = Some(fault);
         peer.drop_queue();
-        // A write ends by itself: until then it has its memory.
-        let goes_on = |state: &SendState| matches!(state, SendState::Done(_) | SendState::Writing(_));
-        let of_peer = |send: &Send<S>| send.to == rank && !goes_on(&send.state);
-        let ended: Vec<_> = self.sends.iter().filter(|(_, send)| of_peer(send)).map(|(send, _)| send).collect();
-        ended.into_iter().for_each(|send| self.complete(send, Err(fault)));
+        let of_peer = self.sends.iter().filter(|(_, send)| send.to == rank && !send.is_done());
+        let ended: Vec<_> = of_peer.map(|(send, _)| send).collect();
+        for send in ended {
+            // A write ends by itself: until then it has its memory.
+            if !self.give_up_writes(send, fault) {
+                self.complete(send, Err(fault));
+            }
+        }
         let receives = &mut self.matcher.receives;
         let is_of_peer = |(at, receive): &(usize, &Receive<S>)| {
             matches!(receive.state, ReceiveState::Posted) && receives.pattern(*at).source == Some(rank.0)

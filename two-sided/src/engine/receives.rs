@@ -8,6 +8,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
 use super::bytes::{Bytes, SHORT};
 use super::peer::{Outgoing, units};
+use super::pipeline::Exposed;
 use super::{Engine, keep};
 use crate::elements::{Allocate, Elements};
 use crate::matching::{Arrival, Envelope, Handle, Pattern};
@@ -24,8 +25,7 @@ pub(crate) enum Body<S> {
     /// writes, its length. Its sender waits for a FIN, or for memory to write to.
     Announced { request: RequestId, key: SegmentKey, by: By },
     /// What was moved of it into memory of this rank, or why it could not be; and its length. Its
-    /// sender waits for nothing. While the receive is [moving](ReceiveState::Moving), the sender
-    /// writes to the memory.
+    /// sender waits for nothing.
     Read { memory: Result<S, Fault>, len: u64 },
 }
 
@@ -50,7 +50,7 @@ impl<S> Body<S> {
 
     /// Whether memory is to be exposed for it.
     pub(crate) const fn is_to_be_written(&self) -> bool {
-        matches!(self, Self::Announced { by: By::Write, .. })
+        matches!(self, Self::Announced { by, .. } if by.is_written())
     }
 }
 
@@ -147,6 +147,8 @@ pub(super) enum ReceiveState<S> {
     Moving {
         matched: Box<Matched<S>>,
         is_cancelled: bool,
+        /// The memory that its sender writes to.
+        exposed: Option<Exposed<S>>,
     },
     Failed(Fault),
 }

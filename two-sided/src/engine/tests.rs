@@ -195,8 +195,9 @@ proptest! {
                         Some(ToMove::Read(ToRead { receive, .. })) => {
                             engine.read(receive, outcome.map(|()| Here::Memory(2)));
                         }
-                        Some(ToMove::Expose { receive, len }) => {
-                            engine.expose(receive, outcome.map(|()| (2, SegmentKey { len, ..key() })));
+                        Some(ToMove::Expose(ToExpose { receive, len, in_pieces, at, .. })) => {
+                            let len = if in_pieces { (len - at).min(60) } else { len };
+                            engine.expose(receive, at, Some(2), outcome.map(|()| SegmentKey { len, ..key() }));
                         }
                         Some(ToMove::Write { send, from, .. }) => {
                             prop_assert_eq!(from, 1);
@@ -367,8 +368,10 @@ fn exposed_memory_comes_back_at_the_fin_or_with_the_loss_of_its_sender() {
         let receive = posted(receiver.receive(Pattern { context: 0, source: Some(0), tag: None }));
         carry(&mut sender, &mut receiver);
         assert!(receiver.received(receive, Waker::noop()).is_none());
-        let Some(ToMove::Expose { len: 100, .. }) = receiver.next_to_move(|_| true) else { panic!("it has a receive") };
-        receiver.expose(receive, Ok((number, SegmentKey { rank: Rank(1), ..key() })));
+        let Some(ToMove::Expose(ToExpose { len: 100, .. })) = receiver.next_to_move(|_| true) else {
+            panic!("it has a receive")
+        };
+        receiver.expose(receive, 0, Some(number), Ok(SegmentKey { rank: Rank(1), ..key() }));
         carry(&mut receiver, &mut sender);
         let Some(ToMove::Write { from, .. }) = sender.next_to_move(|_| true) else { panic!("it may be written") };
         assert_eq!((from, receiver.received(receive, Waker::noop()).is_none()), (number, true));

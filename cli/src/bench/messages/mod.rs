@@ -47,7 +47,7 @@ pub(crate) struct Loop {
 }
 
 /// The loops that rank 0 asks for, by number.
-static LOOPS: [&Loop; 13] = [
+static LOOPS: [&Loop; 14] = [
     &ping_pong::LOOP,
     &ping_pong::BY_STORES,
     &ping_pong::BY_MEMCPY,
@@ -61,13 +61,14 @@ static LOOPS: [&Loop; 13] = [
     &buffers::LOOP,
     &written::BUFFERS,
     &written::STREAM,
+    &written::IN_PIECES,
 ];
 
 /// What is interleaved. A stream pushes the memory of a ping-pong out of the caches, so that few
 /// rounds of large messages would measure that.
 static GROUPS: [&[&Loop]; 3] = [
     &[&ping_pong::LOOP, &buffers::LOOP, &written::BUFFERS, &columns::LOOP],
-    &[&stream::LOOP, &written::STREAM, &unexpected::LOOP],
+    &[&stream::LOOP, &written::STREAM, &written::IN_PIECES, &unexpected::LOOP],
     &[&both_ways::LOOP],
 ];
 

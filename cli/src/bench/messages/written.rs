@@ -1,4 +1,5 @@
-//! Messages that their sender writes (RPUT: sur-2006, section 3), beside those that are read.
+//! Messages that their sender writes, whole (RPUT: sur-2006, section 3) or in pieces (the pipeline of
+//! woodall-2006), beside those that are read.
 
 use onesided_two_sided::Rendezvous;
 
@@ -11,19 +12,27 @@ const SMALLEST: usize = 16 << 10;
 pub(super) static BUFFERS: Loop = Loop {
     name: "half a round trip of written buffers",
     smallest: SMALLEST,
-    run: |end, size, n| by_rput(end, || (buffers::LOOP.run)(end, size, n)),
+    run: |end, size, n| by(Rendezvous::Rput, end, || (buffers::LOOP.run)(end, size, n)),
     ..buffers::LOOP
 };
 
 pub(super) static STREAM: Loop = Loop {
     name: "stream, written",
     smallest: SMALLEST,
-    run: |end, size, n| by_rput(end, || (stream::LOOP.run)(end, size, n)),
+    run: |end, size, n| by(Rendezvous::Rput, end, || (stream::LOOP.run)(end, size, n)),
     ..stream::LOOP
 };
 
-fn by_rput(end: &End<'_>, run: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
-    end.messages.set_rendezvous(Rendezvous::Rput);
+/// Shorter ones have one piece.
+pub(super) static IN_PIECES: Loop = Loop {
+    name: "stream, pipeline",
+    smallest: 256 << 10,
+    run: |end, size, n| by(Rendezvous::Pipeline, end, || (stream::LOOP.run)(end, size, n)),
+    ..stream::LOOP
+};
+
+fn by(rendezvous: Rendezvous, end: &End<'_>, run: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    end.messages.set_rendezvous(rendezvous);
     let outcome = run();
     end.messages.set_rendezvous(Rendezvous::Rget);
     outcome

@@ -8,15 +8,13 @@ use std::task::{Wake, Waker};
 use onesided_fabric::SegmentKey;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
 
+use super::moving::{Moving, PIECE};
 use super::net::{Message, Net, Plant, number, number_of};
 use super::seen::Seen;
-use crate::engine::{Body, Direct, Engine, Here, Landed, Matched, Posting, ReceiveState, ToMove, ToRead};
+use crate::engine::{Body, Direct, Engine, Here, Landed, Matched, Posting, ReceiveState, ToExpose};
 use crate::matching::Pattern;
 use crate::matching::oracle::Oracle;
 use crate::wire::{By, Packet, head_of};
-
-/// So that a second message that is announced waits until the first one was read or written.
-const TOKENS: u32 = 1;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Op {
@@ -33,6 +31,8 @@ pub(super) enum Mode {
     Synchronous,
     /// By RPUT, but for a message to this rank itself.
     Write,
+    /// The same by two pieces.
+    Pipeline,
 }
 
 /// What a handle of a user has.
@@ -56,24 +56,17 @@ impl Wake for Woken {
     }
 }
 
-/// A read of an announced message by another task, or memory that is exposed for one.
-#[derive(Debug)]
-pub(super) struct Moving {
-    receive: usize,
-    request: usize,
-    number: u64,
-    is_cancelled: bool,
-}
-
 pub(super) struct Host {
-    rank: u32,
+    pub(super) rank: u32,
     pub(super) engine: Engine<u64>,
     pub(super) program: VecDeque<Op>,
     pub(super) requests: Vec<(Request, Arc<Woken>)>,
     pub(super) reads: Vec<Moving>,
-    exposed: Vec<Moving>,
-    /// The sends that this rank writes, and their messages.
-    pub(super) writes: Vec<(usize, u64)>,
+    pub(super) exposed: Vec<Moving>,
+    /// What memory is being registered for.
+    pub(super) exposing: Vec<ToExpose<u64>>,
+    /// The sends that this rank writes, their messages, and how much of them.
+    pub(super) writes: Vec<(usize, u64, u64)>,
     pub(super) seen: Seen,
     sends: u64,
 }
@@ -98,48 +91,19 @@ fn take_in(
     }
 }
 
-impl Moving {
-    /// A message whose receive was dropped goes to another one.
-    fn ended(self, seen: &mut Seen) {
-        if self.is_cancelled {
-            seen.give_back(self.request);
-        }
-    }
-}
-
 impl Host {
-    pub(super) fn new(rank: u32, window: u32, program: &[Op]) -> Self {
+    pub(super) fn new(rank: u32, (window, tokens): (u32, u32), program: &[Op]) -> Self {
         Self {
             rank,
-            engine: Engine::new(Rank(rank), window, TOKENS),
+            engine: Engine::new(Rank(rank), window, tokens),
             program: program.iter().copied().collect(),
             requests: vec![],
             reads: vec![],
             exposed: vec![],
+            exposing: vec![],
             writes: vec![],
             seen: Seen::default(),
             sends: 0,
-        }
-    }
-
-    /// Whether there is something to be done for an announced message.
-    pub(super) fn has_to_move(&self) -> bool {
-        let Engine { tokens, to_write, announced, to_expose, .. } = &self.engine;
-        let is_by =
-            |at: &usize, written| self.engine.announced(*at).is_some_and(|(_, by)| (by == By::Write) == written);
-        *tokens > 0 && (!to_write.is_empty() || announced.iter().any(|at| is_by(at, false)))
-            || to_expose.iter().any(|at| is_by(at, true))
-    }
-
-    /// Exposed memory is its message's until the FIN.
-    pub(super) fn check_exposed(&self) {
-        for Moving { receive, number, .. } in &self.exposed {
-            let is_held = matches!(
-                self.engine.matcher.receives.get(*receive).map(|receive| &receive.state),
-                Some(ReceiveState::Moving { matched, .. })
-                    if matches!(&matched.body, Body::Read { memory: Ok(memory), .. } if memory == number)
-            );
-            assert!(is_held, "the exposed memory of {number} came back before the FIN");
         }
     }
 
@@ -159,10 +123,15 @@ impl Host {
                             .send_eager(Rank(to), (0, tag), &bytes, |to, head, body| net.post(rank, to, head, body))
                             .unwrap_or_default()
                     }
-                    Mode::Rendezvous | Mode::Synchronous | Mode::Write => {
-                        let key =
-                            SegmentKey { rank: Rank(rank), region: RegionId(1), len: 8, address: number, rkey: 0 };
-                        let by = if matches!(mode, Mode::Write) && to != rank { By::Write } else { By::Read };
+                    Mode::Rendezvous | Mode::Synchronous | Mode::Write | Mode::Pipeline => {
+                        let len = if matches!(mode, Mode::Pipeline) { 2 * PIECE } else { PIECE };
+                        let key = SegmentKey { rank: Rank(rank), region: RegionId(1), len, address: number, rkey: 0 };
+                        let by = match mode {
+                            Mode::Write if to != rank => By::Write,
+                            Mode::Pipeline if to != rank => By::Pipeline,
+                            _ => By::Read,
+                        };
+                        net.message(number).len = len;
                         let send = self.engine.send_rendezvous(Rank(to), (0, tag), (key, by), number);
                         if let Mode::Synchronous = mode {
                             self.engine.make_synchronous(send);
@@ -225,16 +194,6 @@ impl Host {
             assert!(!message.is_lost, "{expected} is lost");
             message.is_read = true;
         }
-    }
-
-    fn end_read(&self, net: &mut Net, number: u64) -> Result<(), Fault> {
-        let from = net.message(number).from;
-        let fails = net.fails(self.rank, from);
-        let message = net.message(number);
-        assert!(!message.is_freed, "the memory of {number} was given back under a read");
-        message.is_being_read = false;
-        (message.is_lost, message.is_read) = (fails, !fails);
-        if fails { Err(Fault::of(FaultKind::ConnectionLost, Rank(from))) } else { Ok(()) }
     }
 
     /// A task polls a request.
@@ -348,57 +307,6 @@ impl Host {
         }
     }
 
-    /// A task does what is to be done next for an announced message.
-    pub(super) fn begin(&mut self, net: &mut Net) {
-        let rank = self.rank;
-        let Some(next) = self.engine.next_to_move(|_| true) else { return };
-        let (ToMove::Read(ToRead { receive, .. }) | ToMove::Expose { receive, .. }) = next else {
-            let ToMove::Write { send, from: number, .. } = next else { unreachable!() };
-            net.message(number).is_being_written = true;
-            if net.plant == Plant::FinBeforeWrite {
-                return self.engine.written(send, Ok(()));
-            }
-            return self.writes.push((send, number));
-        };
-        let is_it =
-            |(request, _): &(Request, _)| matches!(request, Request::Posted { receive: at, .. } if *at == receive);
-        let request = self.requests.iter().position(is_it).unwrap();
-        let ReceiveState::Moving { matched, .. } = &self.engine.matcher.receives[receive].state else { unreachable!() };
-        let number = number(&matched.body).unwrap();
-        let moving = Moving { receive, request, number, is_cancelled: false };
-        if let ToMove::Read(_) = next {
-            net.begin_read(number);
-            return self.reads.push(moving);
-        }
-        let from = net.message(number).from;
-        if net.fails(rank, from) {
-            net.message(number).is_lost = true;
-            return self.engine.expose(receive, Err(Fault::new(FaultKind::NoMemory)));
-        }
-        let key = SegmentKey { rank: Rank(rank), region: RegionId(1), len: 8, address: number, rkey: 0 };
-        self.engine.expose(receive, Ok((number, key)));
-        if self.engine.lost(Rank(from)).is_none() {
-            self.exposed.push(moving);
-        }
-    }
-
-    pub(super) fn finish_read(&mut self, net: &mut Net, at: usize) {
-        let read = self.reads.remove(at);
-        let outcome = self.end_read(net, read.number);
-        self.engine.read(read.receive, outcome.map(|()| Here::Memory(read.number)));
-        read.ended(&mut self.seen);
-    }
-
-    pub(super) fn finish_write(&mut self, net: &mut Net, at: usize) {
-        let (send, number) = self.writes.remove(at);
-        let to = net.message(number).to;
-        let fails = net.fails(self.rank, to);
-        let message = net.message(number);
-        (message.is_being_written, message.is_lost, message.is_read) = (false, fails, !fails);
-        let failed = Fault::of(FaultKind::ConnectionLost, Rank(to));
-        self.engine.written(send, if fails { Err(failed) } else { Ok(()) });
-    }
-
     /// Drops a handle.
     pub(super) fn drop_handle(&mut self, net: &mut Net, at: usize) {
         match std::mem::replace(&mut self.requests[at].0, Request::Over) {
@@ -413,9 +321,9 @@ impl Host {
                 }
                 if net.plant == Plant::EarlyReuse
                     && let Some(exposed) = self.exposed.iter().find(|exposed| exposed.request == at)
-                    && let Some(memory) = self.engine.exposed(receive, Rank(net.message(exposed.number).from))
+                    && let Some(found) = self.engine.exposed(receive, Rank(net.message(exposed.number).from))
                 {
-                    self.engine.end_move(receive, Ok(Here::Memory(memory)));
+                    self.engine.end_written(receive, Ok(Here::Memory(found.memory)));
                 }
             }
             Request::Taken(matched) => {
@@ -451,7 +359,11 @@ impl Host {
             false => self.engine.lose(Rank(peer), Fault::of(FaultKind::PeerDied, Rank(peer))),
         }
         self.exposed.sort_by_key(|exposed| exposed.receive);
-        for exposed in self.exposed.extract_if(.., |exposed| net.message(exposed.number).from == peer) {
+        let exposing = &self.exposing;
+        let is_over = |exposed: &mut Moving| {
+            net.message(exposed.number).from == peer && !Self::is_growing(exposing, exposed.receive)
+        };
+        for exposed in self.exposed.extract_if(.., is_over) {
             exposed.ended(&mut self.seen);
         }
     }
@@ -481,7 +393,7 @@ impl Host {
         for number in self.engine.take_idle() {
             let message = net.message(number);
             assert!(!std::mem::replace(&mut message.is_freed, true), "the memory of {number} was given back twice");
-            let is_being_moved = message.is_being_read || message.is_being_written;
+            let is_being_moved = message.is_being_read || message.writes > 0;
             assert!(!is_being_moved, "the memory of {number} was given back under a read or write");
         }
     }

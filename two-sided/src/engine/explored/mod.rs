@@ -11,6 +11,7 @@
 //! `sim/tests/conformance.rs`.
 
 mod host;
+mod moving;
 mod net;
 mod seen;
 mod world;
@@ -93,6 +94,17 @@ const fn receive_into(source: Option<u32>, tag: Option<u32>) -> Op {
     Op::Receive { pattern: pattern(source, tag), has_slice: true }
 }
 
+const fn pipeline(to: u32, tag: u32) -> Op {
+    Op::Send { to, tag, mode: Mode::Pipeline }
+}
+
+/// One, so that a second message that is announced waits until the first one was read or written; two
+/// for the pieces of a message.
+fn tokens(programs: &[Vec<Op>]) -> u32 {
+    let is_in_pieces = |op: &Op| matches!(op, Op::Send { mode: Mode::Pipeline, .. });
+    if programs.iter().flatten().any(is_in_pieces) { 2 } else { 1 }
+}
+
 /// Alone, and in pairs.
 fn troubles(most: u32) -> Vec<Budget> {
     let kinds = [
@@ -122,7 +134,8 @@ fn troubles(most: u32) -> Vec<Budget> {
 fn holds(at_least: usize, programs: &[Vec<Op>], usual: Vec<Budget>, long: Vec<Budget>) {
     let budgets = if std::env::var_os("ONESIDED_LONG").is_some() { long } else { usual };
     let states = budgets.into_iter().map(|budget| {
-        let setup = Setup { programs: programs.to_vec(), window: 4, budget, plant: Plant::None };
+        let setup =
+            Setup { programs: programs.to_vec(), window: 4, tokens: tokens(programs), budget, plant: Plant::None };
         explore(&setup).unwrap_or_else(|failed| panic!("{failed}"))
     });
     let states: usize = states.sum();
@@ -156,6 +169,17 @@ fn a_rendezvous() {
 #[test]
 fn a_written_rendezvous() {
     holds(10_000, &[vec![written(1, 0)], vec![receive(Some(0), None)]], troubles(2), troubles(2));
+}
+
+#[test]
+fn a_pipeline() {
+    holds(20_000, &[vec![pipeline(1, 0)], vec![receive(Some(0), None)]], troubles(1), troubles(2));
+}
+
+#[test]
+fn a_pipeline_and_two_receives() {
+    let receives = vec![receive(Some(0), None), receive_into(None, Some(0))];
+    holds(1_000, &[vec![pipeline(1, 0)], receives], vec![NOTHING], troubles(1));
 }
 
 #[test]
@@ -235,6 +259,8 @@ fn caught(plant: Plant, expected: &str) {
     let receives = vec![receive(Some(0), None), receive(None, None)];
     let programs = match plant {
         Plant::FinBeforeWrite | Plant::EarlyReuse | Plant::LostPacket(9) => {
+            let pieces = vec![vec![pipeline(1, 0)], receives.clone()];
+            found(plant, pieces, expected);
             vec![vec![written(1, 0), written(1, 0)], receives]
         }
         Plant::CreditTwice | Plant::LostPacket(_) => {
@@ -242,8 +268,13 @@ fn caught(plant: Plant, expected: &str) {
         }
         _ => vec![vec![rendezvous(1, 0), rendezvous(1, 0)], receives],
     };
+    found(plant, programs, expected);
+}
+
+#[track_caller]
+fn found(plant: Plant, programs: Vec<Vec<Op>>, expected: &str) {
     let budget = Budget { drops: u32::from(plant == Plant::EarlyReuse), ..NOTHING };
-    let found = explore(&Setup { programs, window: 4, budget, plant });
+    let found = explore(&Setup { tokens: tokens(&programs), programs, window: 4, budget, plant });
     assert!(found.as_ref().is_err_and(|found| found.contains(expected)), "{plant:?}: {found:?}");
 }
 
@@ -296,7 +327,7 @@ fn a_lost_packet_is_caught() {
 #[test]
 fn a_repeated_credit_does_no_harm() {
     let programs = vec![vec![eager(1, 0), eager(1, 0), eager(1, 0)], vec![receive(None, Some(0)), receive(None, None)]];
-    let setup = Setup { programs, window: 4, budget: NOTHING, plant: Plant::RepeatedCredit };
+    let setup = Setup { programs, window: 4, tokens: 1, budget: NOTHING, plant: Plant::RepeatedCredit };
     assert!(explore(&setup).unwrap() > 1_000);
 }
 
@@ -305,7 +336,8 @@ fn ops(ranks: u32) -> impl Strategy<Value = Op> {
         (1..60_usize).prop_map(Mode::Eager),
         Just(Mode::Rendezvous),
         Just(Mode::Synchronous),
-        Just(Mode::Write)
+        Just(Mode::Write),
+        Just(Mode::Pipeline)
     ];
     let patterns =
         (prop::option::of(0..ranks), prop::option::of(0..2_u32)).prop_map(|(source, tag)| pattern(source, tag));
@@ -324,6 +356,7 @@ fn setups() -> impl Strategy<Value = Setup> {
     (programs, 9..16_u32, budgets).prop_map(|(programs, window, budget)| Setup {
         programs,
         window,
+        tokens: 1 + budget.busy % 2,
         budget,
         plant: Plant::None,
     })

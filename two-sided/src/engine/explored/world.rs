@@ -21,6 +21,7 @@ pub(super) enum Action {
     Arrive(u32, Option<usize>),
     /// What is to be done next for an announced message.
     Begin,
+    EndExpose(usize),
     EndRead(usize),
     EndWrite(usize),
     Flush,
@@ -35,6 +36,8 @@ pub(super) enum Action {
 pub(super) struct Setup {
     pub(super) programs: Vec<Vec<Op>>,
     pub(super) window: u32,
+    /// How many messages, or pieces, may be read or written at once.
+    pub(super) tokens: u32,
     pub(super) budget: Budget,
     pub(super) plant: Plant,
 }
@@ -49,8 +52,8 @@ const ANY: Pattern = Pattern { context: 0, source: None, tag: None };
 
 impl World {
     pub(super) fn new(setup: &Setup, choices: Choices) -> Self {
-        let Setup { programs, window, budget, plant } = setup;
-        let hosts = (0..).zip(programs).map(|(rank, program)| Host::new(rank, *window, program)).collect();
+        let Setup { programs, window, tokens, budget, plant } = setup;
+        let hosts = (0..).zip(programs).map(|(rank, program)| Host::new(rank, (*window, *tokens), program)).collect();
         Self { hosts, net: Net::new(programs.len(), *budget, *plant, choices), story: vec![] }
     }
 
@@ -90,6 +93,7 @@ impl World {
             if host.has_to_move() {
                 can(Action::Begin);
             }
+            (0..host.exposing.len()).for_each(|exposing| can(Action::EndExpose(exposing)));
             (0..host.reads.len()).for_each(|read| can(Action::EndRead(read)));
             (0..host.writes.len()).for_each(|write| can(Action::EndWrite(write)));
             if host.engine.is_busy() {
@@ -121,6 +125,7 @@ impl World {
             Action::Finish(request) => host.finish(net, request),
             Action::Arrive(from, by) => host.arrive(net, from, by),
             Action::Begin => host.begin(net),
+            Action::EndExpose(exposing) => host.finish_exposing(net, exposing),
             Action::EndRead(read) => host.finish_read(net, read),
             Action::EndWrite(write) => host.finish_write(net, write),
             Action::Flush => {}
@@ -139,7 +144,7 @@ impl World {
                 net.wires.retain(|(_, to), _| *to != at);
                 for message in net.messages.values_mut() {
                     message.is_being_read &= message.to != at;
-                    message.is_being_written &= message.from != at;
+                    message.writes *= u32::from(message.from != at);
                 }
                 return;
             }

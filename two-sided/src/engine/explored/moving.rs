@@ -1,0 +1,156 @@
+//! Messages of a rank that move: reads, exposed memory and writes.
+
+use onesided_fabric::SegmentKey;
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
+
+use super::host::{Host, Request};
+use super::net::{Net, Plant, number};
+use super::seen::Seen;
+use crate::engine::{Engine, Here, ReceiveState, ToExpose, ToMove, ToRead};
+
+/// The length of a piece of a message.
+pub(super) const PIECE: u64 = 8;
+
+/// A read of an announced message by another task, or memory that is exposed for one.
+#[derive(Debug)]
+pub(super) struct Moving {
+    pub(super) receive: usize,
+    pub(super) request: usize,
+    pub(super) number: u64,
+    pub(super) is_cancelled: bool,
+}
+
+impl Moving {
+    /// A message whose receive was dropped goes to another one.
+    pub(super) fn ended(self, seen: &mut Seen) {
+        if self.is_cancelled {
+            seen.give_back(self.request);
+        }
+    }
+}
+
+impl Host {
+    /// Whether there is something to be done for an announced message.
+    pub(super) fn has_to_move(&self) -> bool {
+        let Engine { tokens, to_write, announced, to_expose, .. } = &self.engine;
+        let is_by = |at: &usize, written| self.engine.announced(*at).is_some_and(|(_, by)| by.is_written() == written);
+        *tokens > 0 && (!to_write.is_empty() || announced.iter().any(|at| is_by(at, false)))
+            || to_expose.iter().any(|at| is_by(at, true) || self.has_more_to_expose(*at))
+    }
+
+    fn has_more_to_expose(&self, receive: usize) -> bool {
+        matches!(
+            self.engine.matcher.receives.get(receive).map(|receive| &receive.state),
+            Some(ReceiveState::Moving { matched, exposed: Some(exposed), .. }) if exposed.at < matched.body.len()
+        )
+    }
+
+    /// Exposed memory is its message's until the FIN.
+    pub(super) fn check_exposed(&self) {
+        for Moving { receive, number, .. } in &self.exposed {
+            let is_held = matches!(
+                self.engine.matcher.receives.get(*receive).map(|receive| &receive.state),
+                Some(ReceiveState::Moving { exposed: Some(exposed), .. }) if exposed.memory == *number
+            );
+            assert!(
+                is_held || Self::is_growing(&self.exposing, *receive),
+                "the exposed memory of {number} came back before the FIN"
+            );
+        }
+    }
+
+    pub(super) fn end_read(&self, net: &mut Net, number: u64) -> Result<(), Fault> {
+        let from = net.message(number).from;
+        let fails = net.fails(self.rank, from);
+        let message = net.message(number);
+        assert!(!message.is_freed, "the memory of {number} was given back under a read");
+        message.is_being_read = false;
+        (message.is_lost, message.is_read) = (fails, !fails);
+        if fails { Err(Fault::of(FaultKind::ConnectionLost, Rank(from))) } else { Ok(()) }
+    }
+
+    /// A task does what is to be done next for an announced message.
+    pub(super) fn begin(&mut self, net: &mut Net) {
+        match self.engine.next_to_move(|_| true) {
+            Some(ToMove::Write { send, from: number, at, to }) => {
+                let message = net.message(number);
+                message.writes += 1;
+                assert!(at == message.begun, "{at} of {number} is written after {}", message.begun);
+                message.begun += to.len;
+                match net.plant {
+                    Plant::FinBeforeWrite => self.engine.written(send, Ok(())),
+                    _ => self.writes.push((send, number, to.len)),
+                }
+            }
+            Some(ToMove::Read(ToRead { receive, .. })) => {
+                let moving = self.moving(receive);
+                net.begin_read(moving.number);
+                self.reads.push(moving);
+            }
+            Some(ToMove::Expose(expose)) => {
+                if expose.at == 0 {
+                    self.exposed.push(self.moving(expose.receive));
+                }
+                let in_pieces = expose.in_pieces;
+                self.exposing.push(expose);
+                if !in_pieces {
+                    self.finish_exposing(net, self.exposing.len() - 1);
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn moving(&self, receive: usize) -> Moving {
+        let is_it =
+            |(request, _): &(Request, _)| matches!(request, Request::Posted { receive: at, .. } if *at == receive);
+        let request = self.requests.iter().position(is_it).unwrap();
+        let ReceiveState::Moving { matched, .. } = &self.engine.matcher.receives[receive].state else { unreachable!() };
+        Moving { receive, request, number: number(&matched.body).unwrap(), is_cancelled: false }
+    }
+
+    pub(super) fn is_growing(exposing: &[ToExpose<u64>], receive: usize) -> bool {
+        exposing.iter().any(|exposing| exposing.receive == receive)
+    }
+
+    /// Memory was registered, or could not be.
+    pub(super) fn finish_exposing(&mut self, net: &mut Net, at: usize) {
+        let ToExpose { receive, len, in_pieces, at, memory } = self.exposing.remove(at);
+        let exposed = self.exposed.iter().position(|exposed| exposed.receive == receive).unwrap();
+        let number = self.exposed[exposed].number;
+        let (rank, from) = (self.rank, net.message(number).from);
+        assert!(at == 0 || memory == Some(number));
+        let fails = net.fails(rank, from);
+        if fails {
+            net.message(number).is_lost = true;
+            self.engine.expose(receive, at, memory, Err(Fault::new(FaultKind::NoMemory)));
+        } else {
+            let len = if in_pieces { PIECE } else { len };
+            let key = SegmentKey { rank: Rank(rank), region: RegionId(1), len, address: number, rkey: 0 };
+            self.engine.expose(receive, at, Some(number), Ok(key));
+        }
+        if fails && at == 0 || self.engine.lost(Rank(from)).is_some() {
+            self.exposed.remove(exposed).ended(&mut self.seen);
+        }
+    }
+
+    pub(super) fn finish_read(&mut self, net: &mut Net, at: usize) {
+        let read = self.reads.remove(at);
+        let outcome = self.end_read(net, read.number);
+        self.engine.read(read.receive, outcome.map(|()| Here::Memory(read.number)));
+        read.ended(&mut self.seen);
+    }
+
+    pub(super) fn finish_write(&mut self, net: &mut Net, at: usize) {
+        let (send, number, len) = self.writes.remove(at);
+        let to = net.message(number).to;
+        let fails = net.fails(self.rank, to);
+        let message = net.message(number);
+        message.writes -= 1;
+        message.is_lost |= fails;
+        message.written += if fails { 0 } else { len };
+        message.is_read = message.written == message.len;
+        let failed = Fault::of(FaultKind::ConnectionLost, Rank(to));
+        self.engine.written(send, if fails { Err(failed) } else { Ok(()) });
+    }
+}

@@ -1,0 +1,255 @@
+//! Messages that their sender writes: whole (RPUT: sur-2006, section 3), or in pieces (the pipeline
+//! of woodall-2006), each of which is exposed and written by itself. RPUT is a pipeline of one piece.
+//!
+//! | sender | event | does | then |
+//! |---|---|---|---|
+//! | Announced, Writing | RTR | the next bytes, as many as its key has, are to be written | Writing |
+//! | Announced | FIN: no memory | complete(fault) | Done |
+//! | Writing | FIN: no more memory | gives up the writes that have not begun | Writing, or Done |
+//! | Writing | a write ends | a failed one: as above, but RTRs are still to come | Writing, or Done |
+//! | Writing | RTRs for all bytes have come, and no write is left | FIN, complete | Done |
+//! | any | the receiver is lost | gives up the writes that have not begun; the others end by themselves | Done |
+//!
+//! | receiver | event | does | then |
+//! |---|---|---|---|
+//! | matched | there is memory | RTR with the key of a piece; the next piece is to be exposed | Moving |
+//! | matched | there is none | FIN: no memory | Matched(fault) |
+//! | Moving | there is none for a later piece | FIN: no more memory; waits for the sender's FIN | Moving |
+//! | Moving | FIN | has the message, or the fault | Matched |
+//! | Moving | the sender is lost | the same | Matched(fault) |
+//!
+//! Exposed memory is the message's from its first RTR on. It comes back by the FIN of the sender, or
+//! is given up when that is lost, whatever becomes of the receive. So there is one FIN of the sender,
+//! for all pieces, and the memory of a piece is never used twice in a message.
+
+use onesided_fabric::SegmentKey;
+use onesided_fabric::remote_memory::{Fault, Rank};
+
+use super::arrivals::not_moved;
+use super::peer::Outgoing;
+use super::receives::{Body, ReceiveState};
+use super::rendezvous::{Here, ToMove};
+use super::{Engine, Send, SendState};
+use crate::wire::{By, Packet, RequestId};
+
+/// How far the writes of a send are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Writes {
+    len: u64,
+    /// How much of it the receiver has exposed memory for.
+    exposed: u64,
+    /// The parts whose write has not ended, or not begun.
+    left: u32,
+    failed: Option<Fault>,
+}
+
+impl Writes {
+    pub(super) const fn of(len: u64) -> Self {
+        Self { len, exposed: 0, left: 0, failed: None }
+    }
+}
+
+/// A part of a message that is to be written.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) send: usize,
+    /// Its offset in the message.
+    pub(super) at: u64,
+    pub(super) to: SegmentKey,
+}
+
+/// Memory that a message is written to.
+#[derive(Debug)]
+pub(super) struct Exposed<S> {
+    pub(super) memory: S,
+    /// How much of the message the sender knows the keys of.
+    pub(super) at: u64,
+    /// There is no memory for the rest.
+    failed: Option<Fault>,
+}
+
+/// A message that memory is to be [exposed](Engine::expose) for.
+#[derive(Debug)]
+pub(crate) struct ToExpose<S> {
+    pub(crate) receive: usize,
+    /// The message's length.
+    pub(crate) len: u64,
+    /// Whether a part at a time is exposed, from an offset on.
+    pub(crate) in_pieces: bool,
+    pub(crate) at: u64,
+    /// That of the earlier parts.
+    pub(crate) memory: Option<S>,
+}
+
+impl<S> Engine<S> {
+    pub(super) fn next_to_expose(&mut self) -> Option<ToMove<S>> {
+        loop {
+            let receive = self.to_expose.pop_front()?;
+            if let Some((SegmentKey { len, .. }, by)) = self.announced(receive)
+                && by.is_written()
+            {
+                self.begin_move(receive);
+                let in_pieces = by == By::Pipeline;
+                return Some(ToMove::Expose(ToExpose { receive, len, in_pieces, at: 0, memory: None }));
+            }
+            if let Some(ReceiveState::Moving { matched, exposed, .. }) =
+                self.matcher.receives.get_mut(receive).map(|receive| &mut receive.state)
+            {
+                let len = matched.body.len();
+                if let Some(Exposed { memory, at, .. }) = exposed.take_if(|exposed| exposed.at < len) {
+                    let memory = Some(memory);
+                    return Some(ToMove::Expose(ToExpose { receive, len, in_pieces: true, at, memory }));
+                }
+            }
+        }
+    }
+
+    /// There is memory for a message that its sender writes, and the key of its next part, or none.
+    pub(crate) fn expose(&mut self, receive: usize, at: u64, memory: Option<S>, key: Result<SegmentKey, Fault>) {
+        let ReceiveState::Moving { matched, .. } = &self.matcher.receives[receive].state else {
+            unreachable!("its memory was asked for")
+        };
+        let (from, len) = (Rank(matched.envelope.source), matched.body.len());
+        let Body::Announced { request, .. } = matched.body else { unreachable!("it was announced") };
+        if let Some(fault) = self.lost(from) {
+            return self.end_move(receive, Err(fault));
+        }
+        let (memory, packet, at, failed) = match (memory, key) {
+            (Some(memory), Ok(key)) => {
+                let rtr = Packet::Rtr { request, receive: RequestId(receive as u32), key };
+                (memory, rtr, at + key.len, None)
+            }
+            // What was exposed before may be being written.
+            (Some(memory), Err(fault)) if at > 0 => {
+                (memory, Packet::Fin { request, status: fault.kind() as u8 }, len, Some(fault))
+            }
+            (_, Err(fault)) => return self.end_move(receive, Err(fault)),
+            (None, Ok(_)) => unreachable!("a key is that of memory"),
+        };
+        self.queue(from, Outgoing::control(packet.encode(0)));
+        if at < len {
+            self.to_expose.push_back(receive);
+        }
+        if let ReceiveState::Moving { exposed, .. } = &mut self.matcher.receives[receive].state {
+            *exposed = Some(Exposed { memory, at, failed });
+        }
+    }
+
+    /// The exposed memory of a message, if that is from this rank.
+    pub(super) fn exposed(&mut self, receive: usize, from: Rank) -> Option<Exposed<S>> {
+        match &mut self.matcher.receives.get_mut(receive)?.state {
+            ReceiveState::Moving { matched, exposed, .. } if matched.envelope.source == from.0 => exposed.take(),
+            _ => None,
+        }
+    }
+
+    /// The FIN of a sender that has written, or could not.
+    pub(super) fn written_here(&mut self, from: Rank, RequestId(receive): RequestId, status: u8) {
+        let receive = receive as usize;
+        match self.exposed(receive, from) {
+            // After a failure bytes may still come: the memory is not used again.
+            Some(Exposed { failed: Some(fault), .. }) => self.end_written(receive, Err(fault)),
+            Some(_) if status != 0 => self.end_written(receive, Err(not_moved(from, status))),
+            Some(Exposed { memory, .. }) => self.end_written(receive, Ok(Here::Memory(memory))),
+            None => self.violated(from),
+        }
+    }
+
+    pub(super) fn end_written(&mut self, receive: usize, here: Result<Here<S>, Fault>) {
+        let moved = self.take_moving(receive);
+        self.become_read(receive, moved, here);
+    }
+
+    /// The messages of a lost rank that were being written here are lost.
+    pub(super) fn lose_exposed(&mut self, from: Rank, fault: Fault) {
+        let moving: Vec<_> = self.matcher.receives.iter().map(|(receive, _)| receive).collect();
+        for receive in moving {
+            if self.exposed(receive, from).is_some() {
+                self.end_written(receive, Err(fault));
+            }
+        }
+    }
+
+    /// The receiver of a message has memory for its next part.
+    pub(super) fn ready_to_receive(&mut self, from: Rank, request: RequestId, receive: RequestId, key: SegmentKey) {
+        let send = request.0 as usize;
+        let Some(Send { to, state, writes: Some(writes), waker, .. }) =
+            self.sends.get_mut(send).filter(|send| send.to == from)
+        else {
+            return self.violated(from);
+        };
+        let is_next = match state {
+            SendState::Announced => true,
+            SendState::Writing(other) => *other == receive && writes.exposed < writes.len && key.len > 0,
+            SendState::Queued | SendState::Done(_) => false,
+        };
+        if !is_next || key.rank != *to || key.len > writes.len - writes.exposed {
+            return self.violated(from);
+        }
+        *state = SendState::Writing(receive);
+        let at = writes.exposed;
+        writes.exposed += key.len;
+        if writes.failed.is_some() {
+            return self.end_writes(send);
+        }
+        writes.left += 1;
+        self.woken.extend(waker.take()); // its task may write it
+        self.to_write.push_back(Part { send, at, to: key });
+    }
+
+    /// A part of a message was written, or could not be.
+    pub(crate) fn written(&mut self, send: usize, outcome: Result<(), Fault>) {
+        self.tokens += 1;
+        let lost = self.lost(self.sends[send].to);
+        let Some(writes) = &mut self.sends[send].writes else { unreachable!("it was to be written") };
+        writes.left -= 1;
+        if let Err(fault) = lost.map_or(outcome, Err) {
+            self.fail_writes(send, fault);
+        }
+        self.end_writes(send);
+    }
+
+    /// The receiver has no memory for the rest of a message.
+    pub(super) fn no_more_memory(&mut self, send: usize, fault: Fault) {
+        self.fail_writes(send, fault);
+        if let Some(writes) = &mut self.sends[send].writes {
+            writes.exposed = writes.len;
+        }
+        self.end_writes(send);
+    }
+
+    /// The receiver is lost. Whether a write is under way, which ends the send.
+    pub(super) fn give_up_writes(&mut self, send: usize, fault: Fault) -> bool {
+        self.fail_writes(send, fault);
+        matches!(self.sends[send].writes, Some(Writes { left: 1.., .. }))
+    }
+
+    /// Writes that have not begun do not begin.
+    fn fail_writes(&mut self, send: usize, fault: Fault) {
+        let before = self.to_write.len();
+        self.to_write.retain(|part| part.send != send);
+        let given_up = (before - self.to_write.len()) as u32;
+        if let Some(writes) = &mut self.sends[send].writes {
+            writes.left -= given_up;
+            writes.failed.get_or_insert(fault);
+        }
+    }
+
+    /// Ends a send when all of it was written. Its receiver gets its FIN.
+    fn end_writes(&mut self, send: usize) {
+        let Send { to, state: SendState::Writing(receive), writes: Some(writes), .. } = self.sends[send] else {
+            return;
+        };
+        let Writes { len, exposed, left, failed } = writes;
+        let lost = self.lost(to);
+        if left > 0 || exposed < len && lost.is_none() {
+            return;
+        }
+        let outcome = failed.map_or(Ok(()), Err);
+        if lost.is_none() {
+            let status = outcome.map_or_else(|fault| fault.kind() as u8, |()| 0);
+            self.queue(to, Outgoing::control(Packet::Written { receive, status }.encode(0)));
+        }
+        self.complete(send, outcome);
+    }
+}

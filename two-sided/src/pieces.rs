@@ -1,0 +1,237 @@
+//! Registered memory of messages, whole or in pieces. A piece is registered when a transfer needs it,
+//! while the pieces before it move (the pipeline protocol: woodall-2006).
+
+use std::ops::Range;
+use std::sync::{Mutex, OnceLock};
+use std::{fmt, iter};
+
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Fabric, Segment, SegmentKey, UserMemory};
+
+use crate::memory::allocated;
+use crate::progress::{Progress, lock};
+
+/// The shortest piece but a message's last one, and the longest if there are not too many.
+const SHORTEST: u64 = 64 << 10;
+const LONGEST: u64 = 512 << 10;
+/// About how many pieces a message has at most: a rank has some thousand registered regions.
+const MOST: u64 = 64;
+
+/// The length of the piece from an offset on. The first one is short, because nothing moves while it
+/// is registered, the last one because nothing is registered while it moves; those between are long,
+/// because each costs a packet and a work request.
+fn piece_at(at: u64, len: u64) -> u64 {
+    let rest = len - at;
+    let half = (rest / 2).next_multiple_of(SHORTEST);
+    at.min(half).clamp(SHORTEST, LONGEST.max((len / MOST).next_power_of_two())).min(rest)
+}
+
+/// Memory of this rank for one message.
+pub(crate) struct Pieces<F: Fabric> {
+    pieces: Vec<Piece<F>>,
+    /// Where each of them ends.
+    ends: Vec<u64>,
+}
+
+pub(crate) struct Piece<F: Fabric> {
+    len: u64,
+    /// Its registered memory, or why it could not be registered.
+    segment: OnceLock<Result<F::Segment, Fault>>,
+    /// What was written before it was registered.
+    plain: Mutex<Vec<u64>>,
+}
+
+impl<F: Fabric> Piece<F> {
+    const fn unregistered(len: u64) -> Self {
+        Self { len, segment: OnceLock::new(), plain: Mutex::new(Vec::new()) }
+    }
+
+    /// Its registered memory.
+    fn registered(&self, on: &Progress<F>) -> Result<&F::Segment, Fault> {
+        let registered = self.segment.get_or_init(|| {
+            let segment = match std::mem::take(&mut *lock(&self.plain)) {
+                plain if plain.is_empty() => on.fabric.allocate(self.len),
+                plain => on.fabric.register(UserMemory::from(plain)),
+            };
+            on.registrations.count(self.len);
+            segment.map_err(|error| error.fault())
+        });
+        registered.as_ref().map_err(|fault| *fault)
+    }
+
+    fn write(&self, on: &Progress<F>, at: u64, bytes: &[u8]) -> Result<(), Fault> {
+        if let Some(segment) = self.segment.get() {
+            return on.fabric.write_own(segment.as_ref().map_err(|fault| *fault)?, at, bytes);
+        }
+        let plain = &mut *lock(&self.plain);
+        plain.resize(self.len.div_ceil(8) as usize, 0);
+        bytemuck::cast_slice_mut(plain)[at as usize..][..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn read(&self, on: &Progress<F>, at: u64, into: &mut [u8]) -> Result<(), Fault> {
+        if let Some(segment) = self.segment.get() {
+            return on.fabric.read_own(segment.as_ref().map_err(|fault| *fault)?, at, into);
+        }
+        match &**lock(&self.plain) {
+            [] => into.fill(0),
+            plain => into.copy_from_slice(&bytemuck::cast_slice(plain)[at as usize..][..into.len()]),
+        }
+        Ok(())
+    }
+}
+
+impl<F: Fabric> Pieces<F> {
+    /// Memory that is registered as a whole.
+    pub(crate) fn whole(segment: F::Segment) -> Self {
+        let len = segment.len();
+        let piece = Piece { len, segment: OnceLock::from(Ok(segment)), plain: Mutex::default() };
+        Self { pieces: vec![piece], ends: vec![len] }
+    }
+
+    /// Memory of at least so many bytes. `registered` has a piece of a length, if there is one.
+    pub(crate) fn cut(len: u64, mut registered: impl FnMut(u64) -> Option<Piece<F>>) -> Self {
+        let (mut pieces, mut ends, mut at) = (Vec::new(), Vec::new(), 0);
+        while at < len {
+            // At least a page: what is shorter is used for other things.
+            let next = allocated(piece_at(at, len).max(4 << 10));
+            pieces.push(registered(next).unwrap_or_else(|| Piece::unregistered(next)));
+            at += next;
+            ends.push(at);
+        }
+        Self { pieces, ends }
+    }
+
+    /// The length in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    /// Whether it is registered as a whole.
+    pub(crate) const fn is_whole(&self) -> bool {
+        self.pieces.len() == 1
+    }
+
+    /// Its segment, if it is registered as a whole.
+    pub(crate) fn segment(&self) -> &F::Segment {
+        let segment =
+            self.pieces.first().filter(|_| self.is_whole()).and_then(|piece| piece.segment.get()?.as_ref().ok());
+        segment.unwrap_or_else(|| unreachable!("it was made as a whole"))
+    }
+
+    /// The pieces that a range of bytes lies in: each with an offset in it, and a length.
+    fn runs(&self, Range { start: mut at, end }: Range<u64>) -> impl Iterator<Item = (&Piece<F>, u64, u64)> {
+        let mut index = self.ends.partition_point(|end| *end <= at);
+        iter::from_fn(move || {
+            let piece = self.pieces.get(index).filter(|_| at < end)?;
+            let (offset, len) = (at - (self.ends[index] - piece.len), self.ends[index].min(end) - at);
+            index += 1;
+            at += len;
+            Some((piece, offset, len))
+        })
+    }
+
+    /// Its pieces, each as a whole.
+    pub(crate) fn apart(self) -> impl Iterator<Item = Self> {
+        let registered = self.pieces.into_iter().filter(|piece| matches!(piece.segment.get(), Some(Ok(_))));
+        registered.map(|piece| Self { ends: vec![piece.len], pieces: vec![piece] })
+    }
+
+    pub(crate) fn into_piece(mut self) -> Option<Piece<F>> {
+        self.pieces.pop().filter(|_| self.pieces.is_empty())
+    }
+
+    /// Registers the piece that an offset lies in, if it is not registered. A failure is told to who
+    /// needs it.
+    pub(crate) fn prepare(&self, on: &Progress<F>, at: u64) {
+        if let Some((piece, ..)) = self.runs(at..self.len()).next() {
+            let _ = piece.registered(on);
+        }
+    }
+
+    /// The key of what lies from an offset on in one piece.
+    pub(crate) fn key(&self, on: &Progress<F>, range: Range<u64>) -> Result<SegmentKey, Fault> {
+        match self.runs(range).next() {
+            Some((piece, 0, len)) => Ok(SegmentKey { len, ..piece.registered(on)?.key() }),
+            Some(_) => unreachable!("pieces are exposed one after the other"),
+            None => Ok(SegmentKey { len: 0, ..self.pieces[0].registered(on)?.key() }),
+        }
+    }
+
+    /// Transfers between a range and other memory: `begin` is given registered memory, an offset in
+    /// it and one in the range, and a length. Those that were begun, and why the others were not.
+    pub(crate) fn transfers<T>(
+        &self,
+        on: &Progress<F>,
+        range: Range<u64>,
+        mut begin: impl FnMut(&F::Segment, u64, u64, u64) -> T,
+    ) -> (Vec<T>, Result<(), Fault>) {
+        let (mut begun, mut there) = (Vec::new(), 0);
+        for (piece, offset, len) in self.runs(range) {
+            match piece.registered(on) {
+                Ok(segment) => begun.push(begin(segment, offset, there, len)),
+                Err(fault) => return (begun, Err(fault)),
+            }
+            there += len;
+        }
+        (begun, Ok(()))
+    }
+
+    /// Writes bytes from an offset on.
+    pub(crate) fn write(&self, on: &Progress<F>, at: u64, mut bytes: &[u8]) -> Result<(), Fault> {
+        let end = at + bytes.len() as u64;
+        self.check(end, on)?;
+        for (piece, offset, len) in self.runs(at..end) {
+            let (these, others) = bytes.split_at(len as usize);
+            piece.write(on, offset, these)?;
+            bytes = others;
+        }
+        Ok(())
+    }
+
+    /// Copies the bytes from an offset on.
+    pub(crate) fn read(&self, on: &Progress<F>, at: u64, mut into: &mut [u8]) -> Result<(), Fault> {
+        let end = at + into.len() as u64;
+        self.check(end, on)?;
+        for (piece, offset, len) in self.runs(at..end) {
+            let (these, others) = into.split_at_mut(len as usize);
+            piece.read(on, offset, these)?;
+            into = others;
+        }
+        Ok(())
+    }
+
+    fn check(&self, end: u64, on: &Progress<F>) -> Result<(), Fault> {
+        if end <= self.len() { Ok(()) } else { Err(Fault::of(FaultKind::OutOfRange, on.fabric.rank())) }
+    }
+}
+
+impl<F: Fabric> fmt::Debug for Pieces<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes in {} pieces", self.len(), self.pieces.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_and_the_last_piece_are_short() {
+        for len in [1, 4095, SHORTEST, SHORTEST + 1, 3 * SHORTEST, (8 << 20) - 1, 8 << 20, 1 << 32, 1 << 40] {
+            let (mut at, mut pieces) = (0, Vec::new());
+            while at < len {
+                pieces.push(piece_at(at, len));
+                at += piece_at(at, len);
+            }
+            assert_eq!(at, len);
+            let (last, others) = pieces.split_last().unwrap();
+            assert!(*last <= SHORTEST && others.first().is_none_or(|first| *first == SHORTEST), "{len}: {pieces:?}");
+            assert!(pieces.len() < 2 * MOST as usize, "{len}: {pieces:?}");
+            let longest = LONGEST.max((len / MOST).next_power_of_two());
+            assert!(others.iter().all(|piece| piece % SHORTEST == 0 && *piece <= longest), "{len}: {pieces:?}");
+            let doubles = pieces.windows(2).all(|pair| pair[1] <= 2 * pair[0] && pair[0] <= 2 * pair[1] + SHORTEST);
+            assert!(doubles || len % SHORTEST != 0, "{len}: {pieces:?}");
+        }
+    }
+}
