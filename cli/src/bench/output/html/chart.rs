@@ -153,8 +153,10 @@ pub(crate) fn curves(
     let mut height = bottom + 42.0;
     for (class, name) in keys {
         content += &svg::line(&class, (0.0, height + 8.0), (22.0, height + 8.0));
-        content += &svg::text("note", (28.0, height + 12.0), name);
-        height += LINE;
+        for line in wrap(name, CHARACTERS - 5).lines() {
+            content += &svg::text("note", (28.0, height + 12.0), line);
+            height += LINE;
+        }
     }
     for line in notes.iter().flat_map(|note| wrap(note, CHARACTERS).lines().map(str::to_owned).collect::<Vec<_>>()) {
         content += &svg::text("note", (0.0, height + 12.0), line);
