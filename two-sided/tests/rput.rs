@@ -196,6 +196,11 @@ fn what_is_under_way_is_shown_and_explained() {
             "{explained}"
         );
         assert_eq!(messages.explain(me, 100_000).unwrap().protocol(), Protocol::Rget);
+        messages.set_rendezvous(Rendezvous::Pipeline);
+        let explained = messages.explain(other, 100_000).unwrap();
+        assert_eq!((explained.protocol(), messages.rendezvous()), (Protocol::Pipeline, Rendezvous::Pipeline));
+        assert!(explained.to_string().contains("\n> pipeline  any length: as rput, in pieces"), "{explained}");
+        messages.set_rendezvous(Rendezvous::Rput);
         if me == 1 {
             world.barrier().wait().unwrap();
             assert_eq!(messages.recv::<u8>(0, Tag(9)).deadline(SOON).wait().unwrap().0, [3; 100_000]);
