@@ -100,7 +100,7 @@
 //! the ranks 1, 2, 4, 8 and so on before and after this one: with 1,000 ranks to 20. The completion
 //! queue grows with the connections, if the card can resize one. A thread of the target answers, also
 //! while the target computes. A target that is stopped answers when it goes on; if it has not
-//! answered within 15 seconds, the connection is [lost](super::failures#lost-connections). Once they
+//! answered within 30 seconds, the connection is [lost](super::failures#lost-connections). Once they
 //! are connected, operations need no thread of the target. Memory is registered without relaxed
 //! ordering, so that a flag written after data arrives after it. The packets of messages may travel
 //! as [datagrams](super::messages#over-datagrams) instead, by one queue pair for all ranks.

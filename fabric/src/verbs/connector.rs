@@ -39,7 +39,7 @@ pub(super) const ROOM: DatagramRoom = DatagramRoom { receives: 256, sends: 64, l
 const REPEAT: u64 = 20_000_000;
 /// How long a peer may be silent that is asked for its first connection: longer than a card, because
 /// a thread answers.
-const GIVE_UP_AFTER: u64 = 15_000_000_000;
+const GIVE_UP_AFTER: u64 = 30_000_000_000;
 
 /// The wire form's first bytes: what it is, and its version.
 const MAGIC: [u8; 4] = *b"1SC\x01";

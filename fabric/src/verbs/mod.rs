@@ -24,7 +24,7 @@
 //!   by the kernel's memcpy, which does so too unless the CPU has ERMS and the kernel uses it
 //!   (`scripts/soft-roce` hides it).
 //! - The first request to a peer waits until they are connected: some hundred microseconds, or
-//!   until a peer that is stopped goes on. A peer that does not answer for 15 seconds counts as
+//!   until a peer that is stopped goes on. A peer that does not answer for 30 seconds counts as
 //!   unreachable.
 //! - A flush posts a read after the writes, because a write's completion does not prove that the
 //!   data is placed.
