@@ -65,9 +65,9 @@
 //! # Several at once
 //!
 //! Two ranks that both wait for a long send before they post the receive wait for ever (up to 2 KiB
-//! a send waits for nobody). Post the receive first, and wait for both at the end, for receives before
-//! sends: what comes before its receive is waited for is copied once more, because its slice is not the
-//! library's then.
+//! a send waits for nobody). Post the receive first, then send; then wait for the receive, and last for
+//! the send. A message that comes while its receive is not waited for is copied once more: only the
+//! wait lends the slice to the library.
 //!
 //! [`World::wait_any`](crate::World::wait_any), `wait_some` and `test_some` take the requests that
 //! are complete out of a vector of one type, and return their results with the indices that they
@@ -136,15 +136,16 @@
 //!
 //! | message | protocol | the send is complete |
 //! |---|---|---|
-//! | fits a packet | eager: one packet, which the receiver copies | when the packet is on its way |
+//! | of at most 2 KiB, or fits a packet that can leave at once | eager: one packet, which the receiver copies | when the packet is on its way |
 //! | longer | rendezvous (RGET): a packet with the key of registered memory (RTS), an RDMA read by the receiver, a packet back (FIN) | when the receiver has read it |
 //! | longer, where the sender [chose](crate::Messages::set_rendezvous) RPUT | rendezvous: RTS, a packet with the key of memory that the receiver exposes (RTR), an RDMA write by the sender, FIN | when it is written |
-//! | longer, where it chose a pipeline | as RPUT in pieces of 64 to 512 KiB, each with an RTR and a write of its own; one FIN | when the last one is written |
+//! | longer, where it chose a pipeline | as RPUT in pieces of 64 to 512 KiB (longer ones from 32 MiB on), each with an RTR and a write of its own; one FIN | when the last one is written |
 //! | longer, to this rank itself | copied into memory of the library before the call returns | without a receive |
 //!
-//! A packet of shared memory has 8 KiB, less among more than 128 ranks (2 KiB from 1,024 on), one of
+//! A packet of shared memory has 8 KiB, less among more than 200 ranks (2 KiB from 700 on), one of
 //! cards 2 KiB, a datagram what its network carries. A message of more than 2 KiB that finds no room
-//! or no credit for its packet goes by rendezvous, because what waits is copied once more.
+//! or no credit for its packet goes by rendezvous, because what waits is copied once more; one out of
+//! a buffer or a shape always does.
 //!
 //! [`explain`](crate::Messages::explain) says how a message of some length goes to a rank, and why:
 //!
@@ -187,7 +188,7 @@
 //!
 //! A slice is copied before the call returns: its pipeline begins behind the copy.
 //!
-//! Between processes of one host on shared memory, a longer one of at least 4 KiB is copied once: the
+//! Between processes of one host on shared memory, a message that is longer than a packet and has at least 4 KiB is copied once: the
 //! kernel copies it from the sender's slice to the receiver's (`process_vm_readv`). A sender that
 //! waits for a message of more than 32 KiB helps: the receiver copies chunks from below, the sender
 //! from above. A slice is the sender's again when the handle is gone; a handle that is dropped early
@@ -245,7 +246,7 @@
 //! | `all_reduce` | recursive doubling | from 16 KiB: reduce-scatter by halves, then all-gather (Rabenseifner) |
 //! | `gather`, `scatter` | blocks up to 1 KiB: binomial tree | straight to and from the root, as those with counts |
 //! | `all_gather` | recursive doubling; Bruck if the ranks are no power of two | from 64 KiB: ring |
-//! | `all_to_all` | blocks up to 256 B, 8 ranks: Bruck | pairwise exchange, as that with counts |
+//! | `all_to_all` | blocks up to 256 B, 8 ranks: Bruck; up to 8 KiB together: all sends, then all receives | pairwise exchange, as that with counts |
 //! | `reduce_scatter` | recursive doubling of the whole | from 8 KiB: pairwise exchange, or in the order of the ranks |
 //! | `scan`, `exclusive_scan` | recursive doubling | the same |
 //!
@@ -300,5 +301,4 @@
 //!
 //! # Not there yet
 //!
-//! There are no other protocols (pipelines), and no persistent requests. On cards a slice is copied
-//! at both ends; a buffer is not.
+//! There are no persistent requests. On cards a slice is copied at both ends; a buffer is not.

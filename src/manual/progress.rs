@@ -1,6 +1,6 @@
 //! Progress: who moves messages while a program computes.
 //!
-//! A short message (up to 8 KiB on shared memory) is on its way when its send returns, and waits at
+//! A short message (up to 8 KiB on shared memory, if there is room) is on its way when its send returns, and waits at
 //! its receiver. A longer one is sent by rendezvous: its receiver reads it, and somebody at the
 //! receiver has to (of RPUT somebody at the sender as well). By default that is a thread of the rank
 //! that is in a call of the library, for whatever it waits; while all threads of the rank compute,

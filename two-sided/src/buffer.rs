@@ -142,7 +142,8 @@ impl<F: Fabric> Messages<F> {
     /// A buffer for so many elements, whose values are whatever was there.
     ///
     /// # Errors
-    /// [`Error::Buffer`]: there is no memory, or no more may be registered.
+    /// [`Error::Buffer`]: there is no memory, or no more may be registered (with a
+    /// [pipeline](crate::Rendezvous::Pipeline) on cards, its send says so).
     pub fn buffer<T: Payload>(&self, capacity: usize) -> Result<Buffer<T, F>, Error> {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
         let bytes = (capacity as u64).saturating_mul(size_of::<T>() as u64);
@@ -161,7 +162,7 @@ impl<F: Fabric> Messages<F> {
     }
 
     /// Sends the elements of a buffer (`MPI_Isend`). The call starts it. The handle returns the
-    /// buffer when the receiver has read it, or at once if the message fits a packet or goes to this
+    /// buffer when the receiver has read it, or at once if the message has at most 2 KiB or goes to this
     /// rank itself. Any receive may get it.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 
 use onesided_fabric::Fabric;
-use onesided_fabric::remote_memory::{Fault, Rank};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
 use crate::engine::QUEUED_MAX;
 use crate::offered::SHORTEST;
@@ -47,9 +47,9 @@ pub enum Rendezvous {
     /// The sender writes it when the receiver has said where to (sur-2006, section 3): it moves when
     /// both sides are in a call, one after the other.
     Rput,
-    /// The sender writes it in pieces of 64 to 512 KiB (woodall-2006): on a card each side registers a
-    /// piece while the one before moves. For messages whose memory is not used again. Memory that was
-    /// registered so stays registered for the next message. Else as [`Rput`](Self::Rput).
+    /// As [`Rput`](Self::Rput), in pieces of 64 to 512 KiB, longer ones from 32 MiB on (woodall-2006): on
+    /// a card each side registers a piece while the one before moves. It pays for memory that no
+    /// earlier message had.
     Pipeline,
 }
 
@@ -270,10 +270,12 @@ impl<F: Fabric> Messages<F> {
     pub(crate) fn memory_for(&self, to: Option<Rank>, bytes: u64) -> Result<Registered<F>, Fault> {
         let fabric = self.world().fabric();
         let in_pieces = self.rendezvous() == Rendezvous::Pipeline && to != Some(fabric.rank());
-        match in_pieces && bytes > 0 && !fabric.capabilities().completes_at_post {
-            true => Ok(self.progress().pieces(bytes)),
-            false => self.progress().memory(bytes),
+        if !(in_pieces && bytes > 0) || fabric.capabilities().completes_at_post {
+            return self.progress().memory(bytes);
         }
+        // So much memory is tried for once: its pieces are allocated when they are written.
+        let has_room = Vec::<u8>::new().try_reserve_exact(bytes as usize);
+        has_room.map(|()| self.progress().pieces(bytes)).map_err(|_| Fault::new(FaultKind::NoMemory))
     }
 }
 

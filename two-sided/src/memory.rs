@@ -134,8 +134,8 @@ impl<F: Fabric> Progress<F> {
                 return Ok(segment);
             }
         }
-        self.registrations.count(len);
         let segment = self.fabric.allocate(len).map_err(|error| error.fault())?;
+        self.registrations.count(len);
         Ok(Arc::new(Pieces::whole(segment)))
     }
 

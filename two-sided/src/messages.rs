@@ -138,7 +138,7 @@ impl<F: Fabric> Messages<F> {
     }
 
     /// Sends a message (`MPI_Send`, `MPI_Isend`). The call starts it. The handle is complete when the
-    /// message is on its way, if it fits a packet, or when the receiver has read it. A receiver on
+    /// message is on its way, if it is eager, or when the receiver has read it. A receiver on
     /// this host reads a long one out of the slice itself. A message to this rank itself is copied
     /// before the call returns, and completes without a receive.
     ///

@@ -8,11 +8,11 @@ use std::{fmt, iter};
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Fabric, Segment, SegmentKey, UserMemory};
 
+use crate::engine::SHORTEST;
 use crate::memory::allocated;
 use crate::progress::{Progress, lock};
 
-/// The shortest piece but a message's last one, and the longest if there are not too many.
-const SHORTEST: u64 = 64 << 10;
+/// The longest piece, if there are not too many.
 const LONGEST: u64 = 512 << 10;
 /// About how many pieces a message has at most: a rank has some thousand registered regions.
 const MOST: u64 = 64;
@@ -53,7 +53,9 @@ impl<F: Fabric> Piece<F> {
                 plain if plain.is_empty() => on.fabric.allocate(self.len),
                 plain => on.fabric.register(UserMemory::from(plain)),
             };
-            on.registrations.count(self.len);
+            if segment.is_ok() {
+                on.registrations.count(self.len);
+            }
             segment.map_err(|error| error.fault())
         });
         registered.as_ref().map_err(|fault| *fault)
@@ -64,7 +66,9 @@ impl<F: Fabric> Piece<F> {
             return on.fabric.write_own(segment.as_ref().map_err(|fault| *fault)?, at, bytes);
         }
         let plain = &mut *lock(&self.plain);
-        plain.resize(self.len.div_ceil(8) as usize, 0);
+        let words = self.len.div_ceil(8) as usize;
+        plain.try_reserve_exact(words - plain.len()).map_err(|_| Fault::new(FaultKind::NoMemory))?;
+        plain.resize(words, 0);
         bytemuck::cast_slice_mut(plain)[at as usize..][..bytes.len()].copy_from_slice(bytes);
         Ok(())
     }
@@ -108,8 +112,8 @@ impl<F: Fabric> Pieces<F> {
     }
 
     /// Whether it is registered as a whole.
-    pub(crate) const fn is_whole(&self) -> bool {
-        self.pieces.len() == 1
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(&*self.pieces, [piece] if matches!(piece.segment.get(), Some(Ok(_))))
     }
 
     /// Its segment, if it is registered as a whole.

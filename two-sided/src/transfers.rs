@@ -112,8 +112,8 @@ impl<F: Fabric> Progress<F> {
         match next {
             ToMove::Read(read) => self.begin_read(read),
             ToMove::Expose(expose) => self.begin_expose(expose),
-            ToMove::Write { send, from, at, to } => {
-                let begun = self.begin_write(&from, at, &to);
+            ToMove::Write { send, from, at, len, to } => {
+                let begun = self.begin_write((&from, len), at, &to);
                 let outcome = begun.1;
                 Transfer::of(What::Write { send }, begun).map_or(Begun::Written { send, outcome }, Begun::Moves)
             }
@@ -133,7 +133,12 @@ impl<F: Fabric> Progress<F> {
     }
 
     /// Writes a part of a message, and registers what is written next while it moves.
-    fn begin_write(&self, from: &Pieces<F>, at: u64, to: &SegmentKey) -> (Vec<F::Transfer>, Result<(), Fault>) {
+    fn begin_write(
+        &self,
+        (from, len): (&Pieces<F>, u64),
+        at: u64,
+        to: &SegmentKey,
+    ) -> (Vec<F::Transfer>, Result<(), Fault>) {
         let (fabric, end) = (&self.fabric, at + to.len);
         if to.len == 0 {
             return (Vec::new(), Ok(()));
@@ -145,7 +150,9 @@ impl<F: Fabric> Progress<F> {
         let begun = from.transfers(self, at..end, |from, offset, there, len| {
             fabric.rdma_write((from, offset), (&into, there), len)
         });
-        from.prepare(self, end);
+        if end < len {
+            from.prepare(self, end);
+        }
         begun
     }
 

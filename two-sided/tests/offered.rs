@@ -140,7 +140,7 @@ fn the_explanation_names_the_protocol_and_why() {
         let (me, other) = (world.rank(), 1 - world.rank());
         let protocol = |to, bytes| messages.explain(to, bytes).unwrap().protocol();
         let eager_max = messages.explain(other, 0).unwrap().eager_max() as u64;
-        assert_eq!((protocol(other, eager_max), protocol(other, eager_max + 1)), (Protocol::Eager, Protocol::Rget));
+        assert_eq!((protocol(other, eager_max), protocol(other, eager_max + 1)), (Protocol::Eager, Protocol::Offered));
         let long = messages.explain(other, 100_000).unwrap();
         assert_eq!((long.protocol(), protocol(me, 100_000)), (Protocol::Offered, Protocol::Rget));
         let text = long.to_string();

@@ -34,6 +34,28 @@ fn registrations_are_counted() {
     assert!(report.results.iter().all(Option::is_some));
 }
 
+/// What is not registered yet moves in pieces, though there is one only.
+#[test]
+fn a_buffer_made_for_a_pipeline_is_sent_whatever_is_chosen_later() {
+    let report = Simulation::new(Network::default()).ranks(2).run(|world| async move {
+        let messages = Messages::new(&world).await.unwrap();
+        for later in [Rendezvous::Rget, Rendezvous::Rput] {
+            messages.set_rendezvous(Rendezvous::Pipeline);
+            let mut buffer = messages.buffer::<u8>(60_000).unwrap();
+            messages.set_rendezvous(later);
+            match world.rank() {
+                0 => {
+                    buffer.write(0, &[5; 60_000]);
+                    messages.send_buffer(buffer, 1, Tag(0)).await.unwrap();
+                }
+                _ => assert_eq!(messages.recv_buffer(buffer, 0, Tag(0)).await.unwrap().0.read(0..60_000), [5; 60_000]),
+            }
+        }
+    });
+    assert_eq!(report.end, End::Finished);
+    assert!(report.results.iter().all(Option::is_some));
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Memory {
     /// Each message has buffers of its own, registered for it.

@@ -18,7 +18,7 @@ const CELL_BYTES: usize = 8 * PAYLOAD;
 /// The longest packet: 8 KiB behind a head of 16 bytes. Up to there, to copy a message twice takes
 /// less time than to announce it.
 const PACKET_MAX: usize = 16 + (8 << 10);
-/// A lane holds four of its longest packets, but for those of so many bytes: 2 KiB and a head.
+/// A lane holds four of its longest packets, if these are longer than this: 2 KiB behind a head.
 const PACKET_MIN: usize = 16 + (2 << 10);
 
 /// A header has the cell's number above these bits, and the length in them.

@@ -63,10 +63,14 @@ pub(crate) fn is_short_on_cards() -> bool {
 }
 
 /// Of the numbers of ranks that a scenario asks for, those that it runs with. On cards one, with few
-/// ranks: what more of them do to one another was seen over shared memory and in the simulator.
+/// ranks: what more of them do to one another was seen over shared memory and in the simulator. Where
+/// cards are mixed with shared memory, so many that two of them share a host.
 pub(crate) fn sizes(asked: &[u32]) -> Vec<u32> {
     if !is_short_on_cards() {
         return asked.to_vec();
+    }
+    if std::env::var_os("ONESIDED_FABRIC").is_some_and(|fabric| fabric == "mixed") {
+        return asked.iter().find(|size| **size > 2).or(asked.last()).copied().into_iter().collect();
     }
     let few = asked.iter().filter(|size| (2..=3).contains(*size)).max();
     few.or(asked.iter().find(|size| **size > 1)).or(asked.first()).copied().into_iter().collect()

@@ -63,7 +63,7 @@ impl<S> Engine<S> {
                         self.complete(send, outcome);
                     }
                     (Some(Send { to, state: SendState::Writing(_), .. }), Err(fault)) if *to == from => {
-                        self.no_more_memory(send, fault);
+                        self.no_more_memory(from, send, fault);
                     }
                     _ => self.violated(from),
                 }

@@ -42,6 +42,10 @@ impl<S> Engine<S> {
             }
             let Some(send) = self.peer(rank).posted() else { continue };
             match &mut self.sends[send] {
+                Send { state: SendState::Writing(_), writes: Some(writes), .. } => {
+                    let outcome = writes.outcome();
+                    self.complete(send, outcome);
+                }
                 Send { memory: [Some(_), _], state, .. } => *state = SendState::Announced,
                 _ => self.complete(send, Ok(())),
             }

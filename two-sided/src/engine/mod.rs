@@ -23,7 +23,7 @@
 //! RGET is that of sur-2006, section 4: one control message before the data and one after it, and
 //! the sender does nothing in between. RPUT is that of its section 3: both sides do something twice.
 //! The pipeline is that of woodall-2006: RPUT in pieces, which each side registers while others move.
-//! The sender chooses. A receiver that has no memory answers the RTS with a FIN of either.
+//! The sender chooses. A receiver that has no memory answers the RTS with a FIN.
 //!
 //! A message of more than [`QUEUED_MAX`] bytes is eager only if its packet can leave at once.
 //!
@@ -70,7 +70,7 @@ use crate::wire::{By, Encoded, Packet, RequestId};
 pub(crate) use self::collectives::{CONTROL, CallFailure, Found, Reason, TOLD, Trouble};
 pub(crate) use self::eager::{QUEUED_MAX, TooLong};
 pub(crate) use self::peer::window;
-pub(crate) use self::pipeline::ToExpose;
+pub(crate) use self::pipeline::{SHORTEST, ToExpose};
 pub(crate) use self::receives::{Body, Direct, Landed, Matched, Posting};
 pub(crate) use self::rendezvous::{Here, ToMove, ToRead};
 
@@ -252,7 +252,7 @@ impl<S> Engine<S> {
     ) -> usize {
         let rts = |request| Packet::Rts { context, tag, request, key, by }.encode(0);
         let send = self.send(to, Some(memory), rts, &[]);
-        self.sends[send].writes = by.is_written().then_some(Writes::of(key.len));
+        self.sends[send].writes = by.is_written().then(|| Writes::of(key.len, by == By::Pipeline));
         send
     }
 

@@ -18,7 +18,7 @@ pub(super) const fn units(kept: usize) -> u32 {
 const ALL: u32 = (16 << 20) / UNIT as u32;
 /// The units of a peer, at most: 256 KiB.
 const MOST: u32 = 4096;
-/// At least: two packets.
+/// At least, which is more than a packet that may wait costs.
 const LEAST: u32 = 128;
 
 /// The units that each of so many ranks gives each other one.
@@ -39,17 +39,24 @@ pub(super) struct Outgoing {
     packet: Encoded,
     /// The message of an EAGER.
     body: Box<[u8]>,
-    /// The send whose message it is; a message costs credit.
+    /// Whether it is a message, which costs credit.
+    is_message: bool,
+    /// The send whose message or FIN it is.
     send: Option<usize>,
 }
 
 impl Outgoing {
     pub(super) fn message(send: usize, packet: Encoded, body: &[u8]) -> Self {
-        Self { packet, body: body.into(), send: Some(send) }
+        Self { packet, body: body.into(), is_message: true, send: Some(send) }
     }
 
     pub(super) fn control(packet: Encoded) -> Self {
-        Self { packet, body: Box::default(), send: None }
+        Self { packet, body: Box::default(), is_message: false, send: None }
+    }
+
+    /// The FIN of a send that is over when it is on its way.
+    pub(super) fn fin(send: usize, packet: Encoded) -> Self {
+        Self { send: Some(send), ..Self::control(packet) }
     }
 }
 
@@ -96,9 +103,9 @@ impl Peer {
     }
 
     pub(super) fn queue(&mut self, outgoing: Outgoing) {
-        match outgoing.send {
-            Some(_) => self.messages.push_back(outgoing),
-            None => self.controls.push_back(outgoing),
+        match outgoing.is_message {
+            true => self.messages.push_back(outgoing),
+            false => self.controls.push_back(outgoing),
         }
     }
 
@@ -164,11 +171,11 @@ impl Peer {
         Some((next.packet.with_grant(grant), &next.body))
     }
 
-    /// The packet of [`next`](Self::next) was sent; the send whose message it was.
+    /// The packet of [`next`](Self::next) was sent; the send whose message or FIN it was.
     pub(super) fn posted(&mut self) -> Option<usize> {
-        if self.controls.pop_front().is_some() {
+        if let Some(Outgoing { send, .. }) = self.controls.pop_front() {
             self.told = self.grant();
-            return None;
+            return send;
         }
         let Outgoing { body, send, .. } = self.messages.pop_front()?;
         self.passed(body.len());
@@ -214,8 +221,7 @@ impl Peer {
 
     /// Nothing that is queued will be sent; the sends among it.
     pub(super) fn drop_queue(&mut self) -> Vec<usize> {
-        self.controls.clear();
-        self.messages.drain(..).filter_map(|outgoing| outgoing.send).collect()
+        self.controls.drain(..).chain(self.messages.drain(..)).filter_map(|outgoing| outgoing.send).collect()
     }
 }
 

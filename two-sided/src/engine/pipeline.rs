@@ -7,7 +7,7 @@
 //! | Announced | FIN: no memory | complete(fault) | Done |
 //! | Writing | FIN: no more memory | gives up the writes that have not begun | Writing, or Done |
 //! | Writing | a write ends | a failed one: as above, but RTRs are still to come | Writing, or Done |
-//! | Writing | RTRs for all bytes have come, and no write is left | FIN, complete | Done |
+//! | Writing | RTRs for all bytes have come, and no write is left | FIN; complete when that is on its way | Done |
 //! | any | the receiver is lost | gives up the writes that have not begun; the others end by themselves | Done |
 //!
 //! | receiver | event | does | then |
@@ -23,7 +23,7 @@
 //! for all pieces, and the memory of a piece is never used twice in a message.
 
 use onesided_fabric::SegmentKey;
-use onesided_fabric::remote_memory::{Fault, Rank};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
 use super::arrivals::not_moved;
 use super::peer::Outgoing;
@@ -32,10 +32,15 @@ use super::rendezvous::{Here, ToMove};
 use super::{Engine, Send, SendState};
 use crate::wire::{By, Packet, RequestId};
 
+/// The shortest piece of a long message but its last one.
+pub(crate) const SHORTEST: u64 = 64 << 10;
+
 /// How far the writes of a send are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Writes {
-    len: u64,
+    pub(super) len: u64,
+    /// The length of the shortest part but the last one. So there are not too many.
+    shortest: u64,
     /// How much of it the receiver has exposed memory for.
     exposed: u64,
     /// The parts whose write has not ended, or not begun.
@@ -44,8 +49,15 @@ pub(super) struct Writes {
 }
 
 impl Writes {
-    pub(super) const fn of(len: u64) -> Self {
-        Self { len, exposed: 0, left: 0, failed: None }
+    /// Of a message that is written as a whole, or in pieces.
+    pub(super) fn of(len: u64, in_pieces: bool) -> Self {
+        let shortest = if in_pieces { SHORTEST.min(len / 2) } else { len };
+        Self { len, shortest, exposed: 0, left: 0, failed: None }
+    }
+
+    /// The outcome of a send whose writes have ended.
+    pub(super) fn outcome(&self) -> Result<(), Fault> {
+        self.failed.map_or(Ok(()), Err)
     }
 }
 
@@ -150,8 +162,19 @@ impl<S> Engine<S> {
             // After a failure bytes may still come: the memory is not used again.
             Some(Exposed { failed: Some(fault), .. }) => self.end_written(receive, Err(fault)),
             Some(_) if status != 0 => self.end_written(receive, Err(not_moved(from, status))),
+            Some(Exposed { at, .. }) if at < self.moving_len(receive) => {
+                self.end_written(receive, Err(Fault::of(FaultKind::Protocol, from)));
+                self.violated(from);
+            }
             Some(Exposed { memory, .. }) => self.end_written(receive, Ok(Here::Memory(memory))),
             None => self.violated(from),
+        }
+    }
+
+    fn moving_len(&self, receive: usize) -> u64 {
+        match &self.matcher.receives[receive].state {
+            ReceiveState::Moving { matched, .. } => matched.body.len(),
+            _ => 0,
         }
     }
 
@@ -183,7 +206,8 @@ impl<S> Engine<S> {
             SendState::Writing(other) => *other == receive && writes.exposed < writes.len && key.len > 0,
             SendState::Queued | SendState::Done(_) => false,
         };
-        if !is_next || key.rank != *to || key.len > writes.len - writes.exposed {
+        let rest = writes.len - writes.exposed;
+        if !is_next || key.rank != *to || key.len > rest || key.len < writes.shortest.min(rest) {
             return self.violated(from);
         }
         *state = SendState::Writing(receive);
@@ -210,11 +234,12 @@ impl<S> Engine<S> {
     }
 
     /// The receiver has no memory for the rest of a message.
-    pub(super) fn no_more_memory(&mut self, send: usize, fault: Fault) {
-        self.fail_writes(send, fault);
-        if let Some(writes) = &mut self.sends[send].writes {
-            writes.exposed = writes.len;
+    pub(super) fn no_more_memory(&mut self, from: Rank, send: usize, fault: Fault) {
+        match &mut self.sends[send].writes {
+            Some(writes) if writes.exposed < writes.len => writes.exposed = writes.len,
+            _ => return self.violated(from),
         }
+        self.fail_writes(send, fault);
         self.end_writes(send);
     }
 
@@ -235,21 +260,98 @@ impl<S> Engine<S> {
         }
     }
 
-    /// Ends a send when all of it was written. Its receiver gets its FIN.
+    /// Ends a send when all of it was written, by the FIN that its receiver gets.
     fn end_writes(&mut self, send: usize) {
         let Send { to, state: SendState::Writing(receive), writes: Some(writes), .. } = self.sends[send] else {
             return;
         };
-        let Writes { len, exposed, left, failed } = writes;
+        let Writes { len, exposed, left, failed, .. } = writes;
         let lost = self.lost(to);
         if left > 0 || exposed < len && lost.is_none() {
             return;
         }
-        let outcome = failed.map_or(Ok(()), Err);
-        if lost.is_none() {
-            let status = outcome.map_or_else(|fault| fault.kind() as u8, |()| 0);
-            self.queue(to, Outgoing::control(Packet::Written { receive, status }.encode(0)));
+        if lost.is_some() {
+            return self.complete(send, writes.outcome());
         }
-        self.complete(send, outcome);
+        let status = failed.map_or(0, |fault| fault.kind() as u8);
+        self.queue(to, Outgoing::fin(send, Packet::Written { receive, status }.encode(0)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use onesided_fabric::remote_memory::RegionId;
+
+    use super::*;
+    use crate::engine::{Direct, Posted, Posting, window};
+    use crate::matching::Pattern;
+    use crate::wire::head_of;
+
+    const LEN: u64 = 4 * SHORTEST;
+
+    fn key(rank: u32, len: u64) -> SegmentKey {
+        SegmentKey { rank: Rank(rank), region: RegionId(1), len, address: 0, rkey: 0 }
+    }
+
+    fn take_in(engine: &mut Engine<u64>, from: u32, packet: Packet) {
+        let encoded = packet.encode(0);
+        let bytes = encoded.bytes();
+        engine.arrived(Rank(from), (&head_of(bytes), bytes.len()), |_, _| {}, &mut Direct::none());
+    }
+
+    /// A send to rank 1 that was announced.
+    fn announced(by: By) -> (Engine<u64>, usize) {
+        let mut engine = Engine::new(Rank(0), window(2), u32::MAX);
+        let send = engine.send_rendezvous(Rank(1), (0, 0), (key(0, LEN), by), 7);
+        engine.flush(|_, _, _| Posted::Sent);
+        (engine, send)
+    }
+
+    fn ready(engine: &mut Engine<u64>, send: usize, len: u64) {
+        let packet = Packet::Rtr { request: RequestId(send as u32), receive: RequestId(0), key: key(1, len) };
+        take_in(engine, 1, packet);
+    }
+
+    /// Its receiver would wait for the FIN until this rank waits again, which may never be.
+    #[test]
+    fn a_written_send_is_over_when_its_fin_is_on_its_way() {
+        let (mut engine, send) = announced(By::Write);
+        ready(&mut engine, send, LEN);
+        assert!(matches!(engine.next_to_move(|_| true), Some(ToMove::Write { .. })));
+        engine.written(send, Ok(()));
+        engine.flush(|_, _, _| Posted::Busy);
+        assert_eq!(engine.sent(send, Waker::noop()), None);
+        engine.flush(|_, _, _| Posted::Sent);
+        assert_eq!(engine.sent(send, Waker::noop()), Some(Ok(())));
+    }
+
+    #[test]
+    fn a_receiver_exposes_a_whole_message_or_long_pieces() {
+        let is_taken = |by, lens: &[u64]| {
+            let (mut engine, send) = announced(by);
+            lens.iter().for_each(|len| ready(&mut engine, send, *len));
+            engine.lost(Rank(1)).is_none()
+        };
+        assert!(is_taken(By::Write, &[LEN]) && is_taken(By::Pipeline, &[LEN]));
+        assert!(is_taken(By::Pipeline, &[3 * SHORTEST + 5, SHORTEST - 5]));
+        assert!(!is_taken(By::Write, &[LEN - 1]) && !is_taken(By::Write, &[LEN + 1]));
+        assert!(!is_taken(By::Pipeline, &[SHORTEST - 1]) && !is_taken(By::Pipeline, &[LEN + 1]));
+    }
+
+    #[test]
+    fn a_fin_before_the_last_piece_is_a_violation() {
+        let mut engine = Engine::<u64>::new(Rank(1), window(2), u32::MAX);
+        let rts = Packet::Rts { context: 0, tag: 0, request: RequestId(3), key: key(0, LEN), by: By::Pipeline };
+        take_in(&mut engine, 0, rts);
+        let pattern = Pattern { context: 0, source: Some(0), tag: None };
+        let Posting::Posted(receive) = engine.receive(pattern) else { panic!("it was announced") };
+        let Some(ToMove::Expose(_)) = engine.next_to_move(|_| true) else { panic!("memory is to be exposed") };
+        engine.expose(receive, 0, Some(7), Ok(key(1, SHORTEST)));
+        take_in(&mut engine, 0, Packet::Written { receive: RequestId(receive as u32), status: 0 });
+        assert_eq!(engine.lost(Rank(0)).map(Fault::kind), Some(FaultKind::Protocol));
+        let Some(Ok(matched)) = engine.received(receive, Waker::noop()) else { panic!("it is over") };
+        assert!(matches!(matched.body, Body::Read { memory: Err(_), .. }));
     }
 }

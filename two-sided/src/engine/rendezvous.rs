@@ -32,6 +32,8 @@ pub(crate) enum ToMove<S> {
         send: usize,
         from: S,
         at: u64,
+        /// The message's length.
+        len: u64,
         to: SegmentKey,
     },
 }
@@ -82,7 +84,8 @@ impl<S> Engine<S> {
             && let Some(from) = self.sends[send].memory[0].clone()
         {
             self.tokens -= 1;
-            return Some(ToMove::Write { send, from, at, to });
+            let len = self.sends[send].writes.map_or(0, |writes| writes.len);
+            return Some(ToMove::Write { send, from, at, len, to });
         }
         self.next_to_read(still).map(ToMove::Read)
     }

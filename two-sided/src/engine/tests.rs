@@ -379,8 +379,8 @@ fn exposed_memory_comes_back_at_the_fin_or_with_the_loss_of_its_sender() {
     };
     let [(written, here), (lost, nowhere)] = [1, 2].map(&mut started);
     sender.written(written, Ok(()));
-    assert_eq!(sender.sent(written, Waker::noop()), Some(Ok(())));
     carry(&mut sender, &mut receiver);
+    assert_eq!(sender.sent(written, Waker::noop()), Some(Ok(())));
     let matched = receiver.received(here, Waker::noop()).unwrap().unwrap();
     assert!(matches!(matched.body, Body::Read { memory: Ok(1), len: 100 }), "{matched:?}");
     receiver.deliver(&matched, Ok(()));

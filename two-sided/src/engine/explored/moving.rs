@@ -72,7 +72,7 @@ impl Host {
     /// A task does what is to be done next for an announced message.
     pub(super) fn begin(&mut self, net: &mut Net) {
         match self.engine.next_to_move(|_| true) {
-            Some(ToMove::Write { send, from: number, at, to }) => {
+            Some(ToMove::Write { send, from: number, at, to, .. }) => {
                 let message = net.message(number);
                 message.writes += 1;
                 assert!(at == message.begun, "{at} of {number} is written after {}", message.begun);
