@@ -5,8 +5,8 @@ use crate::hosts::meet::start_on;
 use crate::hosts::network::Network;
 use crate::support::{DEADLINE, eventually, finish, runs, start};
 
-/// Time for many retransmissions of TCP.
-const PATIENT: (&str, &str) = ("ONESIDED_SUSPECT_AFTER", "15");
+/// Time for many retransmissions of TCP: four lost packets of the start of a connection take 15 seconds.
+const PATIENT: (&str, &str) = ("ONESIDED_SUSPECT_AFTER", "60");
 
 #[test]
 #[ignore = "what the stage hosts of scripts/test starts"]
