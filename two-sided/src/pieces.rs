@@ -145,8 +145,8 @@ impl<F: Fabric> Pieces<F> {
         self.pieces.pop().filter(|_| self.pieces.is_empty())
     }
 
-    /// Registers the piece that an offset lies in, if it is not registered. A failure is told to who
-    /// needs it.
+    /// Registers the piece that an offset lies in, if it is not registered. The transfer that needs it
+    /// reports a failure.
     pub(crate) fn prepare(&self, on: &Progress<F>, at: u64) {
         if let Some((piece, ..)) = self.runs(at..self.len()).next() {
             let _ = piece.registered(on);

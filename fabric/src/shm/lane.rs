@@ -232,19 +232,19 @@ impl Reader {
         }
     }
 
-    /// Takes the packet of this length out of a lane of so many cells. `true`: the writer is to be
-    /// [told](Self::tell). It is when the lane is empty, and every quarter of it: a writer that waits
-    /// for room looks at the count all the time.
+    /// Takes the packet of this length out of a lane of so many cells. The writer is told when the
+    /// lane is empty, and every quarter of it: a writer that waits for room looks at the count all the
+    /// time. Only that needs the lane.
     #[inline]
-    #[must_use = "the writer may wait for it"]
-    pub(crate) fn take(&mut self, cells: usize, len: usize) -> bool {
+    pub(crate) fn take<'m>(&mut self, cells: usize, len: usize, lane: impl FnOnce() -> Lane<'m>) {
         self.next.advance(cells_of(len), cells);
-        self.next.number - self.told > cells as u64 / 4
+        if self.next.number - self.told > cells as u64 / 4 {
+            self.tell(lane());
+        }
     }
 
-    /// Tells the writer how many cells were taken out.
     #[inline]
-    pub(crate) fn tell(&mut self, lane: Lane<'_>) {
+    fn tell(&mut self, lane: Lane<'_>) {
         self.told = self.next.number;
         // Release: the loads of the words come before the writer's next stores to them.
         lane.taken.store(self.told, Ordering::Release);
@@ -280,9 +280,7 @@ mod tests {
                 reader.read(lane, offset, &mut bytes[offset..]);
                 reader.read(lane, 0, &mut bytes[..offset]);
                 assert_eq!(Some(bytes), inside.pop_front());
-                if reader.take(lane.cells.len(), len) {
-                    reader.tell(lane);
-                }
+                reader.take(lane.cells.len(), len, || lane);
                 true
             };
             for (number, len, cut) in packets {

@@ -80,9 +80,7 @@ impl ShmTransport {
         let lanes = &mut self.lanes;
         if let Some(taken) = lanes.received.take() {
             let Incoming { lane: offset, reader, .. } = &mut lanes.readers[lanes.current];
-            if reader.take(job_segment.lane_cells(), taken) {
-                reader.tell(lane(job_segment, *offset));
-            }
+            reader.take(job_segment.lane_cells(), taken, || lane(job_segment, *offset));
         }
         let opened = job_segment.opened_lanes(self.shm.me());
         if opened != lanes.opened {

@@ -10,8 +10,8 @@ use super::link::{Link, Outcome};
 const SHORT: usize = 256;
 const MANY: u32 = 8;
 /// Equal blocks of at most so many bytes together are sent before the first is received: no rank then
-/// waits for another more than once. All ranks have to do so, or none: where one waits for its sends in
-/// another order than their receivers do, they wait for ever.
+/// waits for another more than once. All ranks have to do so, or none: the pairwise exchange waits for
+/// its sends in another order, which would be a deadlock.
 const AT_ONCE: usize = 8 << 10;
 
 /// `blocks` are those that are sent and those that are received, if they are not equal.

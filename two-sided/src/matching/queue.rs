@@ -84,26 +84,22 @@ fn link<K, T>(entries: &mut [Entry<K, T>], which: Which, list: &mut List, index:
     while before != NONE && entries[before as usize].stamp > stamp {
         (before, after) = (entries[before as usize].links[which as usize].before, before);
     }
-    entries[index as usize].links[which as usize] = Links { before, after };
-    match before {
-        NONE => list.first = index,
-        before => entries[before as usize].links[which as usize].after = index,
-    }
-    match after {
-        NONE => list.last = index,
-        after => entries[after as usize].links[which as usize].before = index,
-    }
+    let links = Links { before, after };
+    entries[index as usize].links[which as usize] = links;
+    join(entries, which, list, links, Links { before: index, after: index });
 }
 
+/// Gives the neighbours of a place in a list, or its ends, what is after the one and before the other
+/// now.
 #[inline]
-fn unlink<K, T>(entries: &mut [Entry<K, T>], which: Which, list: &mut List, Links { before, after }: Links) {
+fn join<K, T>(entries: &mut [Entry<K, T>], which: Which, list: &mut List, Links { before, after }: Links, now: Links) {
     match before {
-        NONE => list.first = after,
-        before => entries[before as usize].links[which as usize].after = after,
+        NONE => list.first = now.after,
+        before => entries[before as usize].links[which as usize].after = now.after,
     }
     match after {
-        NONE => list.last = before,
-        after => entries[after as usize].links[which as usize].before = before,
+        NONE => list.last = now.before,
+        after => entries[after as usize].links[which as usize].before = now.before,
     }
 }
 
@@ -249,10 +245,10 @@ impl<K: Copy, T> Queue<K, T> {
         let (bin, is_scanned, [of_bin, of_scanned]) = (entry.bin, entry.is_scanned, entry.links);
         (entry.bin, entry.is_scanned) = (NONE, false);
         if bin != NONE {
-            unlink(&mut self.entries, Which::Bin, &mut self.bins[bin as usize % BINS], of_bin);
+            join(&mut self.entries, Which::Bin, &mut self.bins[bin as usize % BINS], of_bin, of_bin);
         }
         if is_scanned {
-            unlink(&mut self.entries, Which::Scanned, &mut self.scanned, of_scanned);
+            join(&mut self.entries, Which::Scanned, &mut self.scanned, of_scanned, of_scanned);
         }
         self.listed -= usize::from(bin != NONE || is_scanned);
     }

@@ -44,9 +44,7 @@ fn take(reader: &mut Reader, lane: Lane<'_>, number: u64) -> bool {
     let Some(len) = reader.peek(lane) else { return false };
     let mut bytes = vec![0; len];
     reader.read(lane, 0, &mut bytes);
-    if reader.take(lane.cells.len(), len) {
-        reader.tell(lane);
-    }
+    reader.take(lane.cells.len(), len, || lane);
     assert_eq!(bytes, packet(number, lane.cells.len()), "torn");
     true
 }
