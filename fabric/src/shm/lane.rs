@@ -1,19 +1,21 @@
 //! A lane of packets from one rank to another. It has one writer and one reader, so a writer that
 //! dies between two stores blocks no other rank.
 //!
-//! A packet takes consecutive cells of a cache line each: a header word, then 56 bytes. The header
-//! of its first cell holds its number and its length, and storing it publishes the packet. The
-//! headers of its other cells are zero, so no byte of a packet is ever taken for a header. The
-//! number is the cell's, counted from the start, so cells are never cleared.
+//! A packet takes consecutive cells of a cache line each: a header word, then its bytes without a gap,
+//! from the lane's last cell on in its first one. The header holds the first cell's number and the
+//! packet's length, and storing it publishes the packet. The number is counted from the start, so
+//! cells are never cleared but one: where the next header comes and a long packet's bytes were, the
+//! writer stores a zero before it publishes, so no byte of a packet is ever taken for a header.
+
+use std::ops::Range;
 
 use crate::SHORTEST_LIMIT;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// The words of a cell: the header, then the bytes.
 pub(crate) const CELL_WORDS: usize = 8;
-/// The words of a cell that hold bytes.
-const PAYLOAD: usize = CELL_WORDS - 1;
-const CELL_BYTES: usize = 8 * PAYLOAD;
+const CELL_BYTES: usize = 8 * CELL_WORDS;
+const HEADER_BYTES: usize = 8;
 
 /// The longest packet: 8 KiB behind a head of 16 bytes. Up to there, to copy a message twice takes
 /// less time than to announce it.
@@ -37,7 +39,8 @@ pub(crate) struct Lane<'m> {
 impl Lane<'_> {
     /// The longest packet in bytes.
     pub(crate) const fn packet_max(cells: usize) -> usize {
-        match cells * CELL_BYTES {
+        // A cell is left for the next header.
+        match if cells > 1 { cells - 1 } else { 1 } * CELL_BYTES - HEADER_BYTES {
             all @ ..PACKET_MIN => all,
             all if all / 4 < PACKET_MIN => PACKET_MIN,
             all if all / 4 < PACKET_MAX => all / 4,
@@ -55,6 +58,7 @@ struct Place {
 }
 
 impl Place {
+    #[inline]
     fn advance(&mut self, by: usize, cells: usize) {
         self.number += by as u64;
         self.index += by;
@@ -70,7 +74,7 @@ impl Place {
 }
 
 const fn cells_of(len: usize) -> usize {
-    if len <= CELL_BYTES { 1 } else { len.div_ceil(CELL_BYTES) }
+    if len <= CELL_BYTES - HEADER_BYTES { 1 } else { (HEADER_BYTES + len).div_ceil(CELL_BYTES) }
 }
 
 /// Stores bytes at words, which have room for them.
@@ -101,21 +105,79 @@ fn load_words(words: &[AtomicU64], into: &mut [u8]) {
     }
 }
 
-/// Stores bytes at consecutive words of the packet that begins at a place, from its word `at` on.
-fn store(cells: &[Cell], mut place: Place, at: usize, bytes: &[u8]) {
-    place.advance(at / PAYLOAD, cells.len());
-    let (mut at, mut rest) = (at % PAYLOAD, bytes);
-    while !rest.is_empty() {
-        let words = &cells[place.index][1..];
-        if let (0, Some((whole, later))) = (at, rest.split_first_chunk::<CELL_BYTES>()) {
-            store_words(words, whole); // without loops: the length is known
-            rest = later;
-        } else {
-            let (part, later) = rest.split_at(rest.len().min(8 * (PAYLOAD - at)));
-            store_words(&words[at..], part);
-            (at, rest) = (0, later);
-        }
-        place.advance(1, cells.len());
+/// Copies bytes to words, and from an offset of words, which have room for them.
+#[cfg(not(onesided_loom))]
+#[allow(unsafe_code)] // as fast as a window's bytes
+mod bare {
+    use std::sync::atomic::AtomicU64;
+
+    use onesided_job::segment::copy;
+
+    pub(super) fn copy_into(words: &[AtomicU64], bytes: &[u8]) {
+        assert!(bytes.len() <= size_of_val(words), "there is no room");
+        // SAFETY: the words have room for the bytes, as was just checked. All ranks access them by
+        // atomics of whole words, and by these copies.
+        unsafe { copy::into_shared(words.as_ptr().cast_mut().cast(), bytes) };
+    }
+
+    pub(super) fn copy_out(words: &[AtomicU64], offset: usize, into: &mut [u8]) {
+        assert!(offset + into.len() <= size_of_val(words), "there are not so many bytes");
+        // SAFETY: the words have the bytes, as was just checked. All ranks access them by atomics of
+        // whole words, and by these copies.
+        unsafe { copy::out_of_shared(into, words.as_ptr().cast::<u8>().wrapping_add(offset)) };
+    }
+}
+
+/// The same by loom's words.
+#[cfg(onesided_loom)]
+mod bare {
+    use super::{load_words, store_words};
+    use crate::sync::atomic::AtomicU64;
+
+    pub(super) fn copy_into(words: &[AtomicU64], bytes: &[u8]) {
+        store_words(words, bytes);
+    }
+
+    pub(super) fn copy_out(words: &[AtomicU64], offset: usize, into: &mut [u8]) {
+        assert!(offset.is_multiple_of(8), "tests read words");
+        load_words(&words[offset / 8..], into);
+    }
+}
+
+/// Calls `copy` with the words of a packet's bytes from an offset on, an offset in them, and a range
+/// of the `len` bytes: those up to the lane's end, then those from its start.
+fn runs(
+    cells: &[Cell],
+    first: usize,
+    offset: usize,
+    len: usize,
+    mut copy: impl FnMut(&[AtomicU64], usize, Range<usize>),
+) {
+    let (start, end) = cells.as_flattened().split_at(first * CELL_WORDS + 1);
+    let before = len.min((8 * end.len()).saturating_sub(offset));
+    if before > 0 {
+        copy(end, offset, 0..before);
+    }
+    if before < len {
+        copy(start, (offset + before) - 8 * end.len(), before..len);
+    }
+}
+
+/// Stores bytes of the packet that begins in a cell, from a whole word on.
+fn store(cells: &[Cell], first: usize, offset: usize, bytes: &[u8]) {
+    runs(cells, first, offset, bytes.len(), |words, offset, range| {
+        bare::copy_into(&words[offset / 8..], &bytes[range])
+    });
+}
+
+/// Stores all of a packet but its header.
+#[inline(never)]
+fn store_long(cells: &[Cell], first: usize, head: &[u8], body: &[u8]) {
+    if head.len().is_multiple_of(8) || body.is_empty() {
+        store(cells, first, 0, head);
+        store(cells, first, head.len(), body);
+    } else {
+        store(cells, first, 0, &[head, body].concat());
     }
 }
 
@@ -125,6 +187,8 @@ pub(crate) struct Writer {
     next: Place,
     /// The last known number of cells taken out.
     taken: u64,
+    /// In cells before this number, the bytes of a packet may be where a header comes.
+    clean: u64,
 }
 
 impl Writer {
@@ -139,7 +203,9 @@ impl Writer {
     pub(crate) fn push(&mut self, lane: Lane<'_>, head: &[u8], body: &[u8]) -> bool {
         let (len, cells) = (head.len() + body.len(), lane.cells.len());
         let count = cells_of(len);
-        let has_room = |taken: u64| self.next.number.wrapping_sub(taken) <= (cells - count) as u64;
+        let is_to_clean = self.next.number + (count as u64) < self.clean;
+        let used = count + usize::from(is_to_clean);
+        let has_room = |taken: u64| self.next.number.wrapping_sub(taken) <= (cells - used) as u64;
         if !has_room(self.taken) {
             // Acquire: the reader's loads come before the next stores to the cells.
             self.taken = lane.taken.load(Ordering::Acquire);
@@ -148,34 +214,24 @@ impl Writer {
                 return false;
             }
         }
-        let first = &lane.cells[self.next.index];
-        let header = self.next.header() | len as u64;
+        let (first, header) = (self.next.index, self.next.header() | len as u64);
+        self.next.advance(count, cells);
         if count == 1 && head.len().is_multiple_of(8) {
-            let words = &first[1..];
+            let words = &lane.cells[first][1..];
             store_words(words, head);
             store_words(&words[head.len() / 8..], body);
-            self.next.advance(1, cells);
         } else {
-            self.store_cells(lane, count, head, body);
+            store_long(lane.cells, first, head, body);
         }
-        first[0].store(header, Ordering::Release);
-        true
-    }
-
-    /// Stores all of a packet but the header of its first cell.
-    #[inline(never)]
-    fn store_cells(&mut self, lane: Lane<'_>, count: usize, head: &[u8], body: &[u8]) {
-        if head.len().is_multiple_of(8) || body.is_empty() {
-            store(lane.cells, self.next, 0, head);
-            store(lane.cells, self.next, head.len() / 8, body);
-        } else {
-            store(lane.cells, self.next, 0, &[head, body].concat());
+        if count > 1 {
+            // It may have left bytes in each cell up to here, which come again a lap later.
+            self.clean = self.next.number + cells as u64;
         }
-        self.next.advance(1, lane.cells.len());
-        for _ in 1..count {
+        if is_to_clean {
             lane.cells[self.next.index][0].store(0, Ordering::Relaxed);
-            self.next.advance(1, lane.cells.len());
         }
+        lane.cells[first][0].store(header, Ordering::Release);
+        true
     }
 }
 
@@ -212,24 +268,9 @@ impl Reader {
 
     /// Copies bytes of the packet that [`peek`](Self::peek) has just seen, from `offset` on.
     pub(crate) fn read(&self, lane: Lane<'_>, offset: usize, into: &mut [u8]) {
-        let (mut cell, mut at) = (self.next, offset % CELL_BYTES);
-        cell.advance(offset / CELL_BYTES % lane.cells.len(), lane.cells.len());
-        let mut rest = into;
-        while !rest.is_empty() {
-            let words = &lane.cells[cell.index][1..];
-            let count = rest.len().min(CELL_BYTES - at);
-            let (part, later) = rest.split_at_mut(count);
-            match <&mut [u8; CELL_BYTES]>::try_from(&mut *part) {
-                Ok(whole) => load_words(words, whole), // without loops: the length is known
-                Err(_) if at % 8 == 0 => load_words(&words[at / 8..], part),
-                Err(_) => {
-                    let byte = |at: usize| words[at / 8].load(Ordering::Relaxed).to_le_bytes()[at % 8];
-                    (at..).zip(part).for_each(|(at, into)| *into = byte(at));
-                }
-            }
-            (rest, at) = (later, 0);
-            cell.advance(1, lane.cells.len());
-        }
+        runs(lane.cells, self.next.index, offset, into.len(), |words, offset, range| {
+            bare::copy_out(words, offset, &mut into[range]);
+        });
     }
 
     /// Takes the packet of this length out of a lane of so many cells. The writer is told when the
@@ -287,7 +328,12 @@ mod tests {
                 let len = usize::from(len) % (Lane::packet_max(cells.len()) + 1);
                 let bytes: Vec<u8> = match number % 2 {
                     0 => (0..len).map(|at| number.wrapping_add(at as u8)).collect(),
-                    _ => (1_u64..).flat_map(|number| (number << LENGTH_BITS | 8).to_le_bytes()).take(len).collect(),
+                    // The header of each cell a lap later, in all its words.
+                    _ => {
+                        let next = writer.next.number + cells.len() as u64 + 1;
+                        let header = |word: u64| (next + (1 + word) / CELL_WORDS as u64) << LENGTH_BITS | 8;
+                        (0..).flat_map(|word| header(word).to_le_bytes()).take(len).collect()
+                    }
                 };
                 let (head, body) = bytes.split_at((cut * 13).min(len));
                 while !writer.push(lane, head, body) {

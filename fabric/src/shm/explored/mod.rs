@@ -31,7 +31,7 @@
 //! | access guard: a peer, an owner; two peers, an owner | 2; 3 | any; 3 | 55; 887 |
 //! | reference count: a peer, an owner that begins before it; beside it; two peers, an owner | 2; 2; 3 | any; any; 3 | 29; 63; 1,048 |
 //! | lane: 3 packets through 1 cell | 2 | any | 18,748 |
-//! | lane: 3 packets, one of two cells, through 2 cells | 2 | 4 | 1,791 |
+//! | lane: 3 packets, one of two cells, through 3 cells | 2 | 4 | 1,569 |
 //! | lane: 2 packets to a sleeper, 2 cells; 1 cell | 2 | 4 | 7,721; 11,312 |
 //! | offer: a receiver, an owner that withdraws; that helps with 3 chunks and withdraws | 2 | any; 4 | 32; 28,308 |
 //! | progress thread: a task, a writer; two waits of it | 3 | 3; 2 | 13,314; 5,691 |
