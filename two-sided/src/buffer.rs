@@ -195,7 +195,7 @@ impl<F: Fabric> Messages<F> {
         tag: impl Into<Tags>,
     ) -> RecvBuffer<'_, T, F> {
         let source = (from.into(), tag.into());
-        let start = Start::post(self, source, |progress, pattern| progress.receive(pattern, None));
+        let start = Start::post(self, source, None);
         RecvBuffer { messages: self, limit: Limit::NONE, source, call: Call::NotStarted((start, buffer)) }
     }
 }

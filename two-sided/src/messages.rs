@@ -8,7 +8,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
 use onesided_fabric::{Fabric, Wait, World};
 
 use crate::collectives::State;
-use crate::engine::Engine;
+use crate::engine::{Engine, Landed};
 use crate::matching::{Envelope, Pattern};
 use crate::progress::{Progress, Registered};
 use crate::{
@@ -437,6 +437,11 @@ impl<F: Fabric> Messages<F> {
             Some(Unmatched { count, source, tag })
         });
         Error::Receive { operation, from, tags, fault, others }
+    }
+
+    #[inline]
+    pub(crate) fn landed(&self, landed: &Landed) -> Status {
+        self.status(landed.envelope, landed.len.into())
     }
 
     pub(crate) fn status(&self, envelope: Envelope, bytes: u64) -> Status {

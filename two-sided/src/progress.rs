@@ -12,7 +12,7 @@ use onesided_fabric::remote_memory::{Fault, Patience, Rank, Watch};
 use onesided_fabric::{Arrival, Background, Fabric, Limit, NOBODY, Told, Transport, Wait};
 
 use crate::elements::Allocate;
-use crate::engine::{Direct, Engine, Posted, Posting, TooLong, window};
+use crate::engine::{Direct, Engine, Landed, Posted, Posting, TooLong, window};
 use crate::handler::Handler;
 use crate::matching::Pattern;
 use crate::memory::{Counters, Memory};
@@ -208,8 +208,8 @@ impl<F: Fabric> Progress<F> {
 
     /// The same with memory that an eager message goes to at once.
     #[inline]
-    pub(crate) fn receive_into(&self, pattern: Pattern, direct: &mut Direct<'_>) -> Posting<Registered<F>> {
-        self.posting(|engine, arrive| engine.receive_into(pattern, direct, arrive))
+    pub(crate) fn receive_into(&self, pattern: Pattern, into: &mut [u8]) -> Posting<Registered<F>> {
+        self.posting(|engine, arrive| engine.receive_into(pattern, &mut Direct::into(into), arrive))
     }
 
     #[inline]
@@ -229,10 +229,11 @@ impl<F: Fabric> Progress<F> {
         posting
     }
 
-    /// Takes in what has arrived, until the message of a posted receive is in its memory.
+    /// Takes in what has arrived, until the message of a posted receive is in its memory. The receive
+    /// is over then.
     #[inline]
-    pub(crate) fn land(&self, receive: usize, direct: &mut Direct<'_>) -> bool {
-        self.arriving(|engine, arrive| engine.land(receive, direct, arrive))
+    pub(crate) fn land(&self, receive: usize, into: &mut [u8]) -> Option<Landed> {
+        self.arriving(|engine, arrive| engine.land(receive, into, arrive))
     }
 
     /// [Changes](Self::with) the engine with what takes in the next packet, if there is one.

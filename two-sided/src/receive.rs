@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::time::Duration;
 
 use bytemuck::Pod;
@@ -9,7 +10,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Call, Drive, Fabric, Limit, Wait, limited};
 use onesided_layouts::Shape;
 
-use crate::elements::allocate;
+use crate::elements::{Allocate, allocate};
 use crate::engine::{Direct, Engine, Landed, Matched, Posting};
 use crate::matching::Pattern;
 use crate::progress::{Progress, Registered};
@@ -33,48 +34,60 @@ pub struct RecvInto<'m, F: Fabric> {
     messages: &'m Messages<F>,
     limit: Limit<'m, F>,
     source: (Source, Tags),
-    call: Call<'m, (Start<'m, F>, Room<'m, F>), Result<Status, Error>>,
+    call: Call<'m, Into<'m, F>, Result<Status, Error>>,
 }
 
 type Elements<T> = Result<(Vec<T>, Status), Error>;
 
-/// The slice of a receive, and the message that came before the receive was posted, until it is
-/// taken or given back.
-struct Room<'m, F: Fabric> {
-    messages: &'m Messages<F>,
-    direct: Direct<'m>,
+/// A receive into a slice that has begun.
+enum Into<'m, F: Fabric> {
+    Started(Start<'m, F>, Room<'m>),
+    Landed(LandedIn<'m, F>),
+}
+
+/// The slice of a receive.
+struct Room<'m> {
+    into: &'m mut [u8],
     element: usize,
     /// What takes the message in place of the slice, which is empty then.
     places: Option<Box<Places<'m>>>,
 }
 
-impl<F: Fabric> Drop for Room<'_, F> {
+impl<'m> Room<'m> {
     #[inline]
-    fn drop(&mut self) {
-        if let Some(landed) = self.direct.landed.take() {
-            self.messages.progress().with(|engine| engine.give_back_landed(landed, self.direct.into));
-        }
+    fn of<T: Pod>(into: &'m mut [T]) -> Self {
+        Self { into: bytemuck::cast_slice_mut(into), element: size_of::<T>(), places: None }
+    }
+
+    #[inline]
+    fn fits(&self, status: Status) -> Result<Status, Error> {
+        let len = match &self.places {
+            None => self.into.len(),
+            Some(places) => places.len,
+        };
+        status.fits(len, self.element)
     }
 }
 
-impl<'m, F: Fabric> Room<'m, F> {
+/// A slice with a message that came before its receive was posted, until it is taken or given back.
+struct LandedIn<'m, F: Fabric> {
+    messages: &'m Messages<F>,
+    landed: Landed,
+    room: Room<'m>,
+}
+
+impl<F: Fabric> LandedIn<'_, F> {
+    /// Takes the message.
     #[inline]
-    fn of<T: Pod>(messages: &'m Messages<F>, into: &'m mut [T]) -> Self {
-        let direct = Direct::into(bytemuck::cast_slice_mut(into));
-        Self { messages, direct, element: size_of::<T>(), places: None }
+    fn taken(self) -> Result<Status, Error> {
+        let taken = ManuallyDrop::new(self); // a slice and no places: there is nothing else to drop
+        taken.room.fits(taken.messages.landed(&taken.landed))
     }
+}
 
-    fn has(&self, Landed { envelope, len, .. }: Landed) -> Result<Status, Error> {
-        self.fits(self.messages.status(envelope, len))
-    }
-
-    fn fits(&self, status: Status) -> Result<Status, Error> {
-        let Self { direct, element, places, .. } = self;
-        let len = match places {
-            None => direct.into.len(),
-            Some(places) => places.len,
-        };
-        status.fits(len, *element)
+impl<F: Fabric> Drop for LandedIn<'_, F> {
+    fn drop(&mut self) {
+        self.messages.progress().with(|engine| engine.give_back_landed(self.landed, self.room.into));
     }
 }
 
@@ -99,27 +112,27 @@ pub(crate) enum Start<'m, F: Fabric> {
     Failed(Box<Error>),
     Posted(Posted<'m, F>),
     Taken(Taken<'m, F>),
-    /// Its [`Room`] has it.
-    Landed,
 }
 
 impl<'m, F: Fabric> Start<'m, F> {
+    /// A receive without a slice. `allocate` makes the memory of a message that is read before it is
+    /// waited for.
+    pub(crate) fn post(messages: &'m Messages<F>, (source, tags): (Source, Tags), allocate: Option<Allocate>) -> Self {
+        match messages.pattern("recv", source, tags) {
+            Ok(pattern) => Self::of(messages, pattern, messages.progress().receive(pattern, allocate)),
+            Err(error) => Self::Failed(Box::new(error)),
+        }
+    }
+
     #[inline]
-    pub(crate) fn post(
-        messages: &'m Messages<F>,
-        (source, tags): (Source, Tags),
-        post: impl FnOnce(&'m Progress<F>, Pattern) -> Posting<Registered<F>>,
-    ) -> Self {
-        let (progress, pattern) = match messages.pattern("recv", source, tags) {
-            Ok(pattern) => (messages.progress(), pattern),
-            Err(error) => return Self::Failed(Box::new(error)),
-        };
-        match post(progress, pattern) {
+    fn of(messages: &'m Messages<F>, pattern: Pattern, posting: Posting<Registered<F>>) -> Self {
+        let progress = messages.progress();
+        match posting {
             Posting::Posted(receive) => {
                 Self::Posted(Posted::new(progress, pattern.source.map_or(progress.fabric.rank(), Rank), receive))
             }
             Posting::Taken(matched) => Self::Taken(Taken::new(messages, matched)),
-            Posting::Landed => Self::Landed,
+            Posting::Landed(_) => unreachable!("there is no slice"),
         }
     }
 
@@ -128,7 +141,6 @@ impl<'m, F: Fabric> Start<'m, F> {
             Self::Failed(error) => Err(*error),
             Self::Posted(posted) => posted.taken(messages, wanted).await,
             Self::Taken(taken) => Ok(taken),
-            Self::Landed => unreachable!("there is no slice"),
         }
     }
 }
@@ -161,10 +173,10 @@ impl<F: Fabric> Taken<'_, F> {
         Ok((elements.into_vec(), status))
     }
 
-    async fn into_room(mut self, mut room: Room<'_, F>) -> Result<Status, Error> {
+    async fn into_room(mut self, mut room: Room<'_>) -> Result<Status, Error> {
         let status = self.status();
         match room.places.as_deref_mut() {
-            None => self.read(room.direct.into).await?,
+            None => self.read(room.into).await?,
             Some(places) => {
                 let read = self.unpack(places).await;
                 self.end(read).await?;
@@ -185,10 +197,10 @@ impl<'m, F: Fabric> Posted<'m, F> {
 
     /// Takes in what has arrived, until the message is in the slice; then the receive is over.
     #[inline]
-    fn land(&mut self, direct: &mut Direct<'_>) {
-        if self.receive != TAKEN && self.progress.land(self.receive as usize, direct) {
-            self.receive = TAKEN;
-        }
+    fn land(&mut self, into: &mut [u8]) -> Option<Landed> {
+        let landed = self.progress.land(self.receive as usize, into)?;
+        self.receive = TAKEN;
+        Some(landed)
     }
 
     fn landed_of<'a>(
@@ -236,9 +248,7 @@ pub(crate) enum Received<S> {
 
 impl<'m, T: Payload, F: Fabric> Recv<'m, T, F> {
     pub(crate) fn start(messages: &'m Messages<F>, source: Source, tags: Tags) -> Self {
-        let start =
-            Start::post(messages, (source, tags), |progress, pattern| progress.receive(pattern, Some(allocate::<T>)));
-        let call = Call::NotStarted(start);
+        let call = Call::NotStarted(Start::post(messages, (source, tags), Some(allocate::<T>)));
         Self { messages, limit: Limit::NONE, source: (source, tags), call, element: PhantomData }
     }
 
@@ -288,15 +298,15 @@ limited! {
 impl<'m, F: Fabric> RecvInto<'m, F> {
     #[inline]
     pub(crate) fn start<T: Payload>(messages: &'m Messages<F>, into: &'m mut [T], source: Source, tags: Tags) -> Self {
-        // What the engine writes to is in its place already: to move it takes longer than to write it.
-        let call = Call::NotStarted((Start::Landed, Room::of(messages, into)));
-        let mut request = Self { messages, limit: Limit::NONE, source: (source, tags), call };
-        if let Call::NotStarted((start, room)) = &mut request.call {
-            *start = Start::post(messages, (source, tags), |progress, pattern| {
-                progress.receive_into(pattern, &mut room.direct)
-            });
-        }
-        request
+        let room = Room::of(into);
+        let begun = match messages.pattern("recv", source, tags) {
+            Err(error) => Into::Started(Start::Failed(Box::new(error)), room),
+            Ok(pattern) => match messages.progress().receive_into(pattern, room.into) {
+                Posting::Landed(landed) => Into::Landed(LandedIn { messages, landed, room }),
+                posting => Into::Started(Start::of(messages, pattern, posting), room),
+            },
+        };
+        Self { messages, limit: Limit::NONE, source: (source, tags), call: Call::NotStarted(begun) }
     }
 
     /// Receives into the places of a shape.
@@ -306,12 +316,12 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
         shape: Shape<'m>,
         source: (Source, Tags),
     ) -> Self {
-        let mut room = Room::of::<T>(messages, &mut []);
+        let mut room = Room::of::<T>(&mut []);
         let start = Places::of(shape, size_of::<T>(), bytemuck::cast_slice_mut(into)).map(|places| {
             room.places = Some(Box::new(places));
-            Start::post(messages, source, |progress, pattern| progress.receive(pattern, None))
+            Start::post(messages, source, None)
         });
-        let call = Call::NotStarted((start.unwrap_or_else(Start::Failed), room));
+        let call = Call::NotStarted(Into::Started(start.unwrap_or_else(Start::Failed), room));
         Self { messages, limit: Limit::NONE, source, call }
     }
 
@@ -319,14 +329,14 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
     pub(crate) fn taken<T: Payload>(taken: Taken<'m, F>, into: &'m mut [T]) -> Self {
         let (messages, status) = (taken.messages(), taken.status());
         let source = (Source::Rank(status.source), Tags::Is(status.tag));
-        let room = Room::of(messages, into);
-        Self { messages, limit: Limit::NONE, source, call: Call::NotStarted((Start::Taken(taken), room)) }
+        let call = Call::NotStarted(Into::Started(Start::Taken(taken), Room::of(into)));
+        Self { messages, limit: Limit::NONE, source, call }
     }
 
     /// The same into the places of a shape. The message is given back if they exceed the slice.
     pub(crate) fn taken_shaped<T: Payload>(taken: Taken<'m, F>, into: &'m mut [T], shape: Shape<'m>) -> Self {
         let mut request = Self::taken::<T>(taken, &mut []);
-        if let Call::NotStarted((start, room)) = &mut request.call {
+        if let Call::NotStarted(Into::Started(start, room)) = &mut request.call {
             match Places::of(shape, size_of::<T>(), bytemuck::cast_slice_mut(into)) {
                 Ok(places) => room.places = Some(Box::new(places)),
                 Err(error) => *start = Start::Failed(error),
@@ -342,27 +352,19 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
         self
     }
 
-    async fn run(
-        messages: &'m Messages<F>,
-        wanted: (Source, Tags),
-        start: Start<'m, F>,
-        mut room: Room<'m, F>,
-    ) -> Result<Status, Error> {
-        match start {
-            Start::Failed(error) => Err(*error),
-            Start::Posted(mut posted) => {
-                let into = room.places.is_none().then_some(&mut *room.direct.into);
+    async fn run(messages: &'m Messages<F>, wanted: (Source, Tags), begun: Into<'m, F>) -> Result<Status, Error> {
+        match begun {
+            Into::Landed(landed) => landed.taken(),
+            Into::Started(Start::Failed(error), _) => Err(*error),
+            Into::Started(Start::Posted(mut posted), room) => {
+                let into = room.places.is_none().then_some(&mut *room.into);
                 match posted.landed_of(messages, wanted, into).await {
-                    Ok(Received::Landed(landed)) => room.has(landed),
+                    Ok(Received::Landed(landed)) => room.fits(messages.landed(&landed)),
                     Ok(Received::Matched(matched)) => Taken::new(messages, matched).into_room(room).await,
                     Err(fault) => Err(messages.failed("recv", wanted, fault)),
                 }
             }
-            Start::Taken(taken) => taken.into_room(room).await,
-            Start::Landed => match room.direct.landed.take() {
-                Some(landed) => room.has(landed),
-                None => unreachable!("its room has it"),
-            },
+            Into::Started(Start::Taken(taken), room) => taken.into_room(room).await,
         }
     }
 }
@@ -377,21 +379,22 @@ impl<F: Fabric> RecvInto<'_, F> {
     where
         F: Drive,
     {
-        if let Call::NotStarted((start, room)) = &mut self.call {
-            if let Start::Posted(posted) = start
-                && room.places.is_none()
-            {
-                posted.land(&mut room.direct);
-            }
-            if let Some(landed) = room.direct.landed.take() {
-                let outcome = room.has(landed);
-                if room.places.is_none() {
-                    // Nothing is left to be dropped, as what has not begun has no timer. Finding that out
-                    // costs a short message 60 instructions.
+        match &mut self.call {
+            Call::NotStarted(Into::Started(Start::Posted(posted), room)) if room.places.is_none() => {
+                if let Some(landed) = posted.land(room.into) {
+                    let outcome = room.fits(self.messages.landed(&landed));
+                    // Nothing is left to be dropped, as what has not begun has no timer. Finding that
+                    // out costs a short message 60 instructions.
                     std::mem::forget(self);
+                    return outcome;
                 }
+            }
+            Call::NotStarted(Into::Landed(LandedIn { landed, room, .. })) => {
+                let outcome = room.fits(self.messages.landed(landed));
+                std::mem::forget(self); // likewise
                 return outcome;
             }
+            _ => {}
         }
         self.block()
     }
@@ -399,7 +402,7 @@ impl<F: Fabric> RecvInto<'_, F> {
 
 limited! {
     ['m, F], RecvInto<'m, F>, Status, Error, |receive| receive.messages.world().fabric(),
-    |(start, room)| Self::run(receive.messages, receive.source, start, room),
+    |begun| Self::run(receive.messages, receive.source, begun),
     late receive.messages.failed("recv", receive.source, Fault::new(FaultKind::TimedOut))
 }
 

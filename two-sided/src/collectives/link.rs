@@ -150,13 +150,8 @@ impl<'m, F: Fabric> Core<'m, F> {
         let (source, expected) = (self.rank(from)?, into.len());
         let progress = self.messages.progress();
         let pattern = Pattern { context: self.key().0, source: Some(source.0), tag: Some(self.tag) };
-        let mut direct = Direct::into(into);
-        let posting = progress.receive_into(pattern, &mut direct);
-        if let Some(landed) = &direct.landed {
-            return self.landed(landed, expected);
-        }
-        let matched = match posting {
-            Posting::Landed => unreachable!("it is there"),
+        let matched = match progress.receive_into(pattern, into) {
+            Posting::Landed(landed) => return self.landed(&landed, expected),
             Posting::Taken(matched) => matched,
             Posting::Posted(receive) => {
                 let mut posted = Posted::new(progress, source, receive);
@@ -177,7 +172,7 @@ impl<'m, F: Fabric> Core<'m, F> {
 
     #[inline]
     fn landed(&self, landed: &Landed, expected: usize) -> Outcome {
-        self.check((landed.envelope.source, landed.envelope.tag), landed.len, expected)
+        self.check((landed.envelope.source, landed.envelope.tag), landed.len.into(), expected)
     }
 
     /// The cause of a failure: a rank that has left may have failed before, and said why.

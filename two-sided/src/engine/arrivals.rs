@@ -131,7 +131,7 @@ impl<S> Engine<S> {
                 Some(first) => into.copy_from_slice(first),
                 None => read(into),
             }
-            direct.landed = Some(Landed { envelope, arrival, len: len as u64 });
+            direct.landed = Some(Landed { envelope, arrival, len: len as u32 });
             if let Some(Receive { waker: Some(waker), .. }) = receive.map(|posted| self.matcher.receives.remove(posted))
             {
                 self.retired.push(waker);

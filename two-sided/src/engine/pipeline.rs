@@ -108,7 +108,9 @@ impl<S> Engine<S> {
                 self.matcher.receives.get_mut(receive).map(|receive| &mut receive.state)
             {
                 let len = matched.body.len();
-                if let Some(Exposed { memory, at, .. }) = exposed.take_if(|exposed| exposed.at < len) {
+                if let Some(Exposed { memory, at, .. }) =
+                    exposed.take_if(|exposed| exposed.at < len).map(|exposed| *exposed)
+                {
                     let memory = Some(memory);
                     return Some(ToMove::Expose(ToExpose { receive, len, in_pieces: true, at, memory }));
                 }
@@ -143,14 +145,16 @@ impl<S> Engine<S> {
             self.to_expose.push_back(receive);
         }
         if let ReceiveState::Moving { exposed, .. } = &mut self.matcher.receives[receive].state {
-            *exposed = Some(Exposed { memory, at, failed });
+            *exposed = Some(Box::new(Exposed { memory, at, failed }));
         }
     }
 
     /// The exposed memory of a message, if that is from this rank.
     pub(super) fn exposed(&mut self, receive: usize, from: Rank) -> Option<Exposed<S>> {
         match &mut self.matcher.receives.get_mut(receive)?.state {
-            ReceiveState::Moving { matched, exposed, .. } if matched.envelope.source == from.0 => exposed.take(),
+            ReceiveState::Moving { matched, exposed, .. } if matched.envelope.source == from.0 => {
+                exposed.take().map(|exposed| *exposed)
+            }
             _ => None,
         }
     }

@@ -80,9 +80,9 @@ pub(crate) struct Direct<'b> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Landed {
     pub(crate) envelope: Envelope,
-    pub(super) arrival: Arrival,
     /// Its length in bytes. The memory may be shorter if the receive was posted.
-    pub(crate) len: u64,
+    pub(crate) len: u32,
+    pub(super) arrival: Arrival,
 }
 
 #[derive(Debug)]
@@ -126,8 +126,8 @@ pub(crate) enum Posting<S> {
     Posted(usize),
     /// Boxed, as most receives move this about and few have it.
     Taken(Box<Matched<S>>),
-    /// It is in the memory of the receive, whole, as its [`Direct`] says.
-    Landed,
+    /// It is in the memory of the receive, whole.
+    Landed(Landed),
 }
 
 #[derive(Debug)]
@@ -148,7 +148,7 @@ pub(super) enum ReceiveState<S> {
         matched: Box<Matched<S>>,
         is_cancelled: bool,
         /// The memory that its sender writes to.
-        exposed: Option<Exposed<S>>,
+        exposed: Option<Box<Exposed<S>>>,
     },
     Failed(Fault),
 }
@@ -162,13 +162,19 @@ impl<S> Receive<S> {
 impl<S> Engine<S> {
     /// Posts a receive. One that gets an announced message stays, for another task may read it.
     pub(crate) fn receive(&mut self, pattern: Pattern) -> Posting<S> {
-        let lost = match self.take_unexpected(pattern) {
+        match self.take_unexpected(pattern) {
             Some(matched @ Matched { body: Body::Announced { .. }, .. }) => {
-                return Posting::Posted(self.has_matched(pattern, Box::new(matched)));
+                Posting::Posted(self.has_matched(pattern, Box::new(matched)))
             }
-            Some(matched) => return Posting::Taken(Box::new(matched)),
-            None => pattern.source.and_then(|source| self.lost(Rank(source))),
-        };
+            Some(matched) => Posting::Taken(Box::new(matched)),
+            None => self.post(pattern),
+        }
+    }
+
+    /// Posts a receive that no unexpected message fits.
+    #[inline]
+    fn post(&mut self, pattern: Pattern) -> Posting<S> {
+        let lost = pattern.source.and_then(|source| self.lost(Rank(source)));
         let receives = &mut self.matcher.receives;
         Posting::Posted(match lost {
             Some(fault) => receives.add(pattern, Receive::new(ReceiveState::Failed(fault))),
@@ -193,39 +199,33 @@ impl<S> Engine<S> {
         direct.receive = Looking::Unposted(pattern);
         for _ in 0..AT_ONCE {
             if let Some(found) = self.matcher.find(pattern) {
-                if self.land_unexpected(found, direct) {
-                    return Posting::Landed;
-                }
-                break;
+                return match self.land_unexpected(found, direct.into) {
+                    Some(landed) => Posting::Landed(landed),
+                    None => self.receive(pattern),
+                };
             }
             // Of several receives that are posted at once, the first looks for what has arrived.
             if self.matcher.receives.has_posted() || !arrive(self, direct) {
-                break;
+                return self.post(pattern);
             }
-            if direct.landed.is_some() {
-                return Posting::Landed;
+            if let Some(landed) = direct.landed.take() {
+                return Posting::Landed(landed);
             }
         }
-        let posting = self.receive(pattern);
-        if let Posting::Posted(receive) = posting {
-            direct.receive = Looking::Posted(receive);
-        }
-        posting
+        self.receive(pattern)
     }
 
     /// Copies an unexpected message to the memory of its receive, if it is an eager one that fits.
-    fn land_unexpected(&mut self, found: Handle, direct: &mut Direct<'_>) -> bool {
-        let Some((envelope, (Body::Eager(bytes), is_consumed))) = self.matcher.unexpected(found) else { return false };
+    fn land_unexpected(&mut self, found: Handle, into: &mut [u8]) -> Option<Landed> {
+        let Some((envelope, (Body::Eager(bytes), is_consumed))) = self.matcher.unexpected(found) else { return None };
         let (len, is_consumed) = (bytes.len(), *is_consumed);
-        let Some(into) = direct.into.get_mut(..len) else { return false };
-        into.copy_from_slice(bytes);
-        let Some((_, arrival, _)) = self.matcher.take(found) else { return false };
+        into.get_mut(..len)?.copy_from_slice(bytes);
+        let (_, arrival, _) = self.matcher.take(found)?;
         self.count_early(envelope, u32::MAX);
         if !is_consumed {
             self.credit(Rank(envelope.source), len);
         }
-        direct.landed = Some(Landed { envelope, arrival, len: len as u64 });
-        true
+        Some(Landed { envelope, arrival, len: len as u32 })
     }
 
     /// [Gives back](Self::give_back) a message that is in the memory of a receive, whole.
@@ -242,15 +242,16 @@ impl<S> Engine<S> {
     pub(crate) fn land(
         &mut self,
         receive: usize,
-        direct: &mut Direct<'_>,
+        into: &mut [u8],
         mut arrive: impl FnMut(&mut Self, &mut Direct<'_>) -> bool,
-    ) -> bool {
-        while matches!(self.matcher.receives[receive].state, ReceiveState::Posted) && arrive(self, direct) {
+    ) -> Option<Landed> {
+        let mut direct = Direct::posted(receive, into);
+        while matches!(self.matcher.receives[receive].state, ReceiveState::Posted) && arrive(self, &mut direct) {
             if direct.landed.is_some() {
-                return true;
+                break;
             }
         }
-        false
+        direct.landed
     }
 
     /// Takes the message of a receive, once there is one; until then `waker` is woken when there

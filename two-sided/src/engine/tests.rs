@@ -175,7 +175,7 @@ proptest! {
                 Step::Receive(pattern) => match engine.receive(pattern) {
                     Posting::Posted(receive) => receives.push(receive),
                     Posting::Taken(matched) => engine.deliver(&matched, Ok(())),
-                    Posting::Landed => unreachable!("there is no slice"),
+                    Posting::Landed(_) => unreachable!("there is no slice"),
                 },
                 Step::Probe(pattern) => {
                     if let Some(matched) = engine.match_probe(pattern, waker) {
@@ -278,15 +278,17 @@ fn a_receive_that_looks_on_takes_its_own() {
     };
     let mut looking = Direct::into(&mut into);
     let posting = engine.receive_into(pattern(Some(5)), &mut looking, &mut take);
-    assert!(matches!(posting, Posting::Landed), "{posting:?}");
-    assert!(matches!(looking.landed, Some(Landed { envelope: Envelope { tag: 5, .. }, len: 8, .. })));
+    assert!(
+        matches!(posting, Posting::Landed(Landed { envelope: Envelope { tag: 5, .. }, len: 8, .. })),
+        "{posting:?}"
+    );
     assert_eq!(into, [5; 8]);
     let Posting::Taken(unexpected) = engine.receive(pattern(None)) else { panic!("it was taken in") };
     assert_eq!(unexpected.envelope.tag, 6);
 
     let older = posted(engine.receive(pattern(None)));
-    let mut looking = Direct::into(&mut later);
-    posted(engine.receive_into(pattern(Some(5)), &mut looking, &mut take));
+    let younger = posted(engine.receive_into(pattern(Some(5)), &mut Direct::into(&mut later), &mut take));
+    let mut looking = Direct::posted(younger, &mut later);
     take(&mut engine, &mut looking);
     assert!(looking.landed.is_none());
     assert_eq!(engine.received(older, Waker::noop()).unwrap().unwrap().envelope.tag, 5);

@@ -169,7 +169,7 @@ impl Host {
                 match posting {
                     Posting::Posted(receive) => Request::Posted { receive, source: pattern.source, has_slice },
                     Posting::Taken(matched) => Request::Taken(*matched),
-                    Posting::Landed => Request::Landed(direct.landed.unwrap(), slice),
+                    Posting::Landed(landed) => Request::Landed(landed, slice),
                 }
             }
             Op::Probe { pattern, takes } => Request::Probe { pattern, takes },
