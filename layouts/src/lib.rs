@@ -13,5 +13,5 @@ mod shape;
 
 pub use crate::cursor::Cursor;
 pub use crate::located::{Located, LocatedValue};
-pub use crate::op::{Op, Operand, apply_row};
+pub use crate::op::{OPERANDS, Op, Operand, apply_row};
 pub use crate::shape::{Runs, Shape};

@@ -99,6 +99,24 @@ pub trait Operand: Pod + PartialEq + Send + Sync + sealed::Sealed {
     fn apply(op: Op, element: Self, operand: Self) -> Self;
 }
 
+/// The types of [`Operand`] by their [number](Operand::CODE) in messages.
+#[doc(hidden)]
+pub const OPERANDS: [&str; 13] = [
+    "u8",
+    "i8",
+    "u16",
+    "i16",
+    "u32",
+    "i32",
+    "u64",
+    "i64",
+    "f32",
+    "f64",
+    "Located<u32>",
+    "Located<i32>",
+    "Located<f32>",
+];
+
 /// Applies an operation to contiguous elements: dispatches once. The elements of the shorter slice
 /// count.
 #[inline]

@@ -16,7 +16,7 @@ use crate::{Error, Messages};
 pub enum CollectiveFault {
     /// A rank died or left, or a message failed.
     Fault(Fault),
-    /// Two ranks are in different collectives.
+    /// Two ranks are in different collectives, or in one with different roots, operations or types.
     OutOfStep([CollectiveCall; 2]),
     /// Two ranks have different numbers of elements.
     Lengths {

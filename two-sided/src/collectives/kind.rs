@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use onesided_layouts::{OPERANDS, Op};
+
 use crate::matching::collective_number;
 
 /// A collective of [`Messages`](crate::Messages).
@@ -76,12 +78,13 @@ impl Collective {
         matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::GatherV | Self::Scatter | Self::ScatterV)
     }
 
-    /// The tag of the messages of a call: `0 | collective 5 bits | root 6 bits | number 20 bits`.
-    /// The number alone is matched, so that a rank in another collective gets the message, and sees
-    /// by the other bits that it does.
-    pub(super) const fn tag(self, root: u32, number: u64) -> u32 {
+    /// The tag of the messages of a call: `0 | collective 5 bits | root, or else the type 6 bits |
+    /// operation 4 bits | number 16 bits`. The number alone is matched, so that a rank in another
+    /// collective gets the message, and sees by the other bits that it does.
+    pub(super) const fn tag(self, root: u32, combines: Combines, number: u64) -> u32 {
         let root = if root < ROOTS { root } else { ROOTS };
-        (self as u32) << 26 | root << 20 | collective_number(number as u32)
+        let place = if self.has_root() { root } else { combines.element };
+        (self as u32) << 26 | place << 20 | combines.operation << 16 | collective_number(number as u32)
     }
 }
 
@@ -90,6 +93,17 @@ impl fmt::Display for Collective {
         f.pad(self.name())
     }
 }
+
+/// What a reduction combines by what, as tags say it; zeros of another collective.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Combines {
+    /// An [`Op`] plus 1, or [`FUNCTION`].
+    pub(super) operation: u32,
+    /// The number of the [type](OPERANDS) plus 1; 0 with a function.
+    pub(super) element: u32,
+}
+
+pub(super) const FUNCTION: u32 = 15;
 
 /// A call of a collective at a rank, as errors tell of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,8 +117,8 @@ impl CollectiveCall {
     /// The call at `rank` whose messages have this tag. The number is the nearest one to that of
     /// another call.
     pub(super) const fn new(rank: u32, tag: u32, near: u64) -> Self {
-        let behind = collective_number((near as u32).wrapping_sub(tag)) << 12;
-        let number = (near as u32).wrapping_sub(((behind as i32) >> 12) as u32);
+        let behind = collective_number((near as u32).wrapping_sub(tag)) as u16 as i16;
+        let number = (near as u32).wrapping_sub(behind as u32);
         Self { rank, tag, number }
     }
 
@@ -134,12 +148,29 @@ impl CollectiveCall {
     }
 }
 
+impl CollectiveCall {
+    /// The operation of a reduction, and the type of its elements if the tag says it.
+    fn write_operation(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.tag >> 16 & FUNCTION {
+            0 => return Ok(()),
+            FUNCTION => return f.write_str(" by a function"),
+            operation => write!(f, " by {:?}", Op::ALL[operation as usize - 1])?,
+        }
+        let element = (self.tag >> 20 & ROOTS).checked_sub(1).and_then(|code| OPERANDS.get(code as usize));
+        match element.filter(|_| !self.collective().is_some_and(Collective::has_root)) {
+            Some(element) => write!(f, " of {element}"),
+            None => Ok(()),
+        }
+    }
+}
+
 impl fmt::Display for CollectiveCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.collective() {
             Some(collective) => write!(f, "rank {} is in {collective}", self.rank)?,
             None => write!(f, "rank {} is in another collective", self.rank)?,
         }
+        self.write_operation(f)?;
         match self.root() {
             Some(root) => write!(f, " (call {}, root {root})", self.number),
             None => write!(f, " (call {})", self.number),
@@ -149,20 +180,30 @@ impl fmt::Display for CollectiveCall {
 
 #[cfg(test)]
 mod tests {
+    use onesided_layouts::Operand;
+
     use super::*;
 
     #[test]
     fn a_tag_says_which_call_it_is() {
         for (at, collective) in Collective::ALL.into_iter().enumerate() {
             assert_eq!(collective as usize, at + 1);
-            for (root, number, near) in [(0, 1, 1), (7, 0xf_ffff, 0x10_0000), (62, 1 << 20, (1 << 20) - 5)] {
-                let call = CollectiveCall::new(3, collective.tag(root, number), near);
+            for (root, number, near) in [(0, 1, 1), (7, 0xffff, 0x1_0000), (62, 1 << 16, (1 << 16) - 5)] {
+                let call = CollectiveCall::new(3, collective.tag(root, Combines::default(), number), near);
                 assert_eq!((call.rank(), call.collective(), call.number()), (3, Some(collective), number));
                 assert_eq!(call.root(), collective.has_root().then_some(root));
             }
         }
-        assert_eq!(CollectiveCall::new(0, Collective::Broadcast.tag(64, 1), 1).root(), None);
-        let text = |collective: Collective| CollectiveCall::new(3, collective.tag(2, 9), 9).to_string();
+        let none = Combines::default();
+        assert_eq!(CollectiveCall::new(0, Collective::Broadcast.tag(64, none, 1), 1).root(), None);
+        let of =
+            |collective: Collective, combines| CollectiveCall::new(3, collective.tag(2, combines, 9), 9).to_string();
+        let text = |collective| of(collective, none);
+        let sum = Combines { operation: Op::Sum as u32 + 1, element: u64::CODE as u32 + 1 };
+        assert_eq!(of(Collective::AllReduce, sum), "rank 3 is in all_reduce by Sum of u64 (call 9)");
+        assert_eq!(of(Collective::Reduce, sum), "rank 3 is in reduce by Sum (call 9, root 2)");
+        let function = Combines { operation: FUNCTION, element: 0 };
+        assert_eq!(of(Collective::Scan, function), "rank 3 is in scan by a function (call 9)");
         assert_eq!(text(Collective::Barrier), "rank 3 is in barrier (call 9)");
         assert_eq!(text(Collective::GatherV), "rank 3 is in gather_v (call 9, root 2)");
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Fabric, Limit, NOBODY, Wait};
 
-use super::kind::{Collective, CollectiveCall};
+use super::kind::{Collective, CollectiveCall, Combines};
 use super::state::{Scratch, State};
 use crate::engine::{CONTROL, CallFailure, Direct, Engine, Found, Landed, Posting, Reason, Trouble};
 use crate::matching::Pattern;
@@ -290,9 +290,9 @@ impl<'m, F: Fabric> Patience<'m, F> {
 }
 
 impl<'m, F: Fabric> Link<'m, F> {
-    pub(super) fn new(messages: &'m Messages<F>, collective: Collective, root: u32) -> Self {
+    pub(super) fn new(messages: &'m Messages<F>, collective: Collective, (root, combines): (u32, Combines)) -> Self {
         let number = messages.collectives().begin();
-        Self::of(Core { messages, collective, tag: collective.tag(root, number), number })
+        Self::of(Core { messages, collective, tag: collective.tag(root, combines, number), number })
     }
 
     /// A call that has its number.

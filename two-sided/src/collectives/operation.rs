@@ -5,6 +5,7 @@ use std::fmt;
 use bytemuck::{bytes_of, pod_read_unaligned};
 use onesided_layouts::{Op, Operand, apply_row};
 
+use super::kind::{Combines, FUNCTION};
 use crate::Payload;
 
 /// What a reduction combines elements by: an [`Op`], a function of two elements, or a
@@ -51,6 +52,7 @@ pub struct Operation {
     apply: Apply,
     /// The size of an element.
     pub(super) element: usize,
+    pub(super) combines: Combines,
     /// Whether its arguments may be exchanged.
     pub(super) is_commutative: bool,
     /// An operation that does not apply to the type.
@@ -112,6 +114,7 @@ impl<T: Operand> Reduction<T> for Op {
         Operation {
             apply: Apply::Op(self, apply_op::<T>),
             element: size_of::<T>(),
+            combines: Combines { operation: self as u32 + 1, element: u32::from(T::CODE) + 1 },
             is_commutative: self.is_commutative(),
             refused: (!T::allows(self)).then_some(self),
         }
@@ -127,7 +130,9 @@ fn function<T: Payload>(combine: impl Fn(T, T) -> T + Send + Sync + 'static, is_
             element.copy_from_slice(bytes_of(&combined));
         }
     };
-    Operation { apply: Apply::Function(Box::new(apply)), element: size_of::<T>(), is_commutative, refused: None }
+    let combines = Combines { operation: FUNCTION, element: 0 };
+    let apply = Apply::Function(Box::new(apply));
+    Operation { apply, element: size_of::<T>(), combines, is_commutative, refused: None }
 }
 
 impl<T: Payload, C: Fn(T, T) -> T + Send + Sync + 'static> Reduction<T> for C {

@@ -7,7 +7,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 
 use super::blocks::Blocks;
-use super::kind::Collective;
+use super::kind::{Collective, Combines};
 use super::link::{Core, Link, Outcome};
 use super::operation::Operation;
 use super::{
@@ -29,8 +29,9 @@ use crate::{Error, Messages};
 ///
 /// # Errors
 /// [`Error::Collective`], which says by a [`CollectiveFault`](crate::CollectiveFault) what happened
-/// and at which rank: a rank died or left, two ranks are in different collectives or have different
-/// numbers of elements, a rank dropped its request or was late, or its arguments do not fit. A call
+/// and at which rank: a rank died or left, two ranks are in different collectives, or in
+/// one with different roots, operations, types or numbers of elements (not compared: the type in
+/// `reduce`, and all types but by an [`Op`](crate::Op)), a rank dropped its request or was late, or its arguments do not fit. A call
 /// that fails at a rank fails at all ranks that wait for it, with the same reason; at others it may
 /// be complete. All later collectives of the communicator fail too. Its messages and other
 /// communicators go on. After an error the slices hold anything.
@@ -84,6 +85,18 @@ pub(super) enum Work {
     Refused(Reason, [u64; 2]),
 }
 
+impl Work {
+    fn combines(&self) -> Combines {
+        match self {
+            Self::Reduce { operation, .. }
+            | Self::AllReduce { operation }
+            | Self::Scan { operation, .. }
+            | Self::ReduceScatter { operation, .. } => operation.combines,
+            _ => Combines::default(),
+        }
+    }
+}
+
 /// The bytes of a call: what it only reads, and what it writes.
 pub(super) type Slices<'m> = (Option<&'m [u8]>, Option<&'m mut [u8]>);
 
@@ -94,7 +107,7 @@ impl<'m, F: Fabric> CollectiveRequest<'m, F> {
         work: Work,
         slices: Slices<'m>,
     ) -> Self {
-        let link = Link::new(messages, collective, root);
+        let link = Link::new(messages, collective, (root, work.combines()));
         let core = link.core();
         let work = if root < link.size { work } else { Work::Refused(Reason::Root, [root.into(), 0]) };
         Self { core, limit: Limit::NONE, call: Call::NotStarted((link, work, slices)) }

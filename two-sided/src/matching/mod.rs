@@ -42,7 +42,7 @@ pub(crate) const fn is_collective(context: u32) -> bool {
 
 /// The bits of the tag of a collective's message that are the number of the call.
 pub(crate) const fn collective_number(tag: u32) -> u32 {
-    tag & 0xf_ffff
+    tag & 0xffff
 }
 
 impl Envelope {

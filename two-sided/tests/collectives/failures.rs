@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::FaultKind;
-use onesided_fabric::{Any, Fabric, World, block_on, threads};
+use onesided_fabric::{Any, Drive, Fabric, World, block_on, threads};
 use onesided_sim::{End, Network, Simulation};
-use onesided_two_sided::{Collective, CollectiveFault, Error, InPlace, Messages, Op, Tag};
+use onesided_two_sided::{Collective, CollectiveFault, CollectiveRequest, Error, InPlace, Messages, Op, Tag};
 
 use crate::steps::{ALL, Random, Step};
 
@@ -91,6 +91,42 @@ fn out_of_step_collectives_are_told_so_2() {
 #[test]
 fn out_of_step_collectives_are_told_so_3() {
     pairs(3);
+}
+
+#[test]
+fn different_operations_and_types_are_out_of_step() {
+    type Call = (&'static str, fn(&Messages) -> Result<(), Error>);
+    fn of<F: Drive>(request: CollectiveRequest<'_, F>) -> Result<(), Error> {
+        request.deadline(SOON).wait()
+    }
+    let groups: [&[Call]; 3] = [
+        &[
+            ("all_reduce by Sum of u64 (call 1)", |messages| of(messages.all_reduce(&mut [1_u64; 4], Op::Sum))),
+            ("all_reduce by Max of u64 (call 1)", |messages| of(messages.all_reduce(&mut [1_u64; 4], Op::Max))),
+            ("all_reduce by Sum of f64 (call 1)", |messages| of(messages.all_reduce(&mut [1_f64; 4], Op::Sum))),
+            ("all_reduce by a function (call 1)", |messages| {
+                of(messages.all_reduce(&mut [1_u64; 4], |one: u64, other: u64| one.max(other)))
+            }),
+        ],
+        &[
+            ("scan by Sum of i32 (call 1)", |messages| of(messages.scan(&mut [1; 4], Op::Sum))),
+            ("scan by Sum of u32 (call 1)", |messages| of(messages.scan(&mut [1_u32; 4], Op::Sum))),
+        ],
+        &[
+            ("reduce by Sum (call 1, root 1)", |messages| of(messages.reduce(&mut [1; 4], Op::Sum, 1))),
+            ("reduce by Replace (call 1, root 1)", |messages| of(messages.reduce(&mut [1; 4], Op::Replace, 1))),
+        ],
+    ];
+    for calls in groups {
+        for pair in calls.windows(2) {
+            let errors = ranks(2, |world, messages| {
+                let (_, call) = pair[world.rank() as usize];
+                call(&messages).and_then(|()| messages.barrier().wait()).unwrap_err().to_string()
+            });
+            let [zero, one] = [pair[0].0, pair[1].0];
+            assert!(errors.iter().all(|error| error.contains(zero) && error.contains(one)), "{errors:?}");
+        }
+    }
 }
 
 #[test]

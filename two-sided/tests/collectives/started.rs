@@ -191,7 +191,7 @@ fn a_function_that_blocks_holds_up_no_other_thread() {
     let (held, is_inside) = (Arc::new(Mutex::new(())), Arc::new(AtomicBool::new(false)));
     ranks(2, |world, messages| {
         if world.rank() == 1 {
-            messages.all_reduce(&mut [1], Op::Sum).deadline(LATE).wait().unwrap();
+            messages.all_reduce(&mut [1], |a: u32, b: u32| a + b).deadline(LATE).wait().unwrap();
             messages.recv::<u8>(0, Tag(1)).deadline(LATE).wait().unwrap();
             return;
         }
