@@ -24,8 +24,8 @@ fn both(size: u32, body: impl Fn(World<Mixed>, &dyn Fn(u32, u32) -> bool) + Sync
 fn conforms() {
     let Some(_device) = device("conforms") else { return };
     let run = |world: World<Mixed>| block_on(world.fabric(), conformance::run(&world));
-    // Two ranks on two hosts would be the suite of the cards alone.
-    for (size, hosts) in [(1, 1), (2, 1), (3, 2)] {
+    // Of three ranks on two hosts, two share one, and all reach another by the card.
+    for (size, hosts) in [(1, 1), (3, 2)] {
         for outcome in ranks(size, |job| Mixed::pretending(job, hosts), run) {
             let summary = outcome.unwrap_or_else(|failure| panic!("{size} ranks on {hosts} hosts: {failure}"));
             assert_eq!(summary.fabric, "mixed");
@@ -105,6 +105,7 @@ fn a_rank_of_this_host_costs_the_card_nothing() {
 #[test]
 fn one_ranks_steps_stay_in_order() {
     let Some(_device) = device("one_ranks_steps_stay_in_order") else { return };
+    const ROUNDS: u64 = 60;
     both(3, |world, _| {
         let (fabric, me) = (world.fabric(), u64::from(world.rank()));
         let all = segments(&world, 4096);
@@ -117,7 +118,7 @@ fn one_ranks_steps_stay_in_order() {
             let at = 64 * me;
             let word = fabric.word_in(segment, at).unwrap();
             let put = |value: u64| fabric.put(segment, at, &value.to_ne_bytes()).unwrap();
-            for round in (1..=200).map(|round| round * 10) {
+            for round in (1..=ROUNDS).map(|round| round * 10) {
                 put(round);
                 drop(fabric.fetch_add(word, 1)); // on the put data
                 assert_eq!(read(segment, at), round + 1);
@@ -144,7 +145,7 @@ fn one_ranks_steps_stay_in_order() {
         }
         world.barrier().wait().unwrap();
         let own = &all[world.rank() as usize];
-        assert!((0..3).all(|rank| read(own, 64 * rank) == 2009));
+        assert!((0..3).all(|rank| read(own, 64 * rank) == 10 * ROUNDS + 9));
         world.barrier().wait().unwrap();
     });
 }

@@ -64,8 +64,16 @@ impl fmt::Display for Listed<'_> {
 /// The first check that failed on any rank; the same one on every rank, unless the collectives
 /// failed.
 pub async fn run<F: Fabric>(world: &World<F>) -> Result<Summary, Failure> {
+    run_of(world, |_| true).await
+}
+
+/// As [`run`], but only the checks whose names, such as `transport::flood`, are wanted.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_of<F: Fabric>(world: &World<F>, wanted: fn(&str) -> bool) -> Result<Summary, Failure> {
     let mut passed = Vec::new();
-    for check in checks() {
+    for check in checks().into_iter().filter(|check| wanted(check.name)) {
         let verdicts = check.judge(world).await;
         let wrong = match verdicts {
             Ok(verdicts) => (0..).zip(verdicts).filter(|(_, verdict)| !verdict.is_empty()).collect::<Vec<_>>(),
