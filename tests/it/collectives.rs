@@ -146,7 +146,7 @@ fn split(world: World) {
     while world.is_alive(3) {
         std::thread::sleep(Duration::from_millis(1));
     }
-    for round in 1..=if jobs::is_short_on_cards() { 30 } else { 200 } {
+    for round in 1..=if jobs::is_short_on_cards() { 10 } else { 200 } {
         let next = (subworld.rank() + 1) % subworld.size();
         let epoch = window.lock_exclusive(next).wait().unwrap();
         epoch.fetch_add(0, 1).wait().unwrap();

@@ -305,7 +305,7 @@ fn check_operated(window: &Window<u64>, rounds: u64) {
 
 /// How often; emulated cards are slow.
 fn rounds() -> u64 {
-    if jobs::is_on_cards() { 100 } else { 500 }
+    if jobs::is_on_cards() { 30 } else { 500 }
 }
 
 fn stopped_target(world: World) {

@@ -41,7 +41,8 @@ fn ring_by(world: &World, rendezvous: Rendezvous) {
     let messages = Messages::new(world).wait().unwrap();
     messages.set_rendezvous(rendezvous);
     let (me, all) = (world.rank(), world.size());
-    for _ in 0..if jobs::is_short_on_cards() { 5 } else { 20 } {
+    let rounds = if jobs::is_short_on_cards() { 2 } else { 20 };
+    for _ in 0..rounds {
         let sent: Vec<_> = LENGTHS.iter().map(|len| elements(me, *len)).collect();
         let sends: Vec<_> = sent.iter().map(|elements| messages.send(elements, (me + 1) % all, Tag(1))).collect();
         for len in LENGTHS {
@@ -54,7 +55,7 @@ fn ring_by(world: &World, rendezvous: Rendezvous) {
     let (before, behind) = ((me + all - 1) % all, (me + 1) % all);
     for len in LENGTHS {
         let mut buffers = [(); 2].map(|()| messages.buffer::<u64>(len).unwrap());
-        for round in 0..4 {
+        for round in 0..rounds.min(4) {
             let [mut out, into] = buffers;
             out.write(0, &elements(me + round, len));
             let send = messages.send_buffer(out, behind, Tag(3));
@@ -190,14 +191,16 @@ fn written_receiver_dies(world: &World, messages: &Messages) {
     assert!(messages.send(&sent, 0, Tag(0)).deadline(DEADLINE).wait().is_err());
 }
 
-/// Of 64 to 512 KiB, which a virtual device writes for many milliseconds.
-const MANY_PIECES: usize = 4 << 20;
+/// Elements of many pieces, of 64 to 512 KiB each: 4 MiB take an emulated card a second.
+fn many_pieces() -> usize {
+    if jobs::on_cards() { 512 << 10 } else { 4 << 20 }
+}
 
 /// Rank 0 dies while pieces move to ranks 1 and 2.
 fn sender_dies_between_pieces(world: &World, messages: &Messages) {
     messages.set_rendezvous(Rendezvous::Pipeline);
     if world.rank() == 0 {
-        let sent = elements(0, MANY_PIECES);
+        let sent = elements(0, many_pieces());
         let lost = [1, 2].map(|to| messages.send(&sent, to, Tag(0)));
         barrier(world, messages);
         let _moves = lost.map(|send| send.deadline(Duration::from_millis(5)).wait());
@@ -206,7 +209,7 @@ fn sender_dies_between_pieces(world: &World, messages: &Messages) {
     let receive = messages.recv::<u64>(0, Tag(0));
     barrier(world, messages);
     match receive.deadline(DEADLINE).wait() {
-        Ok((got, _)) => assert!(got == elements(0, MANY_PIECES)),
+        Ok((got, _)) => assert!(got == elements(0, many_pieces())),
         Err(error) => assert_ne!(error.fault().kind(), FaultKind::TimedOut, "{error}"),
     }
     eventually(DEADLINE, "rank 0 counts as dead", || !world.is_alive(0));
@@ -222,7 +225,7 @@ fn receiver_dies_between_pieces(world: &World, messages: &Messages) {
         assert!(never.is_err());
         die();
     }
-    let sent = elements(world.rank(), MANY_PIECES);
+    let sent = elements(world.rank(), many_pieces());
     let send = messages.send(&sent, 0, Tag(0));
     barrier(world, messages);
     if let Err(error) = send.deadline(DEADLINE).wait() {
