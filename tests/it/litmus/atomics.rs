@@ -76,14 +76,14 @@ pub(super) async fn accumulate_order<F: Fabric>(world: World<F>) -> Outcome {
 pub(super) async fn atomicity<F: Fabric>(world: World<F>) -> Outcome {
     async fn run<T: AtomicElement + From<u8>, F: Fabric>(rig: &mut Rig<F>) -> Outcome {
         const LEN: usize = 9;
-        /// So few that a byte can count them.
-        const TURNS: u8 = 60;
+        // So few that a byte can count them.
+        let turns = rig.rounds().clamp(20, 60) as u8;
         let window = rig.window::<T>(LEN).await?;
         let (one, me) = (T::from(1), rig.rank() as usize);
         let mut seen = Seen::default();
-        for _ in 0..rig.rounds().div_ceil(u64::from(TURNS)) {
+        for _ in 0..rig.rounds().div_ceil(u64::from(turns)) {
             let all = window.lock_all().await?;
-            for _ in 0..TURNS {
+            for _ in 0..turns {
                 rig.skew().await;
                 all.at(1).await?.accumulate(0, &[one; LEN], Op::Sum).await?;
                 // Neighbours within a word, each with a rank of its own.
@@ -92,7 +92,7 @@ pub(super) async fn atomicity<F: Fabric>(world: World<F>) -> Outcome {
             all.unlock_all().await?;
             rig.barrier().await;
             if rig.rank() == 1 {
-                let count = |at: usize| T::from(TURNS * if at < 3 { 4 } else { 3 });
+                let count = |at: usize| T::from(turns * if at < 3 { 4 } else { 3 });
                 let sums = window.local().read(0..LEN);
                 seen.forbidden += (0..LEN).filter(|at| sums[*at] != count(*at)).count() as u64;
                 window.local().write(0, &[T::zeroed(); LEN])?;
