@@ -3,8 +3,6 @@
 //! at the lock's rank once another holds the lock.
 
 mod common;
-#[path = "common/designs.rs"]
-mod designs;
 
 use std::time::Duration;
 
@@ -15,7 +13,6 @@ use onesided_sim::{Network, SimFabric, Simulation};
 use onesided_windows::{Epoch, Error, LockAllDesign, LockDesign, Mode, PreviousOwner, Window};
 
 use common::pause_until;
-use designs::designs;
 
 const MS: u64 = 1_000_000;
 /// When the windows exist, and when the connection of rank 2 is lost.
@@ -117,9 +114,9 @@ fn every_design(
     story: impl Fn(LockDesign, u64) -> Vec<(u32, Result<Seen, String>)>,
 ) -> usize {
     let (mut wrong, mut recovered) = (Vec::new(), 0);
-    for design in designs() {
+    for design in LockDesign::ALL {
         for seed in 0..seeds {
-            for (rank, seen) in story(design, seed) {
+            for (rank, seen) in story(*design, seed) {
                 match seen {
                     Ok(seen) => {
                         recovered += seen.recovered.len();
@@ -196,7 +193,7 @@ fn an_exclusive_owner_that_is_cut_off_is_alone_no_more() {
             Ok(seen)
         })
     });
-    assert!(recovered >= designs().count() * 6);
+    assert!(recovered >= LockDesign::ALL.len() * 6);
 }
 
 /// A writer waits for the reader that is cut off, and gets the lock once that is cut, as after any
@@ -235,7 +232,7 @@ fn a_reader_that_is_cut_off_keeps_no_writer_waiting() {
 fn a_home_that_is_cut_off_from_an_owner_gets_its_own_lock() {
     for mode in [Mode::Exclusive, Mode::Shared] {
         let recovered = every_design(&[2], 6, |design, seed| home(design, seed, mode));
-        assert_eq!(recovered, if mode == Mode::Exclusive { 6 * designs().count() } else { 0 });
+        assert_eq!(recovered, if mode == Mode::Exclusive { 6 * LockDesign::ALL.len() } else { 0 });
     }
 }
 

@@ -2,8 +2,6 @@
 //! again, because no rank has seen the data.
 
 mod common;
-#[path = "common/designs.rs"]
-mod designs;
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -18,7 +16,6 @@ use onesided_sim::{Network, SimFabric, Simulation};
 use onesided_windows::{Error, LeasePolicy, LockAllDesign, LockDesign, Mutex, PreviousOwner, Window};
 
 use common::pause_until;
-use designs::designs;
 
 const MS: u64 = 1_000_000;
 const LATER: u64 = 30_000 * MS;
@@ -88,7 +85,7 @@ fn cancelled_recovery(design: LockDesign, all: LockAllDesign, how: How, nanos: u
 
 #[test]
 fn a_cancelled_recovery_leaves_the_lock_poisoned() {
-    for design in designs() {
+    for design in LockDesign::ALL {
         for all in [LockAllDesign::OnDemand, LockAllDesign::Global] {
             // The other ways end in the same way as that of the usual lock.
             let hows: &[How] = match all {
@@ -96,10 +93,10 @@ fn a_cancelled_recovery_leaves_the_lock_poisoned() {
                 _ => &[How::Dropped],
             };
             for how in hows.iter().copied() {
-                let takes = cancelled_recovery(design, all, how, LATER / 2).unwrap();
+                let takes = cancelled_recovery(*design, all, how, LATER / 2).unwrap();
                 for before in 0..40 {
                     let nanos = takes.saturating_sub(200 * before + 1);
-                    let ended = cancelled_recovery(design, all, how, nanos);
+                    let ended = cancelled_recovery(*design, all, how, nanos);
                     assert_ne!(ended, Err(false), "{design}, {all}, {how:?} after {nanos} of {takes}");
                 }
             }
@@ -143,10 +140,10 @@ fn a_cancelled_takeover_is_reported_to_the_next_owner() {
 /// next acquire gets the error.
 #[test]
 fn a_value_whose_recovery_panicked_stays_poisoned() {
-    for design in designs() {
+    for design in LockDesign::ALL {
         let simulation = Simulation::new(Network::default()).ranks(3).kill(1, Duration::from_nanos(50 * MS));
         let report = simulation.run(move |world| async move {
-            let value = Mutex::with(Window::<u64>::builder().lock(design), &world, 2, 7_u64).await?;
+            let value = Mutex::with(Window::<u64>::builder().lock(*design), &world, 2, 7_u64).await?;
             pause_until(&world, 40 * MS).await;
             match world.rank() {
                 1 => std::mem::forget(value.lock().await?),

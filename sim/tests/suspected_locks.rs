@@ -2,8 +2,6 @@
 //! of that owner can still take effect at its home.
 
 mod common;
-#[path = "common/designs.rs"]
-mod designs;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,7 +13,6 @@ use onesided_sim::{Network, SimFabric, Simulation};
 use onesided_windows::{Error, LockDesign, Window};
 
 use common::pause_until;
-use designs::designs;
 
 const MS: u64 = 1_000_000;
 /// When rank 2 holds the lock, and when its host falls silent.
@@ -153,9 +150,9 @@ fn none_wrong(outcomes: impl Iterator<Item = Result<u32, String>>) {
 #[test]
 fn a_recovering_owner_is_alone() {
     none_wrong(
-        designs().flat_map(|design| {
-            (0..4).map(move |seed| writers(design, seed, if seed % 2 == 0 { 50 } else { 5_000 } * MS))
-        }),
+        LockDesign::ALL
+            .iter()
+            .flat_map(|design| (0..4).map(|seed| writers(*design, seed, if seed % 2 == 0 { 50 } else { 5_000 } * MS))),
     );
 }
 
@@ -168,8 +165,8 @@ fn a_late_release_of_a_reader_takes_no_other_away() {
         "fetch-add-queue" => vec![8, 18, 33, 39],
         _ => vec![1, 2],
     };
-    none_wrong(designs().flat_map(|design| {
-        let times = seeds(design).into_iter().flat_map(|seed| [2_500, 3_500].map(|release| (seed, release * MS)));
-        times.map(|(seed, release)| readers(design, seed, release)).collect::<Vec<_>>()
+    none_wrong(LockDesign::ALL.iter().flat_map(|design| {
+        let times = seeds(*design).into_iter().flat_map(|seed| [2_500, 3_500].map(|release| (seed, release * MS)));
+        times.map(|(seed, release)| readers(*design, seed, release)).collect::<Vec<_>>()
     }));
 }
