@@ -1,6 +1,7 @@
 //! How this process was started, and joining the job that it was started for.
 
 use std::ffi::OsString;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use onesided_remote_memory::Rank;
@@ -95,18 +96,26 @@ fn one_of_many(variable: impl Fn(&str) -> Option<OsString>) -> Option<Error> {
 /// [leaving](crate::segment::JobSegment::leave) counts as dead.
 ///
 /// # Errors
-/// - [`Error::Join`]: the environment is incomplete or invalid; the host daemon is gone, refuses,
-///   or speaks another protocol.
+/// - [`Error::Join`]: this process has joined before; the environment is incomplete or invalid; the
+///   host daemon is gone, refuses, or speaks another protocol.
 /// - [`Error::Secret`]: either side does not know the job's secret.
 /// - [`Error::Operation`]: not all ranks arrived within `ONESIDED_JOIN_TIMEOUT` seconds (default
 ///   60; our own launcher has 30 s to answer), or one died.
 pub fn join() -> Result<Option<Job>, Error> {
-    match Start::find()? {
-        Start::Alone => Ok(None),
-        Start::Launched(environment) => client::join_as(&environment).map(Some),
-        Start::Rendezvous(place) => rendezvous::join(&place, patience()?).map(Some),
-        Start::Pmi(place) => pmi::join(&place, patience()?).map(Some),
+    static HAS_JOINED: AtomicBool = AtomicBool::new(false);
+    let start = Start::find()?;
+    if !matches!(start, Start::Alone) && HAS_JOINED.swap(true, Ordering::Relaxed) {
+        let what = "this process has joined it before; a process is one rank, and joins once".to_owned();
+        return Err(Error::Join { what, source: None });
     }
+    let joined = match start {
+        Start::Alone => return Ok(None),
+        Start::Launched(environment) => client::join_as(&environment),
+        Start::Rendezvous(place) => patience().and_then(|patience| rendezvous::join(&place, patience)),
+        Start::Pmi(place) => patience().and_then(|patience| pmi::join(&place, patience)),
+    };
+    HAS_JOINED.store(joined.is_ok(), Ordering::Relaxed);
+    joined.map(Some)
 }
 
 /// How long the ranks may take to arrive.

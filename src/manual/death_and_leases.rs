@@ -40,6 +40,9 @@
 //! | `ticket`, `fetch-add-queue`, `distributed-counters` | within tens of milliseconds on shared memory, after a second over cards | the same | as a writer: counts as one that may have held the lock |
 //! | `dedicated-thread`, `event-thread` | within tens of milliseconds | `rank 3 died while it held the lock` | has no effect |
 //!
+//! [`PreviousOwner`](crate::PreviousOwner) says `Owner(3)` for "died while it held the lock", and
+//! `Participant(3)` for "may have held".
+//!
 //! "Immediately" begins when the death is known: on the rank's host within milliseconds; on other
 //! hosts see [failures](super::failures#failure-detection). Where the table says "may have held",
 //! the lock's words do not tell an owner from a waiter.

@@ -134,7 +134,8 @@
 //! Calls of a world return [`fabric::Error`](crate::fabric::Error), those of windows and locks
 //! [`WindowError`](crate::WindowError), those of messages [`MessageError`](crate::MessageError). `?`
 //! converts each into [`onesided::Error`](crate::Error). So a function with calls of several kinds
-//! returns [`onesided::Result`](crate::Result), and ends with `?` and `Ok(())`.
+//! returns [`onesided::Result`](crate::Result), and ends with `?` and `Ok(())`; a closure or an `async`
+//! block with `Ok::<_, onesided::Error>(())`.
 //!
 //! Other errors that a first program meets:
 //!

@@ -169,6 +169,8 @@
 //!
 //! - The signal arrives behind the data, so no flush and no barrier is needed. A rank waits for its
 //!   neighbours alone.
+//! - A rank with its halos in the window memory of its cells writes its own cells alone: a neighbour
+//!   may have put the halo of the next step there already, also before the first step.
 //! - There are two halos, used in turn: a neighbour that is a step ahead does not overwrite a cell
 //!   that this rank has not read yet. It cannot be two steps ahead, because each of its steps waits
 //!   for a signal of this rank.
@@ -252,7 +254,8 @@
 //! ```
 //!
 //! - All ranks call the same collectives in the same order. A rank that does not is told so: `rank 2
-//!   is in broadcast (call 7, root 0), and rank 0 is in barrier (call 7)`.
+//!   is in broadcast (call 7, root 0), and rank 0 is in barrier (call 7)`. So are ranks that name
+//!   different operations or types: `rank 1 is in all_reduce by Max of u64 (call 3)`.
 //! - All ranks get the same bits, also of floats, whose sums depend on the order. Another number of
 //!   ranks gives others.
 //! - A function without [`Commutative`](crate::Commutative) is applied in the order of the ranks,

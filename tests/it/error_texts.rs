@@ -257,6 +257,29 @@ fn errors_name_the_call_the_target_and_the_limit() {
 }
 
 #[test]
+fn a_call_that_the_window_is_not_made_for_says_so() {
+    ranks(1, |world| {
+        let window = Window::<u64>::builder().name("w").allocate(&world, 8).wait().unwrap();
+        let place = "on rank 0 of window \"w\"";
+        let error = window.attach(vec![0_u64; 8]).unwrap_err();
+        let why = "the window is not dynamic (`Window::dynamic` makes one that is)";
+        assert_eq!(error.to_string(), format!("attach {place}: {why}"));
+        let epoch = window.lock_exclusive(0).wait().unwrap();
+        let error = epoch.commit(1).wait().unwrap_err();
+        let why = "the window's leases do not end by commits (`LeasePolicy::VersionedCommit`)";
+        assert_eq!(error.to_string(), format!("commit {place}: {why}"));
+        drop(epoch);
+        let error = window.close_into().wait().unwrap_err();
+        let why = "its memory was not given by this rank as a value of this type (`close` ends any window)";
+        assert_eq!(error.to_string(), format!("close_into {place}: {why}"));
+        let two_level = Window::builder().name("t").lock(LockDesign::TwoLevel);
+        let error = LockTable::with(two_level, &world, 4).wait().map(drop).unwrap_err();
+        let why = "a table takes test-and-set, mcs, ticket or fetch-add-queue";
+        assert_eq!(error.to_string(), format!("make a lock table on rank 0 of window \"t\": {why}"));
+    });
+}
+
+#[test]
 fn an_allocation_beyond_all_addresses_names_its_elements() {
     ranks(1, |world| {
         let len = usize::MAX / 4;

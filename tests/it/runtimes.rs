@@ -14,7 +14,8 @@ use tokio::runtime::{Builder, Runtime};
 use crate::jobs::{self, Role, is_short_on_cards, ok};
 use crate::support::ranks;
 
-pub(crate) const ROLES: &[Role] = &[("tasks", tasks), ("one thread's tasks", one_threads_tasks), ("threads", threads)];
+pub(crate) const ROLES: &[Role] =
+    &[("tasks", tasks), ("one thread's tasks", one_threads_tasks), ("threads", threads), ("joins twice", joins_twice)];
 
 const TASKS: u64 = 12;
 
@@ -142,6 +143,21 @@ fn threads(world: World) {
     assert_eq!(sum, THREADS * rounds * u64::from(world.size()));
     window.close().wait().unwrap();
     ok();
+}
+
+/// A process is one rank: a second call does not wait for the others.
+fn joins_twice(world: World) {
+    let error = World::init().unwrap_err();
+    let why = "this process has joined it before; a process is one rank, and joins once";
+    assert_eq!(error.to_string(), format!("join the job: {why}"));
+    drop(world);
+    assert!(World::init().is_err());
+    ok();
+}
+
+#[test]
+fn a_process_joins_once() {
+    by_processes("joins twice");
 }
 
 /// Ranks that are threads share nothing but the card where there is one.

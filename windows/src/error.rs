@@ -354,6 +354,12 @@ fn set_by(variable: Option<&'static str>) -> String {
 /// rank.
 pub(crate) const SIGNAL_AT: u32 = 1 << 31;
 
+/// The details of an `Unsupported` that another call would have done.
+pub(crate) const NOT_DYNAMIC: u32 = 1 << 30;
+pub(crate) const NOT_CREATED: u32 = NOT_DYNAMIC + 1;
+pub(crate) const NO_COMMITS: u32 = NOT_DYNAMIC + 2;
+pub(crate) const NO_TABLES: u32 = NOT_DYNAMIC + 3;
+
 /// The detail of an acquire's `TimedOut` that names the rank that asked: another owner of it has the
 /// lock. No number of ranks.
 pub(crate) const ITSELF: u32 = u32::MAX;
@@ -369,6 +375,17 @@ fn lock_reason(fault: &Fault) -> String {
     }
 }
 
+/// What the window lacks for a call, by the detail of its fault.
+const fn instead(detail: u32) -> Option<&'static str> {
+    Some(match detail {
+        NOT_DYNAMIC => "the window is not dynamic (`Window::dynamic` makes one that is)",
+        NOT_CREATED => "its memory was not given by this rank as a value of this type (`close` ends any window)",
+        NO_COMMITS => "the window's leases do not end by commits (`LeasePolicy::VersionedCommit`)",
+        NO_TABLES => "a table takes test-and-set, mcs, ticket or fetch-add-queue",
+        _ => return None,
+    })
+}
+
 /// The text of a fault, in the words of windows.
 fn reason(fault: &Fault) -> String {
     match (fault.kind(), fault.rank()) {
@@ -381,6 +398,9 @@ fn reason(fault: &Fault) -> String {
         (FaultKind::Unsupported, Some(_)) if fault.detail() & SIGNAL_AT != 0 => {
             let at = fault.detail() & !SIGNAL_AT;
             format!("the signal is at rank {at}; data and signal have to be at one rank")
+        }
+        (FaultKind::Unsupported, _) if instead(fault.detail()).is_some() => {
+            instead(fault.detail()).unwrap_or_default().to_owned()
         }
         (FaultKind::Protocol, Some(rank)) => {
             format!("{rank} broke the protocol: does it run another version of the library?")

@@ -95,7 +95,8 @@ impl<F: Fabric> Messages<F> {
         CollectiveRequest::new(self, (Collective::Barrier, 0), Work::Barrier, (None, None))
     }
 
-    /// Copies the root's elements to all ranks (`MPI_Bcast`).
+    /// Copies the root's elements to all ranks (`MPI_Bcast`). Ranks that name different roots may learn
+    /// of it in their next collective only: a root waits for nobody.
     pub fn broadcast<'m, T: Payload>(&'m self, data: &'m mut [T], root: u32) -> CollectiveRequest<'m, F> {
         has_size::<T>();
         let data = Some(cast_slice_mut(data));

@@ -6,6 +6,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Fabric, Segment, World};
 
 use crate::datatype::element::elements_in;
+use crate::error::NOT_DYNAMIC;
 use crate::helper::is_wordless;
 use crate::memory::attached::AttachedMemory;
 use crate::memory::remote_ptr::Entry;
@@ -19,7 +20,7 @@ impl<F: Fabric> Inner<F> {
     /// Publishes a segment, and starts its agent if it needs one.
     fn attach(self: &Arc<Self>, segment: F::Segment, len: u64, is_user_memory: bool) -> Result<RemotePtr, Fault> {
         if self.memory.flavor != Flavor::Dynamic {
-            return Err(Fault::new(FaultKind::Unsupported).with_detail(1));
+            return Err(Fault::new(FaultKind::Unsupported).with_detail(NOT_DYNAMIC));
         }
         self.check_open()?;
         let wordless = self.fabric().word_in(&segment, 0).is_err_and(is_wordless);

@@ -9,6 +9,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Any, Fabric, World};
 use onesided_lock_algos::{Intent, Mode};
 
+use crate::error::NO_TABLES;
 use crate::handles::{Begin, LockRequest, Unlock};
 use crate::locks::layout::{LockId, Table};
 use crate::operation::request::Awaited;
@@ -110,7 +111,7 @@ impl<F: Fabric> LockTable<F> {
         let inner = window.inner();
         if !design.fits_tables() {
             // All ranks have compared by now, so all get this error.
-            let fault = Fault::of(FaultKind::Unsupported, world.fabric().rank());
+            let fault = Fault::of(FaultKind::Unsupported, world.fabric().rank()).with_detail(NO_TABLES);
             return Err(inner.failed("make a lock table", world.rank(), fault));
         }
         let mut starts = Vec::with_capacity(world.size() as usize + 1);

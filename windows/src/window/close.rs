@@ -5,6 +5,7 @@ use std::sync::Arc;
 use onesided_fabric::remote_memory::{Collective, Fault, FaultKind};
 use onesided_fabric::{Fabric, UserMemory};
 
+use crate::error::NOT_CREATED;
 use crate::memory::window_memory::Backing;
 use crate::operation::request::Awaited;
 use crate::window::exchange::Flavor;
@@ -89,7 +90,9 @@ impl<T: Element, F: Fabric> Window<T, F> {
 
     async fn run_close_into(mut self) -> Result<Vec<T>, BufferError<Vec<T>>> {
         let (ended, memory) = self.end_into().await;
-        let vector = memory.and_then(|memory| memory.into_vec().map_err(|_| Fault::new(FaultKind::Unsupported)));
+        let vector = memory.and_then(|memory| {
+            memory.into_vec().map_err(|_| Fault::new(FaultKind::Unsupported).with_detail(NOT_CREATED))
+        });
         self.with_memory("close_into", ended, vector)
     }
 
@@ -118,7 +121,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
             return (Err(self.inner.failed("close", self.inner.world.rank(), fault)), Err(fault));
         }
         let ended = self.end().await;
-        let unsupported = Err(Fault::of(FaultKind::Unsupported, self.inner.fabric().rank()));
+        let unsupported = Err(Fault::of(FaultKind::Unsupported, self.inner.fabric().rank()).with_detail(NOT_CREATED));
         let memory = match self.inner.memory.attached.take_backing() {
             _ if self.inner.memory.flavor != Flavor::Created => unsupported,
             // Window memory without elements registered nothing.
