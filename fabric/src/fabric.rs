@@ -42,7 +42,6 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     type Get<'b>: Future<Output = Result<(), Fault>> + Unpin + Send;
     /// See [`flush`](Self::flush).
     type Flush<'f>: Future<Output = Result<(), Fault>> + Unpin + Send;
-
     /// See [`transport`](Self::transport).
     type Transport: Transport;
 
@@ -51,6 +50,13 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     /// # Errors
     /// `Refused` while another has them.
     fn transport(&self) -> Result<Self::Transport, Fault>;
+
+    /// The same endpoint for the data of messages. Where ranks have connections, what breaks theirs
+    /// leaves those of windows and locks alone.
+    #[must_use]
+    fn for_messages(&self) -> Self {
+        self.clone()
+    }
 
     /// The properties of this fabric.
     fn capabilities(&self) -> Capabilities;
@@ -97,8 +103,7 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
         Ok(())
     }
 
-    /// [Allocates](Self::allocate) both segments or neither, faster than one after the other where
-    /// the fabric can.
+    /// [Allocates](Self::allocate) both segments or neither, faster where the fabric can.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
@@ -318,8 +323,8 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     }
 
     /// Writes `len` bytes of an own segment to a peer's, without a copy. Holds both segments until
-    /// completion; a [packet](Transport) sent to the peer after it arrives after the bytes. Where the
-    /// two ranges overlap, which bytes arrive is unspecified: those before or after the transfer.
+    /// completion; a [packet](Transport) sent to the peer after it arrives after the bytes, if this is
+    /// the handle [for messages](Self::for_messages). Of ranges that overlap, either's bytes arrive.
     ///
     /// # Errors
     /// From the future: `OutOfRange`, `NotOwn` (for the source), `Unknown`, `PeerDied`.
@@ -488,11 +493,6 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
 
 /// Background work that the endpoint finishes.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send + 'static>>;
-
-/// `NoSuchRank` for a rank outside the world.
-pub(crate) fn check_rank<M: RemoteMemory + ?Sized>(memory: &M, rank: Rank) -> Result<(), Fault> {
-    if rank.0 < memory.size() { Ok(()) } else { Err(Fault::of(FaultKind::NoSuchRank, rank)) }
-}
 
 /// Polls once, without a waker.
 fn poll_now<O: Future + Unpin>(operation: &mut O) -> Poll<O::Output> {

@@ -44,8 +44,6 @@ mod once_table;
 mod oversubscription;
 #[cfg(not(onesided_loom))]
 mod peer_status;
-#[cfg(all(feature = "verbs", not(onesided_loom)))]
-mod receive_queue;
 mod request_sets;
 mod segment;
 mod server_threads;

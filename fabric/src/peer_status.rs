@@ -1,8 +1,6 @@
 //! The peer status that ends a wait.
 
-use onesided_remote_memory::{Fault, FaultKind, Patience, RemoteMemory, Watch};
-
-use crate::fabric::check_rank;
+use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory, Watch};
 
 /// The peer-status check of every wait on a real fabric.
 pub(crate) trait PeerStatus: RemoteMemory {
@@ -28,3 +26,8 @@ pub(crate) trait PeerStatus: RemoteMemory {
 }
 
 impl<M: RemoteMemory> PeerStatus for M {}
+
+/// `NoSuchRank` for a rank outside the world.
+pub(crate) fn check_rank<M: RemoteMemory + ?Sized>(memory: &M, rank: Rank) -> Result<(), Fault> {
+    if rank.0 < memory.size() { Ok(()) } else { Err(Fault::of(FaultKind::NoSuchRank, rank)) }
+}

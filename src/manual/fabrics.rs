@@ -93,10 +93,13 @@
 //! If a peer still uses its key after the memory is taken back, that peer's connection breaks, as
 //! with any stale key.
 //!
-//! The fabric uses a shared receive queue, one completion queue with a completion channel, and
-//! reliable connections. Two ranks are connected at the first operation of either on the other's
-//! memory, by datagrams: so a rank takes a queue pair for itself and for each rank that it speaks
-//! to, and none for the others. The creation of a window or a communicator, like a barrier, speaks to
+//! The fabric uses reliable connections, a completion queue with a completion channel, and shared
+//! receive queues. Two ranks are connected at the first operation of either on the other's memory, by
+//! datagrams, and once more at the first message between them: so a rank takes a queue pair for
+//! itself, one or two for each rank that it speaks to, and none for the others. Neither a rank that
+//! takes in no messages nor a message that breaks its connection (a stale key) holds up a put or a
+//! lock. The receive queue of messages, 2 MiB of locked memory, is made with the first of their
+//! connections. The creation of a window or a communicator, like a barrier, speaks to
 //! the ranks 1, 2, 4, 8 and so on before and after this one: with 1,000 ranks to 20. The completion
 //! queue grows with the connections, if the card can resize one. A thread of the target answers, also
 //! while the target computes. A target that is stopped answers when it goes on; if it has not

@@ -82,7 +82,7 @@
 //! comes back. Host daemons send a keepalive at least every half second.
 //!
 //! A silent host may live on, and its cards with it. So before a rank reports a failure it **cuts**
-//! the failed rank: on verbs, a thread of its own closes the queue pair to that rank, even while
+//! the failed rank: on verbs, a thread of its own closes the queue pairs to that rank, even while
 //! the program computes. What the failed rank has posted to this rank's memory has taken effect by
 //! then, or never will. That takes up to a tenth of a second, in which a notice goes to the failed
 //! rank. On shared memory the cut is the end of the process.
@@ -103,7 +103,9 @@
 //!
 //! On cards, two living ranks may lose their connection: when an operation between them ends as
 //! `Unknown`. Each of the two has then failed as a user of the other's memory. Both live, and both
-//! go on with all other ranks.
+//! go on with all other ranks. Their messages have a connection of their own: if that one alone
+//! breaks, the messages between the two fail (`ConnectionLost`), and all of this section is about
+//! windows and locks, which go on.
 //!
 //! - Operations in flight between the two end as `Unknown`: each took effect or never will, once
 //!   its target has cut the connection. Later ones fail as `ConnectionLost` and have no effect.

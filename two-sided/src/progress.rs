@@ -115,6 +115,7 @@ impl<F: Fabric> Progress<F> {
     where
         F: 'static,
     {
+        let fabric = fabric.for_messages();
         let reads = fabric.capabilities().outstanding_reads;
         let engine = Engine::new(fabric.rank(), window(fabric.size()), reads);
         let state = Mutex::new(State { engine, transport: fabric.transport()?, transfers: Vec::new() });

@@ -99,7 +99,7 @@ impl<'m, F: Fabric> Taken<'m, F> {
 
     /// Copies the message's bytes from an offset on; from 0 on, if its slice is offered.
     async fn copy(&self, at: usize, into: &mut [u8]) -> Result<(), Fault> {
-        let (fabric, progress) = (self.messages.world().fabric(), self.messages.progress());
+        let progress = self.messages.progress();
         match &self.matched().body {
             Body::Eager(bytes) => {
                 into.copy_from_slice(&bytes[at..at + into.len()]);
@@ -112,7 +112,7 @@ impl<'m, F: Fabric> Taken<'m, F> {
             Body::Announced { key, .. } if key.len == 0 => Ok(()),
             Body::Announced { key, by: By::Offered, .. } => offered::read(progress, key, into).await,
             Body::Announced { key, .. } => match progress.open(key) {
-                Ok(memory) => fabric.get(&memory, at as u64, into).await,
+                Ok(memory) => progress.fabric.get(&memory, at as u64, into).await,
                 Err(fault) => Err(fault),
             },
             Body::Read { memory: Ok(memory), .. } => memory.read(progress, at as u64, into),

@@ -14,7 +14,7 @@ const BLOCKS: [u64; 6] = [1, 48, 4096, 200_003, 65_536, 2];
 
 /// Every rank sends its blocks to the next rank, and receives those of the previous one.
 pub(super) async fn read<F: Fabric>(cx: &Context<F>) -> Verdict {
-    let mut blocks = Vec::new();
+    let (messages, mut blocks) = (cx.fabric().for_messages(), Vec::new());
     for (number, len) in (0..).zip(BLOCKS) {
         let block = cx.fabric().allocate(len)?;
         cx.fabric().write_own(&block, 0, &pattern(cx.me().0 + number, len as usize))?;
@@ -33,9 +33,9 @@ pub(super) async fn read<F: Fabric>(cx: &Context<F>) -> Verdict {
             RTS => {
                 same("RTS comes from the sender", from, cx.previous())?;
                 let key = SegmentKey::from_bytes(&bytes[5..]).ok_or_else(|| Wrong("RTS holds a key".into()))?;
-                let block = cx.fabric().open(&key)?;
+                let block = messages.open(&key)?;
                 let buffer = cx.fabric().allocate(key.len)?;
-                let read = cx.fabric().rdma_read((&block, 0), (&buffer, 0), key.len);
+                let read = messages.rdma_read((&block, 0), (&buffer, 0), key.len);
                 reads.push((number, buffer, read));
                 announced += 1;
             }
@@ -66,7 +66,7 @@ pub(super) async fn read<F: Fabric>(cx: &Context<F>) -> Verdict {
 /// Every rank writes its blocks to the next rank, and has those of the previous one when its packet
 /// comes.
 pub(super) async fn write<F: Fabric>(cx: &Context<F>) -> Verdict {
-    let mut blocks = Vec::new();
+    let (messages, mut blocks) = (cx.fabric().for_messages(), Vec::new());
     for (number, len) in (0_u32..).zip(BLOCKS) {
         let block = cx.fabric().allocate(len)?;
         let mut rtr = vec![RTS];
@@ -84,9 +84,9 @@ pub(super) async fn write<F: Fabric>(cx: &Context<F>) -> Verdict {
         if bytes[0] == RTS {
             same("RTR comes from the receiver", from, cx.next())?;
             let key = SegmentKey::from_bytes(&bytes[5..]).ok_or_else(|| Wrong("RTR holds a key".into()))?;
-            let (to, own) = (cx.fabric().open(&key)?, cx.fabric().allocate(key.len)?);
+            let (to, own) = (messages.open(&key)?, cx.fabric().allocate(key.len)?);
             cx.fabric().write_own(&own, 0, &expected(cx.me(), key.len))?;
-            cx.fabric().rdma_write((&own, 0), (&to, 0), key.len).await?;
+            messages.rdma_write((&own, 0), (&to, 0), key.len).await?;
             let mut fin = vec![FIN];
             fin.extend(number.to_le_bytes());
             cx.send(cx.next(), &fin).await?;

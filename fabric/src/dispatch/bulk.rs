@@ -138,6 +138,13 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         }
     }
 
+    fn for_messages(&self) -> Self {
+        match self {
+            First(fabric) => First(fabric.for_messages()),
+            Second(fabric) => Second(fabric.for_messages()),
+        }
+    }
+
     fn rdma_write(&self, from: (&Self::Segment, u64), to: (&Self::Segment, u64), len: u64) -> Self::Transfer {
         match (self, from.0, to.0) {
             (First(fabric), First(a), First(b)) => EitherFuture::first(fabric.rdma_write((a, from.1), (b, to.1), len)),

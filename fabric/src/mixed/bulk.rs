@@ -2,6 +2,7 @@
 //! card.
 
 use std::future::{Ready, ready};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::thread::JoinHandle;
 
@@ -36,7 +37,7 @@ impl Mixed {
         let Some(memory) = &segment.mapped else { return DataPath::Card(None) };
         let SegmentKey { rank, region, .. } = memory.key();
         let Some(host_peer) = self.host_peer(rank) else { return DataPath::Card(None) };
-        let change = host_peer.changes.of(region);
+        let change = host_peer.changes.of(&self.verbs, region);
         if change.is_placed(&self.verbs, rank) { DataPath::Cpu(memory) } else { DataPath::Card(Some(change)) }
     }
 
@@ -70,6 +71,10 @@ impl Fabric for Mixed {
 
     fn transport(&self) -> Result<VerbsTransport, Fault> {
         self.verbs.transport()
+    }
+
+    fn for_messages(&self) -> Self {
+        Self { verbs: self.verbs.for_messages(), paths: Arc::clone(&self.paths) }
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -203,7 +208,7 @@ impl Fabric for Mixed {
             None => {
                 let transfer = self.verbs.rdma_write((&from.0.card, from.1), (&to.0.card, to.1), len);
                 if let Some(host_peer) = self.host_peer(to.0.rank()) {
-                    host_peer.changes.of(to.0.key().region).note(&self.verbs, to.0.rank(), true);
+                    host_peer.changes.of(&self.verbs, to.0.key().region).note(&self.verbs, to.0.rank(), true);
                 }
                 EitherFuture::second(transfer)
             }

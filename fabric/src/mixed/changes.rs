@@ -30,9 +30,10 @@ impl Default for Changes {
 }
 
 impl Changes {
+    /// Those of a region; messages have other regions, and their own connections.
     #[inline]
-    pub(super) fn of(&self, region: RegionId) -> &Change {
-        &self.0[region.0 as usize % BUCKETS]
+    pub(super) fn of(&self, verbs: &Verbs, region: RegionId) -> &Change {
+        &self.0[(2 * region.0 as usize + usize::from(verbs.is_for_messages())) % BUCKETS]
     }
 }
 

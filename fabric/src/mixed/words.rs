@@ -15,7 +15,7 @@ use crate::{Drive, Ticket};
 impl Mixed {
     /// Where changes of a word are recorded, if puts and gets of the same region may use the CPU.
     pub(super) fn change_of(&self, word: VerbsWord<'_>) -> Option<&Change> {
-        self.host_peer(word.rank()).map(|host_peer| host_peer.changes.of(word.region()))
+        self.host_peer(word.rank()).map(|host_peer| host_peer.changes.of(&self.verbs, word.region()))
     }
 
     /// Records that a change of this word was posted.

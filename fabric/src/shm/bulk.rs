@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use onesided_job::Process;
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId, RemoteMemory};
 
-use crate::fabric::check_rank;
+use crate::peer_status::check_rank;
 use crate::shm::region::{USER_MEMORY, is_block};
 use crate::shm::system_error::explain;
 use crate::shm::transport::ShmTransport;

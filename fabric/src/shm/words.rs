@@ -9,7 +9,7 @@ use onesided_remote_memory::{
 
 use crate::WORDLESS;
 use crate::drive;
-use crate::fabric::check_rank;
+use crate::peer_status::check_rank;
 use crate::shm::region::{USER_MEMORY, is_block};
 use crate::shm::waits::{ShmPause, ShmWait};
 use crate::shm::{Shm, ShmSegment};

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
@@ -9,11 +10,10 @@ use std::thread::JoinHandle;
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RegionId, RemoteMemory};
 
 use crate::ServerThread;
-use crate::fabric::check_rank;
-use crate::peer_status::PeerStatus;
+use crate::peer_status::{PeerStatus, check_rank};
 use crate::verbs::bounce_buffers::LONGEST;
 use crate::verbs::memory;
-use crate::verbs::peer::Peer;
+use crate::verbs::peer::{ConnectionId, Peer, Traffic};
 use crate::verbs::queue::{InFlight, WorkRequest};
 use crate::verbs::raw::{Local, MemoryRegion, Remote, UserRegion, Verb};
 use crate::verbs::segment::check_within;
@@ -68,7 +68,7 @@ impl VerbsGet<'_> {
             match self.fabric.0.take_slot(len) {
                 Ok(taken) => {
                     let verb = Verb::Read { from: self.from.after(self.posted as u64) };
-                    self.fabric.0.post(self.rank, [WorkRequest::new(verb, &taken, len)]);
+                    self.fabric.0.post(self.fabric.to(self.rank), [WorkRequest::new(verb, &taken, len)]);
                     *read = Some(Posted::new(&self.fabric, self.rank, taken.slot));
                     self.posted += len;
                 }
@@ -122,7 +122,7 @@ impl Future for VerbsFlush<'_> {
     type Output = Result<(), Fault>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let peer = match self.fabric.0.peer(self.target) {
+        let peer = match self.fabric.peer(self.target) {
             Ok(peer) => peer,
             Err(fault) => return Poll::Ready(Err(fault)),
         };
@@ -136,7 +136,7 @@ impl Future for VerbsFlush<'_> {
         if !peer.has_deferred() {
             return Poll::Ready(Ok(()));
         }
-        if let Some(until) = self.fabric.0.detection_until(self.target) {
+        if let Some(until) = self.fabric.0.detection_until(peer.id) {
             self.fabric.0.endpoint.register_waker(cx, until);
             return Poll::Pending;
         }
@@ -154,6 +154,10 @@ impl Fabric for Verbs {
 
     fn transport(&self) -> Result<VerbsTransport, Fault> {
         self.take_transport()
+    }
+
+    fn for_messages(&self) -> Self {
+        Self(Arc::clone(&self.0), Traffic::Messages)
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -257,7 +261,8 @@ impl Fabric for Verbs {
         for bytes in from.chunks(LONGEST) {
             let taken = self.0.take_slot(bytes.len())?;
             taken.buffer.write(0, bytes);
-            self.0.post_and_forget(to.rank(), WorkRequest::new(Verb::Write { to: to.remote(at) }, &taken, bytes.len()));
+            let write = WorkRequest::new(Verb::Write { to: to.remote(at) }, &taken, bytes.len());
+            self.0.post_and_forget(self.to(to.rank()), write);
             at += bytes.len() as u64;
         }
         Ok(())
@@ -285,13 +290,13 @@ impl Fabric for Verbs {
     /// order, so the read's completion is also theirs. An atomic, or any other read, posted after
     /// the writes proves the same.
     fn flush(&self, target: Rank) -> VerbsFlush<'_> {
-        if let Ok(peer) = self.0.peer(target) {
+        if let Ok(peer) = self.peer(target) {
             // A read that another thread posts after them is counted as posted, or a second one is
             // posted.
             if peer.is_unproven() {
                 match self.0.take_slot(8) {
                     Ok(taken) => {
-                        self.0.post_and_forget(target, WorkRequest::new(Verb::Read { from: peer.home }, &taken, 8))
+                        self.0.post_and_forget(peer.id, WorkRequest::new(Verb::Read { from: peer.home }, &taken, 8))
                     }
                     Err(fault) => peer.defer(fault),
                 }
@@ -301,7 +306,7 @@ impl Fabric for Verbs {
     }
 
     fn flush_local(&self, target: Rank) -> VerbsFlush<'_> {
-        VerbsFlush { fabric: self, target, posted: self.0.peer(target).map_or(0, |peer| peer.posted()) }
+        VerbsFlush { fabric: self, target, posted: self.peer(target).map_or(0, |peer| peer.posted()) }
     }
 
     fn read_own(&self, own: &VerbsSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
@@ -328,16 +333,21 @@ impl Fabric for Verbs {
 
 /// For a fabric that also reaches some ranks by shared memory.
 impl Verbs {
+    #[inline]
+    pub(crate) const fn is_for_messages(&self) -> bool {
+        matches!(self.1, Traffic::Messages)
+    }
+
     /// How many requests were posted to a rank so far.
     pub(crate) fn posted(&self, rank: Rank) -> u64 {
-        self.0.peer(rank).map_or(0, Peer::posted)
+        self.peer(rank).map_or(0, Peer::posted)
     }
 
     /// Whether the first `count` requests to a rank have completed, and the writes among the first
     /// `writes` are known to be in memory.
     pub(crate) fn has_placed(&self, rank: Rank, count: u64, writes: u64) -> bool {
         let settled = |peer: &Peer| peer.has_completed(count) && peer.has_proven(writes);
-        self.0.peer(rank).is_ok_and(|peer| settled(peer) || (self.progress() > 0 && settled(peer)))
+        self.peer(rank).is_ok_and(|peer| settled(peer) || (self.progress() > 0 && settled(peer)))
     }
 
     /// The fault of a post to a rank that has died or left, or whose connection is lost.
@@ -351,13 +361,23 @@ impl Verbs {
 
     /// Stores an unawaited fault for the next flush.
     pub(crate) fn defer(&self, fault: Fault) {
-        if let Some(Ok(peer)) = fault.rank().map(|rank| self.0.peer(rank)) {
+        if let Some(Ok(peer)) = fault.rank().map(|rank| self.peer(rank)) {
             peer.defer(fault);
         }
     }
 }
 
 impl Verbs {
+    /// The connection that operations on a rank's memory use.
+    #[inline]
+    pub(super) const fn to(&self, rank: Rank) -> ConnectionId {
+        ConnectionId { rank, traffic: self.1 }
+    }
+
+    pub(super) fn peer(&self, rank: Rank) -> Result<&Peer, Fault> {
+        self.0.peer(self.to(rank))
+    }
+
     /// A get from any remote address.
     pub(super) fn get_from<'b>(&self, rank: Rank, from: Remote, into: &'b mut [u8]) -> VerbsGet<'b> {
         let reads = [const { None }; AHEAD];
@@ -384,7 +404,7 @@ impl Verbs {
                 let taken = self.0.take_slot(0)?;
                 let request = WorkRequest::new(verb(other.remote(offset + at)), &taken, 0);
                 self.0.keep(taken.slot, InFlight { segments: (own.clone(), other.clone()), len: piece });
-                self.0.post(other.rank(), [WorkRequest { local, keeps: true, ..request }]);
+                self.0.post(self.to(other.rank()), [WorkRequest { local, keeps: true, ..request }]);
                 last = Some(Posted::new(self, other.rank(), taken.slot));
                 at += piece;
             }

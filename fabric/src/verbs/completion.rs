@@ -4,26 +4,25 @@ use std::hint::spin_loop;
 use std::sync::atomic::Ordering;
 
 use ibverbs_sys::ibv_wc_status;
-use onesided_remote_memory::{Fault, FaultKind, Rank};
+use onesided_remote_memory::{Fault, FaultKind};
 
 use crate::verbs::Inner;
 use crate::verbs::bounce_buffers::Outcome;
-use crate::verbs::peer::{Entry, NO_SPACE, REFUSED};
+use crate::verbs::peer::{ConnectionId, Entry, NO_SPACE, REFUSED};
 use crate::verbs::queue::{NUMBER, NUMBER_BITS};
 
 impl Inner {
     #[inline]
-    pub(super) fn report(&self, rank: Rank, outcome: Outcome) {
-        if let (Outcome::Missed(status), Ok(peer)) = (outcome, self.peer(rank)) {
-            peer.defer(self.fault(rank, status));
+    pub(super) fn report(&self, to: ConnectionId, outcome: Outcome) {
+        if let (Outcome::Missed(status), Ok(peer)) = (outcome, self.peer(to)) {
+            peer.defer(self.fault(to, status));
         }
     }
 
     /// Drains a completion: of the request with this number, and of the unsignaled ones before it.
     /// Only the thread that holds the drain lock calls it.
     pub(super) fn complete(&self, id: u64, status: u32) {
-        let rank = Rank((id >> NUMBER_BITS) as u32);
-        let Ok(peer) = self.peer(rank) else { return };
+        let Ok(peer) = self.peer(ConnectionId::of(id >> NUMBER_BITS)) else { return };
         if status != 0 {
             let _ = peer.broken.compare_exchange(0, status, Ordering::AcqRel, Ordering::Relaxed);
         }
@@ -47,7 +46,7 @@ impl Inner {
             if entry.keeps() {
                 self.in_flight().remove(&entry.slot());
             }
-            self.report(rank, self.buffers.complete(entry.slot(), if number == last { status } else { 0 }));
+            self.report(peer.id, self.buffers.complete(entry.slot(), if number == last { status } else { 0 }));
             peer.completed.store(number + 1, Ordering::Release);
             if number == last {
                 return;
@@ -58,8 +57,9 @@ impl Inner {
 
     /// The fault of a completion's status, for its report after the [detection
     /// timeout](Self::detection_until).
-    pub(super) fn fault(&self, rank: Rank, status: u32) -> Fault {
-        let broken = self.peer(rank).map_or(0, |peer| peer.broken.load(Ordering::Acquire));
+    pub(super) fn fault(&self, to: ConnectionId, status: u32) -> Fault {
+        let rank = to.rank;
+        let broken = self.peer(to).map_or(0, |peer| peer.broken.load(Ordering::Acquire));
         // The rank's end takes precedence over the library's status.
         if let Err(ended) = self.job_segment.liveness(rank).needed(rank) {
             return ended;

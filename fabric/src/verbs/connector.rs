@@ -1,15 +1,15 @@
 //! Connections on demand: the first operation to a peer asks for its connection, by datagrams.
 //!
 //! Each rank has an endpoint for datagrams from the start, whose address the job's exchange gives to
-//! all. A rank has one queue pair for a peer, made when either of them asks. Both ends send the same
-//! datagram, [`Hello`], with the number of that queue pair, so requests that cross settle on one
-//! connection by themselves:
+//! all. A rank has one queue pair for a peer's memory and one for its messages, each made when either
+//! of them asks. Both ends send the same datagram, [`Hello`], with the number of that queue pair, so
+//! requests that cross settle on one connection by themselves:
 //!
 //! | a hello that | makes its receiver |
 //! |---|---|
 //! | asks | connect its queue pair, and answer |
 //! | knows | send: the peer has connected its queue pair to this one |
-//! | refuses | close its side: the peer has cut this rank |
+//! | refuses | close its side of both connections: the peer has cut this rank |
 //!
 //! Datagrams may be lost, so a rank asks again until the peer knows. A peer that computes answers by
 //! a thread, which sleeps until a datagram comes; a peer that is stopped answers when it goes on, or
@@ -26,9 +26,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::drive::now;
+use crate::verbs::arrivals::Arrivals;
 use crate::verbs::device::Device;
 use crate::verbs::endpoint_address::EndpointAddress;
-use crate::verbs::peer::Peer;
+use crate::verbs::peer::{ConnectionId, Peer, Traffic};
 use crate::verbs::raw::{AddressHandle, BATCH, DatagramQueue, DatagramRoom, ProtectionDomain, QueuePair, Route};
 use crate::verbs::wake_up::WakeUp;
 use crate::verbs::{Inner, start_thread};
@@ -42,7 +43,7 @@ const REPEAT: u64 = 20_000_000;
 const GIVE_UP_AFTER: u64 = 30_000_000_000;
 
 /// The wire form's first bytes: what it is, and its version.
-const MAGIC: [u8; 4] = *b"1SC\x01";
+const MAGIC: [u8; 4] = *b"1SC\x02";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Hello {
@@ -51,7 +52,8 @@ struct Hello {
     /// The incarnations of the sender, and of the receiver that it means: those of other processes
     /// and jobs are dropped.
     incarnations: [u64; 2],
-    /// The sender's queue pair for the receiver.
+    /// Which connection it is about, and the sender's queue pair of it.
+    traffic: Traffic,
     queue_pair: u32,
     asks: bool,
     knows: bool,
@@ -80,7 +82,7 @@ pub(super) struct Connector {
     gid_index: u8,
     /// Whether ranks are addressed by GID.
     global: bool,
-    asked: Mutex<Vec<Rank>>,
+    asked: Mutex<Vec<ConnectionId>>,
     wake_up: WakeUp,
     ended: AtomicBool,
 }
@@ -144,7 +146,7 @@ struct Thread {
 /// A peer that is asked.
 #[derive(Clone, Copy)]
 struct Asking {
-    rank: Rank,
+    id: ConnectionId,
     /// When it is given up, and when it is asked again.
     until: u64,
     again: u64,
@@ -153,9 +155,9 @@ struct Asking {
 impl Inner {
     /// Asks for the connection to a peer, once. The end of the answer wakes this rank's threads.
     #[cold]
-    pub(super) fn ask_to_connect(&self, rank: Rank, peer: &Peer) {
+    pub(super) fn ask_to_connect(&self, peer: &Peer) {
         if !peer.is_ready() && !peer.asked.swap(true, Ordering::AcqRel) {
-            self.connector.asked.lock().unwrap_or_else(PoisonError::into_inner).push(rank);
+            self.connector.asked.lock().unwrap_or_else(PoisonError::into_inner).push(peer.id);
             self.connector.wake_up.ring();
         }
     }
@@ -168,12 +170,13 @@ impl Inner {
     }
 
     /// Connects this rank's queue pair for a peer to the peer's, and says which it is.
-    fn connect(&self, rank: Rank, peer: &Peer, queue_pair: u32) -> Option<u32> {
+    fn connect(&self, peer: &Peer, queue_pair: u32) -> Option<u32> {
+        let rank = peer.id.rank;
         let mut connected = peer.connecting();
         if peer.is_broken() || self.job_segment.liveness(rank) != Liveness::Alive {
             return None;
         }
-        let number = self.queue_pair_of(rank, peer)?;
+        let number = self.queue_pair_of(peer)?;
         match *connected {
             Some(earlier) => (earlier == queue_pair).then_some(number),
             None => {
@@ -184,17 +187,31 @@ impl Inner {
     }
 
     /// The number of this rank's queue pair for a peer, made at the first call.
-    fn queue_pair_of(&self, rank: Rank, peer: &Peer) -> Option<u32> {
+    fn queue_pair_of(&self, peer: &Peer) -> Option<u32> {
         if let Some(pair) = peer.pair() {
             return Some(pair.number());
         }
-        let depth = peer.depth as u32;
-        let pair = QueuePair::new(&self.domain, &self.completions, &self.receives, depth).ok()?;
-        self.completions.make_room(depth).ok()?; // last: what was promised is not taken back
+        let brings_packets = peer.id.traffic == Traffic::Messages && self.datagrams.is_none();
+        let arrivals = if brings_packets { Some(self.arrivals()?) } else { None };
+        let receives =
+            arrivals.map_or((&self.receives, &self.completions), |packets| (&packets.receives, &packets.completions));
+        let pair = QueuePair::new(&self.domain, &self.completions, receives, self.depth).ok()?;
+        self.completions.make_room(self.depth).ok()?; // last: what was promised is not taken back
         let number = pair.number();
-        self.by_number.write().unwrap_or_else(PoisonError::into_inner).insert(number, rank);
+        if let Some(arrivals) = arrivals {
+            arrivals.are_of(peer.id.rank, number);
+        }
         peer.set_pair(pair);
         Some(number)
+    }
+
+    /// Where packets arrive, made at the first call, by the one thread that connects.
+    fn arrivals(&self) -> Option<&Arrivals> {
+        if self.arrivals.get().is_none() {
+            let _ = self.arrivals.set(Arrivals::new(&self.domain, self.receive_count).ok()?);
+            self.ring(); // the sleeping threads listen to it, too
+        }
+        self.arrivals.get()
     }
 }
 
@@ -236,7 +253,7 @@ impl Thread {
         }
         let asked = std::mem::take(&mut *self.connector.asked.lock().unwrap_or_else(PoisonError::into_inner));
         let now = now();
-        self.asking.extend(asked.into_iter().map(|rank| Asking { rank, until: now + GIVE_UP_AFTER, again: now }));
+        self.asking.extend(asked.into_iter().map(|id| Asking { id, until: now + GIVE_UP_AFTER, again: now }));
         let mut asking = std::mem::take(&mut self.asking);
         asking.retain_mut(|asked| self.ask(inner, asked, now));
         self.asking = asking;
@@ -244,15 +261,15 @@ impl Thread {
 
     /// Asks a peer when it is time. Returns whether the peer stays among those that are asked.
     fn ask(&self, inner: &Inner, asked: &mut Asking, now: u64) -> bool {
-        let rank = asked.rank;
-        let Ok(peer) = inner.peer(rank) else { return false };
+        let ConnectionId { rank, traffic } = asked.id;
+        let Ok(peer) = inner.peer(asked.id) else { return false };
         if peer.is_ready() || peer.is_broken() || inner.job_segment.liveness(rank) != Liveness::Alive {
             inner.ring(); // the waiting threads look again
             return false;
         }
         let (number, knows) = {
             let connected = peer.connecting();
-            (inner.queue_pair_of(rank, peer), connected.is_some())
+            (inner.queue_pair_of(peer), connected.is_some())
         };
         let Some(number) = number.filter(|_| now < asked.until) else {
             peer.fail();
@@ -261,7 +278,7 @@ impl Thread {
         };
         if now >= asked.again {
             asked.again = now + REPEAT;
-            self.say(inner, rank, Hello { queue_pair: number, asks: true, knows, ..self.hello(inner, rank) });
+            self.say(inner, rank, Hello { traffic, queue_pair: number, asks: true, knows, ..self.hello(inner, rank) });
         }
         true
     }
@@ -272,6 +289,7 @@ impl Thread {
             magic: MAGIC,
             from: inner.rank.0,
             incarnations,
+            traffic: Traffic::Memory,
             queue_pair: 0,
             asks: false,
             knows: false,
@@ -282,16 +300,19 @@ impl Thread {
     /// Takes in a datagram. One that is not of this job, or of another incarnation, is dropped.
     fn take(&self, inner: &Inner, hello: Hello) {
         let from = Rank(hello.from);
-        let Ok(peer) = inner.peer(from) else { return };
-        let mine = self.hello(inner, from);
+        if from.index() >= self.connector.addresses.len() {
+            return;
+        }
+        let mine = Hello { traffic: hello.traffic, ..self.hello(inner, from) };
         if hello.incarnations != [mine.incarnations[1], mine.incarnations[0]] {
             return;
         }
         if hello.refuses {
-            peer.close(true);
+            inner.peers_of(from).into_iter().flatten().for_each(|peer| peer.close(true));
             return inner.ring();
         }
-        let answer = match inner.connect(from, peer, hello.queue_pair) {
+        let Ok(peer) = inner.peer(ConnectionId { rank: from, traffic: hello.traffic }) else { return };
+        let answer = match inner.connect(peer, hello.queue_pair) {
             Some(queue_pair) => {
                 let becomes_ready = hello.knows && !peer.is_ready();
                 if becomes_ready {
@@ -329,6 +350,7 @@ mod tests {
             magic: MAGIC,
             from: u32::MAX,
             incarnations: [u64::MAX; 2],
+            traffic: Traffic::Messages,
             queue_pair: u32::MAX,
             asks: true,
             knows: false,

@@ -69,7 +69,9 @@ impl Inner {
 
     /// Whether a rank has failed and is being cut.
     pub(super) fn is_cutting(&self, rank: Rank) -> bool {
-        self.peer(rank).is_ok() && self.job_segment.liveness(rank) == Liveness::Dead && !self.failures.contains(rank)
+        rank.index() < self.connector.addresses.len()
+            && self.job_segment.liveness(rank) == Liveness::Dead
+            && !self.failures.contains(rank)
     }
 
     /// Whether the connection of two ranks is lost; if `home` is this rank, once it has cut the

@@ -16,6 +16,7 @@ use crate::peer_status::PeerStatus;
 use crate::verbs::connector::Connector;
 use crate::verbs::device::Device;
 use crate::verbs::endpoint_address::EndpointAddress;
+use crate::verbs::peer::{ConnectionId, Traffic};
 use crate::verbs::raw::{CompletionQueue, DatagramQueue, DatagramRoom, ProtectionDomain};
 use crate::verbs::{Inner, Verbs};
 use crate::{Drive, Error};
@@ -23,7 +24,7 @@ use crate::{Drive, Error};
 /// Over what the packets of cards travel: `rc`, reliable connections, or `ud`, unreliable
 /// datagrams.
 pub const MESSAGES_CHANNEL: &str = "ONESIDED_MESSAGES_CHANNEL";
-/// Marks the ids of datagrams' requests. (No job has the four million ranks whose connections'
+/// Marks the ids of datagrams' requests. (No job has the two million ranks whose connections'
 /// requests have this bit.)
 pub(super) const DATAGRAM: u64 = 1 << 62;
 /// The most datagrams that wait for the protocol machine; further ones are lost.
@@ -185,7 +186,7 @@ impl Datagrams for VerbsDatagrams {
     /// The connection to it shows whether it can be reached: the keepalive reads from it.
     fn reaches(&self, rank: Rank) -> bool {
         let Some(inner) = self.inner.upgrade() else { return false };
-        inner.peer(rank).is_ok_and(|peer| {
+        inner.peer(ConnectionId { rank, traffic: Traffic::Messages }).is_ok_and(|peer| {
             peer.wait_on();
             !peer.is_broken()
         })
@@ -216,7 +217,7 @@ impl DatagramWaits for VerbsWaits {
     type Datagrams = VerbsDatagrams;
 
     fn needs(&self, rank: Rank) -> Result<(), Fault> {
-        self.0.0.peer(rank)?;
+        self.0.peer(rank)?;
         if self.0.0.is_cutting(rank) {
             return Ok(()); // the wait for room ends with the cut
         }

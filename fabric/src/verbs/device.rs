@@ -171,8 +171,8 @@ impl Device {
     fn try_inline(&self) -> Result<u32, Error> {
         let domain = ProtectionDomain::new(&self.context)?;
         let completions = CompletionQueue::new(&self.context, 2)?;
-        let receives = SharedReceiveQueue::new(&domain, 1)?;
-        Ok(QueuePair::new(&domain, &completions, &receives, 1)?.inline())
+        let receives = SharedReceiveQueue::new(&domain, 1, 0, 0)?;
+        Ok(QueuePair::new(&domain, &completions, (&receives, &completions), 1)?.inline())
     }
 }
 

@@ -3,28 +3,26 @@
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Mutex, PoisonError, Weak};
+use std::sync::{Mutex, Weak};
 use std::time::Duration;
 
-use crate::receive_queue::Packet;
-use ibverbs_sys::{ibv_wc, ibv_wc_opcode};
+use ibverbs_sys::ibv_wc;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::drive::now;
 use crate::endpoint::Driver;
 use crate::verbs::datagrams::DATAGRAM;
-use crate::verbs::raw::{BATCH, SharedReceiveQueue};
+use crate::verbs::raw::BATCH;
 use crate::verbs::wake_up::WakeUp;
 use crate::verbs::{Inner, Verbs};
 use crate::{Drive, Error, Ticket};
 
-/// Marks the ids of receives; the rest is the slot.
-const RECEIVE: u64 = 1 << 63;
+/// Marks the ids of the receives of doorbells; the rest is the slot.
+pub(super) const RECEIVE: u64 = 1 << 63;
 /// The longest sleep: the job segment records deaths, which raise no event of the card.
 const STEP: Duration = Duration::from_millis(100);
 
-/// Receives that are not reposted yet, because the receive queue is full or the card's
-/// refused.
+/// Receives that are not reposted yet, because the card refused.
 pub(super) type UnpostedReceives = Vec<u32>;
 
 /// The event wait of this rank's threads: one waits for the card's events, the others for the job
@@ -128,6 +126,9 @@ impl Inner {
         let ticket = self.job_segment.doorbell(self.rank).arm();
         // With no own request in flight, only solicited events of peers are worth a wake-up.
         self.completions.request_event(!self.is_busy());
+        if let Some(arrivals) = self.arrivals.get() {
+            arrivals.completions.request_event(true);
+        }
         ticket
     }
 
@@ -141,12 +142,16 @@ impl Inner {
             self.job_segment.sleep(self.rank, ticket, limit);
             return doorbell.disarm();
         };
+        // What is made after this wakes the thread.
+        let arrivals = self.arrivals.get();
+        let packets = arrivals.map(|arrivals| arrivals.completions.as_fd());
         event_wait.asleep.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if doorbell.rings.load(Ordering::Acquire) == ticket.0 {
             let mut fds = [
                 PollFd::from_borrowed_fd(self.completions.as_fd(), PollFlags::IN),
                 PollFd::from_borrowed_fd(event_wait.wake_up.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(packets.unwrap_or(event_wait.wake_up.as_fd()), PollFlags::IN),
             ];
             let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
             // On every outcome (an event, a wake-up, a timeout, a signal) the caller polls.
@@ -155,6 +160,9 @@ impl Inner {
         event_wait.asleep.store(false, Ordering::Relaxed);
         event_wait.wake_up.clear();
         self.completions.take_events();
+        if let Some(arrivals) = arrivals {
+            arrivals.completions.take_events();
+        }
         drop(listener);
         doorbell.disarm();
         // The event was for all threads, and another one has to wait for the card now.
@@ -178,7 +186,7 @@ impl Inner {
             }
         }
         if !unposted.is_empty() {
-            unposted.retain(|slot| !self.post_again(*slot));
+            unposted.retain(|slot| self.receives.post(*slot).is_err());
         }
         drop(unposted);
         if total > 0 {
@@ -188,11 +196,6 @@ impl Inner {
             datagrams.drive();
         }
         total
-    }
-
-    /// Posts every receive for the first time.
-    pub(super) fn post_receives(receives: &SharedReceiveQueue, count: u32) -> Result<(), Error> {
-        (0..count).try_for_each(|slot| receives.post(slot, RECEIVE | u64::from(slot)))
     }
 
     /// Wakes the sleeping threads of this rank.
@@ -223,32 +226,9 @@ impl Inner {
         if id & RECEIVE == 0 {
             return self.complete(id, status);
         }
-        let slot = id as u32;
-        // Otherwise it is a doorbell write.
-        let is_packet = status == 0 && completion.opcode() == ibv_wc_opcode::IBV_WC_RECV;
-        if is_packet {
-            self.take_packet(completion, slot);
-        }
-        if is_packet && !self.receive_queue.has_room() || !self.post_receive(slot) {
+        let slot = id as u32; // of a doorbell
+        if self.receives.post(slot).is_err() {
             unposted.push(slot);
         }
-    }
-
-    /// Queues a packet. Drops one that no rank of this job can have sent.
-    fn take_packet(&self, completion: &ibv_wc, slot: u32) -> Option<()> {
-        let from = *self.by_number.read().unwrap_or_else(PoisonError::into_inner).get(&completion.qp_num)?;
-        let (room, at) = (self.receives.room(), u64::from(slot) * SharedReceiveQueue::SLOT);
-        self.receive_queue.push(Packet::new(from, completion.len(), |bytes| room.read(at, bytes))?);
-        Some(())
-    }
-
-    /// Reposts a receive that was held back, if there is room for a packet.
-    fn post_again(&self, slot: u32) -> bool {
-        self.receive_queue.has_room() && self.post_receive(slot)
-    }
-
-    #[inline]
-    fn post_receive(&self, slot: u32) -> bool {
-        self.receives.post(slot, RECEIVE | u64::from(slot)).is_ok()
     }
 }

@@ -13,14 +13,14 @@
 //! Waiting threads check several times a second; operations pay nothing.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, TryLockError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 
 use onesided_job::Process;
-use onesided_remote_memory::{Fault, Liveness, Patience, Rank, RemoteMemory, Watch};
+use onesided_remote_memory::{Fault, Liveness, Patience, RemoteMemory, Watch};
 
 use crate::drive::now;
 use crate::peer_status::PeerStatus;
-use crate::verbs::peer::{Peer, REFUSED};
+use crate::verbs::peer::{ConnectionId, Peer, REFUSED, Traffic};
 use crate::verbs::queue::{InFlight, WorkRequest};
 use crate::verbs::raw::Verb;
 use crate::verbs::{Inner, Verbs};
@@ -50,12 +50,13 @@ pub(super) struct Keepalive {
     turns: AtomicU32,
     /// [`GIVE_UP_AFTER`], except in tests.
     silent: AtomicU64,
-    observations: Mutex<Box<[Observation]>>,
+    /// Held by the thread that checks.
+    checks: Mutex<()>,
 }
 
 /// The state of a connection at the last check.
 #[derive(Clone, Debug, Default)]
-struct Observation {
+pub(super) struct Observation {
     completed: u64,
     /// Since when there were no completions, with requests in flight or a waiting thread.
     since: u64,
@@ -66,10 +67,9 @@ struct Observation {
 }
 
 impl Keepalive {
-    pub(super) fn new(size: u32) -> Self {
-        let observations = vec![Observation::default(); size as usize].into();
+    pub(super) fn new() -> Self {
         let (due, turns, silent) = (AtomicU64::new(0), AtomicU32::new(0), AtomicU64::new(GIVE_UP_AFTER));
-        Self { due, turns, silent, observations: Mutex::new(observations) }
+        Self { due, turns, silent, checks: Mutex::new(()) }
     }
 
     /// For tests.
@@ -96,8 +96,8 @@ impl Inner {
         if now() < self.keepalive.due.load(Ordering::Relaxed) {
             return;
         }
-        let mut observations = match self.keepalive.observations.try_lock() {
-            Ok(observations) => observations,
+        let _checks = match self.keepalive.checks.try_lock() {
+            Ok(checks) => checks,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
@@ -109,7 +109,8 @@ impl Inner {
         self.keepalive.due.store(now + POLL_INTERVAL, Ordering::Relaxed);
         // No thread has waited meanwhile, so the start of the silence is unknown.
         let anew = now > due + 4 * POLL_INTERVAL;
-        for ((rank, peer), seen) in (0..).map(Rank).zip(&self.peers).zip(observations.iter_mut()) {
+        for peer in self.known_peers() {
+            let (rank, mut seen) = (peer.id.rank, peer.observation.lock().unwrap_or_else(PoisonError::into_inner));
             if let Some(slot) = seen.probe.filter(|slot| self.buffers.status(*slot).is_some()) {
                 self.buffers.free(slot);
                 seen.probe = None;
@@ -118,25 +119,26 @@ impl Inner {
                 if self.is_revoked(rank) {
                     peer.close(true);
                 }
-                let _ = self.detection_until(rank); // records a loss that no operation reports
-                self.check((rank, peer), seen, (now, anew));
+                let _ = self.detection_until(peer.id); // records a loss that no operation reports
+                self.check(peer, &mut seen, (now, anew));
             }
         }
     }
 
     /// Until when the cause of a failed operation may still become known: the rank is being cut, or
     /// a death may be declared as the cause of a broken connection. It says more than any status.
-    /// `None`: the connection works, or nothing is expected. Then a broken connection to a rank
-    /// that counts as alive is recorded as lost: nothing reports it before all ranks can learn it.
+    /// `None`: the connection works, or nothing is expected. Then a broken connection to the memory of
+    /// a rank that counts as alive is recorded as lost: nothing reports it before all ranks can learn
+    /// it.
     #[cold]
-    pub(super) fn detection_until(&self, rank: Rank) -> Option<u64> {
-        let now = now();
+    pub(super) fn detection_until(&self, to: ConnectionId) -> Option<u64> {
+        let (rank, now) = (to.rank, now());
         // Read before: a death between the two would be neither awaited nor told.
         let is_alive = self.job_segment.liveness(rank) == Liveness::Alive;
         if self.is_cutting(rank) {
             return Some(now + POLL_INTERVAL); // the end of the cut wakes the waiting thread
         }
-        let peer = self.peer(rank).ok().filter(|peer| peer.is_broken() && !self.is_revoked(rank))?;
+        let peer = self.peer(to).ok().filter(|peer| peer.is_broken() && !self.is_revoked(rank))?;
         if !is_alive || self.job_segment.is_lost(self.rank, rank) {
             return None;
         }
@@ -152,13 +154,15 @@ impl Inner {
             peer.notice_again(now);
             return Some(now + DETECTION_TIMEOUT);
         }
-        self.job_segment.lose_connection(self.rank, rank);
+        if to.traffic == Traffic::Memory {
+            self.job_segment.lose_connection(self.rank, rank);
+        }
         None
     }
 
-    fn check(&self, (rank, peer): (Rank, &Peer), seen: &mut Observation, (now, anew): (u64, bool)) {
+    fn check(&self, peer: &Peer, seen: &mut Observation, (now, anew): (u64, bool)) {
         // Both are evaluated: the second one resets its flag.
-        let (busy, waited_on) = (peer.is_busy(), peer.was_waited_on() && rank != self.rank);
+        let (busy, waited_on) = (peer.is_busy(), peer.was_waited_on() && peer.id.rank != self.rank);
         let completed = peer.completed();
         if anew || completed != seen.completed || !(busy || waited_on) {
             *seen = Observation { completed, since: now, probed: false, probe: seen.probe };
@@ -174,7 +178,7 @@ impl Inner {
             return;
         }
         if idle >= PROBE_AFTER && !seen.probed && seen.probe.is_none() {
-            seen.probe = self.probe(rank, peer);
+            seen.probe = self.probe(peer);
             seen.probed = seen.probe.is_some(); // on a new connection it may have to wait
         }
         // A request that takes a receive waits for the peer's progress, which may take long; but
@@ -189,9 +193,9 @@ impl Inner {
 
     /// Posts a read, if it can be posted now. Its slot is kept, so that a failure is reported by
     /// the connection alone.
-    fn probe(&self, rank: Rank, peer: &Peer) -> Option<u32> {
+    fn probe(&self, peer: &Peer) -> Option<u32> {
         let taken = self.buffers.take(8)?;
-        if self.try_post(rank, WorkRequest::new(Verb::Read { from: peer.home }, &taken, 8)) {
+        if self.try_post(peer, WorkRequest::new(Verb::Read { from: peer.home }, &taken, 8)) {
             return Some(taken.slot);
         }
         self.buffers.free(taken.slot);
@@ -223,9 +227,9 @@ impl Verbs {
         if rank == self.rank() {
             return Ok(()); // other ranks' writes arrive on their own connections
         }
-        let peer = self.0.peer(rank)?;
-        if peer.is_broken() && self.0.detection_until(rank).is_none() {
-            return Err(self.0.fault(rank, REFUSED));
+        let peer = self.peer(rank)?;
+        if peer.is_broken() && self.0.detection_until(peer.id).is_none() {
+            return Err(self.0.fault(peer.id, REFUSED));
         }
         peer.wait_on();
         Ok(())
@@ -234,7 +238,7 @@ impl Verbs {
 
 #[cfg(test)]
 mod tests {
-    use onesided_remote_memory::RegionId;
+    use onesided_remote_memory::{Rank, RegionId};
 
     use super::*;
     use crate::SegmentKey;

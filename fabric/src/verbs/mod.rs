@@ -2,11 +2,13 @@
 //!
 //! # Structure
 //!
-//! A reliable connection joins two ranks of which one has spoken to the other, and every rank to
-//! itself (`connector`). A region's lock words are changed through one card, by their owner as
-//! well, because a card's atomics are atomic with one another and not with the CPU's. All queue
-//! pairs of a rank share one receive queue (2 KiB slots for packets and doorbells) and one
-//! completion queue with one completion channel.
+//! A reliable connection joins two ranks of which one has spoken to the other's memory, another one
+//! two that have sent each other messages, and one every rank to itself (`connector`). A region's lock
+//! words are changed through one card, by their owner as well, because a card's atomics are atomic
+//! with one another and not with the CPU's. All queue pairs of a rank complete their requests in one
+//! completion queue. Those for memory share a receive queue for doorbells (0 bytes). Those for
+//! messages share one for packets (slots of 2 KiB), whose completions are in a queue of their own
+//! (`arrivals`): only the owner of the packets looks there, and reads them in place.
 //!
 //! An operation takes a slot with a registered 64-byte cell, or a bounce buffer for more bytes.
 //! Results arrive there; the card never writes futures or callers' buffers. Requests on one
@@ -31,11 +33,14 @@
 //! - An atomic that completes successfully has returned the old value. Soft-RoCE can violate this
 //!   after lost and reordered packets: atomics wait for the writes before them there, and if it
 //!   happens all the same, the connection is given up (`device`).
+//! - What breaks the connection of messages, or waits there for a receive, leaves windows and locks
+//!   alone. Both ranks' messages with each other end, as `ConnectionLost`, and nothing is cut.
 //! - A broken connection stays broken. Operations in flight end as `Unknown`, `NoSuchRegion` (the
 //!   target's card refused the key) or `PeerDied`, and every later one as `ConnectionLost` (or
 //!   `PeerDied`), naming the peer. A stale key is refused when it is opened or looked up, before it
 //!   can break a connection: the owner's region table is read first.
-//! - A broken connection to a rank that lives is lost to all: before either rank learns it from an
+//! - A broken connection to the memory of a rank that lives is lost to all, and ends the messages of
+//!   the two as well: before either rank learns it from an
 //!   operation, it is recorded in the job segment (`keepalive`), and both close their sides, so
 //!   that neither changes the memory of the other any more (`cut`). Both go on with all other
 //!   ranks.
@@ -47,8 +52,9 @@
 //!   the peer is dead or unreachable; the operation ends once a death would be known. While a
 //!   thread waits for a peer's write, a keepalive reads from the peer every two seconds; the wait
 //!   fails like later operations if the connection is broken. (`keepalive`)
-//! - A receiver that makes no progress has space for [`RECEIVES`] messages and doorbells. After
-//!   that its senders, and their later requests to it, wait until it makes progress or dies. Once
+//! - A rank that makes no progress has space for [`RECEIVES`] doorbells, and for as many packets.
+//!   After that the senders of either, and their later requests of the same kind to it, wait until
+//!   it makes progress or dies. Once
 //!   the queue of requests to it is full as well, a post blocks. After
 //!   [`FULL_AFTER`](crate::FULL_AFTER) without any completion the request fails as `Full` and was
 //!   not posted. After twice that time the connection is given up, so that posted requests end too.
@@ -56,6 +62,7 @@
 //! Start with [`Verbs`], then `queue` (posting and completing), `drive` (progress and sleep),
 //! `segment` (memory), `words`, `transport` and `bulk` (the traits). `raw` has the library's objects.
 
+mod arrivals;
 mod bounce_buffers;
 mod bulk;
 mod completion;
@@ -80,7 +87,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use onesided_job::{Exchange, Job};
@@ -89,8 +96,8 @@ use onesided_remote_memory::{Liveness, Notify, Rank, RemoteMemory};
 use crate::endpoint::Endpoint;
 use crate::full_after::FullAfter;
 use crate::oversubscription::Oversubscription;
-use crate::receive_queue::ReceiveQueue;
 use crate::shm::JobSegment;
+use crate::verbs::arrivals::Arrivals;
 use crate::verbs::bounce_buffers::BounceBuffers;
 use crate::verbs::connector::Connector;
 use crate::verbs::cut::Failures;
@@ -99,7 +106,7 @@ use crate::verbs::device::Device;
 use crate::verbs::drive::{EventWait, UnpostedReceives};
 use crate::verbs::endpoint_address::EndpointAddress;
 use crate::verbs::keepalive::Keepalive;
-use crate::verbs::peer::Peer;
+use crate::verbs::peer::{ConnectionId, Peer, Traffic};
 use crate::verbs::queue::InFlight;
 use crate::verbs::raw::{CompletionQueue, DatagramQueue, ProtectionDomain, QueuePair, SharedReceiveQueue};
 use crate::verbs::segment::{Opened, RegionTable};
@@ -112,8 +119,8 @@ pub use crate::verbs::segment::{VerbsSegment, VerbsWord};
 pub use crate::verbs::transport::{ConnectionTransport, VerbsTransport};
 pub use crate::verbs::words::{VerbsOp, VerbsPause, VerbsWait};
 
-/// The space for messages and doorbells of a rank that makes no progress; less if the device allows
-/// less.
+/// The space for packets of a rank that takes in none, and for doorbells of one that makes no
+/// progress; less if the device allows less.
 pub const RECEIVES: u32 = 1024;
 /// The maximum number of requests in flight on one connection, if the completion queue is long
 /// enough for all.
@@ -126,20 +133,24 @@ const LONGEST_REQUEST: u64 = 1 << 30;
 /// How long the drop of the last clone waits for requests in flight.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// A rank's endpoint on RDMA cards. Cheap to clone; all clones are one endpoint.
+/// A rank's endpoint on RDMA cards. Cheap to clone; all clones are one endpoint. A handle has its
+/// operations on one kind of connections.
 #[derive(Clone)]
-pub struct Verbs(Arc<Inner>);
+pub struct Verbs(Arc<Inner>, Traffic);
 
 /// Fields are dropped in this order: the connections before the memory that their requests may use.
 struct Inner {
-    peers: Box<[Peer]>,
+    /// By the number of their connection.
+    peers: Box<[OnceLock<Box<Peer>>]>,
     connector: Arc<Connector>,
-    /// The rank of each queue pair, by queue pair number.
-    by_number: RwLock<HashMap<u32, Rank>>,
+    /// How many requests may be in flight on a connection.
+    depth: u32,
     completions: Arc<CompletionQueue>,
     reaping: Mutex<UnpostedReceives>,
+    /// Of doorbells.
     receives: Arc<SharedReceiveQueue>,
-    receive_queue: ReceiveQueue,
+    receive_count: u32,
+    arrivals: OnceLock<Arrivals>,
     /// Whether no transport has been handed out.
     has_transport: AtomicBool,
     /// Its packets, if they travel as datagrams.
@@ -176,9 +187,9 @@ impl Inner {
 
 impl fmt::Debug for Verbs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { rank, peers, endpoint, .. } = &*self.0;
-        let busy = peers.iter().filter(|peer| peer.is_busy()).count();
-        write!(f, "Verbs({rank} of {}, requests under way to {busy}, {endpoint:?})", peers.len())
+        let Inner { rank, connector, endpoint, .. } = &*self.0;
+        let busy = self.0.known_peers().filter(|peer| peer.is_busy()).count();
+        write!(f, "Verbs({rank} of {}, requests under way to {busy}, {endpoint:?})", connector.addresses.len())
     }
 }
 
@@ -194,10 +205,11 @@ impl Verbs {
         Self::join(job, |_| Ok(()))
     }
 
-    /// The number of ranks that this one is connected to, itself included: each of the others is
-    /// connected at the first operation of either on the other's memory.
+    /// The number of connections of this rank: one to its own memory, and those that the first
+    /// operation of either of two ranks on the other's memory has made, or the first of their
+    /// messages.
     pub fn connections(&self) -> usize {
-        self.0.peers.iter().filter(|peer| peer.is_connected()).count()
+        self.0.known_peers().filter(|peer| peer.is_connected()).count()
     }
 
     /// What an atomic finds if its answer was lost, where that can happen; for tests.
@@ -223,29 +235,29 @@ impl Verbs {
             |what: String| Error::NoFabric { name: "verbs".into(), what: format!("{} {what}", device.context.name()) };
         let receive_count = RECEIVES.min(device.attributes.max_srq_wr as u32);
         let apart = receive_count + if over_datagrams { datagrams::room(&device).completions() } else { 0 };
-        let room = (device.attributes.max_cqe as u32).saturating_sub(apart) / size;
+        let room = (device.attributes.max_cqe as u32).saturating_sub(apart) / (2 * size);
         let depth = DEPTH.min(room).min(device.attributes.max_qp_wr as u32);
         if depth < SHALLOW {
             return Err(unfit(format!("has too short a completion queue for {size} ranks")));
         }
 
         let domain = ProtectionDomain::new(&device.context)?;
-        let completions = completion_queue(&device, apart, depth, size)?;
-        let receives = SharedReceiveQueue::new(&domain, receive_count)?;
-        Inner::post_receives(&receives, receive_count)?;
+        let completions = completion_queue(&device, apart, depth, 2 * size)?;
+        let receives = SharedReceiveQueue::new(&domain, receive_count, 0, drive::RECEIVE)?;
         let region_table = RegionTable::new(&domain, job.rank, size)?;
         let hello_completions = CompletionQueue::new(&device.context, connector::ROOM.completions())?;
         let hellos = DatagramQueue::new(&domain, &hello_completions, device.port, connector::ROOM, 0)?;
         let packets = over_datagrams.then(|| datagrams::queue(&device, &domain, &completions)).transpose()?;
         let queues = (hellos.number(), packets.as_ref().map(DatagramQueue::number));
         let connector = Arc::new(exchange_addresses(&job, &device, &region_table, queues)?);
-        let peers: Box<[_]> = connector.addresses.iter().map(|address| Peer::new(address.home, depth)).collect();
-        let own = QueuePair::new(&domain, &completions, &receives, depth)?;
-        let inline = own.inline();
-        let number = own.number();
-        own.connect(&connector.route(job.rank, job.rank, number))?;
-        peers[job.rank.index()].set_pair(own);
-        peers[job.rank.index()].set_ready();
+        let pair = QueuePair::new(&domain, &completions, (&receives, &completions), depth)?;
+        let inline = pair.inline();
+        pair.connect(&connector.route(job.rank, job.rank, pair.number()))?;
+        let own = ConnectionId { rank: job.rank, traffic: Traffic::Memory };
+        let peers: Box<[_]> = (0..2 * size).map(|_| OnceLock::new()).collect();
+        let peer = peers[own.number()].get_or_init(|| Box::new(Peer::new(own, region_table.home().remote(0), depth)));
+        peer.set_pair(pair);
+        peer.set_ready();
 
         let mut capabilities = Capabilities::new("verbs", AtomicAgent::Card);
         capabilities.ordered = true; // one connection per target
@@ -253,20 +265,21 @@ impl Verbs {
         capabilities.outstanding_reads = u32::from(device.reads());
         capabilities.longest_transfer = LONGEST_REQUEST.min(u64::from(device.state.max_msg_sz));
         let event_wait = EventWait::new()?;
-        let fabric = Self(Arc::new_cyclic(|inner| Inner {
+        let inner = Arc::new_cyclic(|inner| Inner {
             peers,
             datagrams: packets
                 .map(|queue| CardDatagrams::new(queue, &connector, &domain, job.rank, Weak::clone(inner))),
             connector,
-            by_number: RwLock::new(HashMap::from([(number, job.rank)])),
+            depth,
             completions,
             reaping: Mutex::default(),
             receives,
-            receive_queue: ReceiveQueue::default(),
+            receive_count,
+            arrivals: OnceLock::new(),
             has_transport: AtomicBool::new(true),
             event_wait,
             endpoint: Endpoint::new(drive::EventSource(Weak::clone(inner))),
-            keepalive: Keepalive::new(size),
+            keepalive: Keepalive::new(),
             failures: Failures::new(size),
             full_after,
             buffers: BounceBuffers::new(&domain),
@@ -281,7 +294,8 @@ impl Verbs {
             job_segment: Arc::clone(&job.job_segment),
             oversubscription: Oversubscription::new(),
             exchange: Arc::clone(&job.exchange),
-        }));
+        });
+        let fabric = Self(inner, Traffic::Memory);
         fabric.0.endpoint.is_of(fabric.0.rank);
         let joined = || {
             fabric.0.start_cutting()?;
@@ -319,13 +333,13 @@ impl Verbs {
 }
 
 /// A completion queue with room for the connection to this rank itself. It grows with each further
-/// one of this depth, or, if the card lets none grow, has room for all ranks.
-fn completion_queue(device: &Device, apart: u32, depth: u32, size: u32) -> Result<Arc<CompletionQueue>, Error> {
+/// one of this depth, or, if the card lets none grow, has room for all.
+fn completion_queue(device: &Device, apart: u32, depth: u32, connections: u32) -> Result<Arc<CompletionQueue>, Error> {
     let grows = CompletionQueue::new(&device.context, apart)?;
     if grows.make_room(apart + depth).is_ok() {
         return Ok(grows);
     }
-    let whole = CompletionQueue::new(&device.context, apart + size * depth)?;
+    let whole = CompletionQueue::new(&device.context, apart + connections * depth)?;
     whole.make_room(apart + depth)?;
     Ok(whole)
 }
@@ -392,13 +406,13 @@ impl Inner {
                 std::thread::yield_now();
             }
         }
-        self.peers.iter().filter(|peer| peer.is_busy()).for_each(Peer::fail);
+        self.known_peers().filter(|peer| peer.is_busy()).for_each(Peer::fail);
         self.job_segment.leave(self.rank);
     }
 
     /// Declares this rank dead, after the end of its access to the memory of others.
     fn die(&self) {
-        self.peers.iter().for_each(Peer::fail);
+        self.known_peers().for_each(Peer::fail);
         self.job_segment.declare_dead(self.rank);
     }
 
@@ -406,6 +420,6 @@ impl Inner {
     fn owes_anybody(&self) -> bool {
         let alive = |rank| self.job_segment.liveness(rank) == Liveness::Alive;
         self.datagrams.as_ref().is_some_and(CardDatagrams::is_busy)
-            || (0..).map(Rank).zip(&self.peers).any(|(rank, peer)| peer.is_busy() && alive(rank))
+            || self.known_peers().any(|peer| peer.is_busy() && alive(peer.id.rank))
     }
 }

@@ -1,12 +1,14 @@
-//! The connection to one peer: how many requests are under way, and whether it works.
+//! A connection to a peer: how many requests are under way, and whether it works.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ibverbs_sys::ibv_wc_status;
-use onesided_remote_memory::Fault;
+use onesided_remote_memory::{Fault, Rank};
+use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::verbs::keepalive::Observation;
 use crate::verbs::raw::{QueuePair, Remote, Route};
 
 /// The status of a request that was refused before it was posted; the library's own are small.
@@ -18,9 +20,41 @@ pub(super) const NO_SPACE: u32 = 257;
 /// The status of a request on a connection that one side has revoked.
 pub(super) const REVOKED: u32 = 258;
 
-/// The connection to a peer.
+/// What a connection is for. Each has its own queue pair: what waits for a receive, or breaks it, does
+/// so to its own kind alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Traffic {
+    /// Windows and locks.
+    Memory,
+    /// Packets, and the data of messages.
+    Messages,
+}
+
+/// Names a connection of this rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ConnectionId {
+    pub(super) rank: Rank,
+    pub(super) traffic: Traffic,
+}
+
+impl ConnectionId {
+    /// Those of all ranks are numbered from 0.
+    #[inline]
+    pub(super) const fn number(self) -> usize {
+        2 * self.rank.index() + self.traffic as usize
+    }
+
+    /// The connection with a number.
+    pub(super) const fn of(number: u64) -> Self {
+        let traffic = if number.is_multiple_of(2) { Traffic::Memory } else { Traffic::Messages };
+        Self { rank: Rank((number / 2) as u32), traffic }
+    }
+}
+
+/// A connection to a peer.
 #[derive(Debug)]
 pub(super) struct Peer {
+    pub(super) id: ConnectionId,
     connection: OnceLock<Connection>,
     /// The peer's queue pair that this rank's is connected to. Held while that changes, or fails.
     connecting: Mutex<Option<u32>>,
@@ -54,7 +88,9 @@ pub(super) struct Peer {
     waited_on: AtomicBool,
     /// The deferred error: the first unawaited fault since the last flush.
     deferred: Mutex<Option<Fault>>,
-    /// The state of the revocation of its access.
+    /// The state at the last check of the keepalive.
+    pub(super) observation: Mutex<Observation>,
+    /// The state of the revocation of its access, of all traffic.
     pub(super) revocation: Mutex<Revocation>,
 }
 
@@ -104,8 +140,9 @@ impl Entry {
 
 impl Peer {
     /// A peer that is not connected, for `depth` requests in flight.
-    pub(super) fn new(home: Remote, depth: u32) -> Self {
+    pub(super) fn new(id: ConnectionId, home: Remote, depth: u32) -> Self {
         Self {
+            id,
             connection: OnceLock::new(),
             connecting: Mutex::default(),
             ready: AtomicBool::new(false),
@@ -122,6 +159,7 @@ impl Peer {
             stalled: AtomicU64::new(u64::MAX),
             waited_on: AtomicBool::new(false),
             deferred: Mutex::new(None),
+            observation: Mutex::default(),
             revocation: Mutex::default(),
         }
     }
@@ -129,7 +167,7 @@ impl Peer {
     /// Gives it its queue pair, once.
     pub(super) fn set_pair(&self, pair: QueuePair) {
         let under_way = (0..self.depth.next_power_of_two()).map(|_| AtomicU64::new(Entry::EMPTY)).collect();
-        assert!(self.connection.set(Connection { pair, under_way }).is_ok(), "a peer has one queue pair");
+        assert!(self.connection.set(Connection { pair, under_way }).is_ok(), "a connection has one queue pair");
     }
 
     /// Its queue pair, if there is one.

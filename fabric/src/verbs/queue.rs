@@ -4,15 +4,15 @@
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
-use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Liveness};
 
 use crate::drive::now;
 use crate::verbs::bounce_buffers::TakenSlot;
-use crate::verbs::peer::{Entry, NO_SPACE, Peer, Posting, REFUSED};
+use crate::verbs::peer::{ConnectionId, Entry, NO_SPACE, Peer, Posting, REFUSED};
 use crate::verbs::raw::{Local, RawWorkRequest, RawWorkRequests, Verb};
 use crate::verbs::{Inner, VerbsSegment};
 
-/// A work request id: the queue, 24 bits; the number of the request in it, 40 bits. Requests of one
+/// A work request id: the connection, 22 bits; the number of the request in it, 40 bits. Requests of one
 /// queue complete in the order of their numbers.
 pub(super) const NUMBER_BITS: u32 = 40;
 pub(super) const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
@@ -48,8 +48,19 @@ pub(super) struct InFlight {
 
 impl Inner {
     #[inline]
-    pub(super) fn peer(&self, rank: Rank) -> Result<&Peer, Fault> {
-        self.peers.get(rank.index()).ok_or_else(|| Fault::of(FaultKind::NoSuchRank, rank))
+    pub(super) fn peer(&self, to: ConnectionId) -> Result<&Peer, Fault> {
+        let peer = self.peers.get(to.number()).ok_or_else(|| Fault::of(FaultKind::NoSuchRank, to.rank))?;
+        Ok(peer.get_or_init(|| self.new_peer(to)))
+    }
+
+    #[cold]
+    fn new_peer(&self, to: ConnectionId) -> Box<Peer> {
+        Box::new(Peer::new(to, self.connector.addresses[to.rank.index()].home, self.depth))
+    }
+
+    /// The connections that were spoken of so far.
+    pub(super) fn known_peers(&self) -> impl Iterator<Item = &Peer> {
+        self.peers.iter().filter_map(|peer| peer.get().map(Box::as_ref))
     }
 
     /// Takes a slot for `len` bytes. Waits while an operation can still free one, but no longer
@@ -91,13 +102,13 @@ impl Inner {
 
     /// Whether requests are in flight to any rank.
     pub(super) fn is_busy(&self) -> bool {
-        self.peers.iter().any(Peer::is_busy)
+        self.known_peers().any(Peer::is_busy)
     }
 
     /// Whether a request can be posted to a peer now.
-    pub(super) fn has_room(&self, rank: Rank) -> bool {
-        self.peer(rank).is_ok_and(|peer| {
-            self.ask_to_connect(rank, peer);
+    pub(super) fn has_room(&self, to: ConnectionId) -> bool {
+        self.peer(to).is_ok_and(|peer| {
+            self.ask_to_connect(peer);
             peer.has_room(1)
         })
     }
@@ -114,7 +125,7 @@ impl Inner {
     #[cold]
     fn wait_for_room<'p>(
         &self,
-        (rank, peer): (Rank, &'p Peer),
+        peer: &'p Peer,
         mut posting: MutexGuard<'p, Posting>,
         work: &[WorkRequest],
     ) -> Option<MutexGuard<'p, Posting>> {
@@ -123,10 +134,10 @@ impl Inner {
         // post is refused.
         while !self.can_post(peer, &posting, work)
             && !peer.is_broken()
-            && (peer.is_ready() || self.job_segment.liveness(rank) == Liveness::Alive)
+            && (peer.is_ready() || self.job_segment.liveness(peer.id.rank) == Liveness::Alive)
         {
             drop(posting);
-            self.ask_to_connect(rank, peer);
+            self.ask_to_connect(peer);
             if self.progress() == 0 {
                 self.turn();
                 self.check_connections();
@@ -151,36 +162,35 @@ impl Inner {
     /// Posts requests to one peer as one list; waits for space. Their slots report the outcome, a
     /// refusal included.
     #[inline]
-    pub(super) fn post<const N: usize>(&self, rank: Rank, work: [WorkRequest; N]) {
-        let Ok(peer) = self.peer(rank) else { return self.refuse(rank, &work) };
+    pub(super) fn post<const N: usize>(&self, to: ConnectionId, work: [WorkRequest; N]) {
+        let Ok(peer) = self.peer(to) else { return self.refuse(to, &work) };
         if N > peer.depth {
-            return self.refuse(rank, &work);
+            return self.refuse(to, &work);
         }
         let mut posting = peer.posting();
         if !self.can_post(peer, &posting, &work) {
-            posting = match self.wait_for_room((rank, peer), posting, &work) {
+            posting = match self.wait_for_room(peer, posting, &work) {
                 Some(posting) => posting,
-                None => return self.refuse_as(rank, &work, NO_SPACE),
+                None => return self.refuse_as(to, &work, NO_SPACE),
             };
         }
-        self.post_in_turn((rank, peer), posting, work, self.job_segment.liveness(rank) == Liveness::Alive);
+        self.post_in_turn(peer, posting, work, self.job_segment.liveness(to.rank) == Liveness::Alive);
     }
 
     /// Posts one request if there is space now.
-    pub(super) fn try_post(&self, rank: Rank, request: WorkRequest) -> bool {
-        let Ok(peer) = self.peer(rank) else { return false };
-        self.try_post_to((rank, peer), request, self.job_segment.liveness(rank) == Liveness::Alive)
+    pub(super) fn try_post(&self, peer: &Peer, request: WorkRequest) -> bool {
+        self.try_post_to(peer, request, self.job_segment.liveness(peer.id.rank) == Liveness::Alive)
     }
 
     /// The same with the caller's opinion on whether the rank is `alive`.
-    pub(super) fn try_post_to(&self, (rank, peer): (Rank, &Peer), request: WorkRequest, alive: bool) -> bool {
+    pub(super) fn try_post_to(&self, peer: &Peer, request: WorkRequest, alive: bool) -> bool {
         let posting = peer.posting();
         let room = peer.has_room(1);
         if room {
-            self.post_in_turn((rank, peer), posting, [request], alive);
+            self.post_in_turn(peer, posting, [request], alive);
         } else {
             drop(posting);
-            self.ask_to_connect(rank, peer);
+            self.ask_to_connect(peer);
         }
         room
     }
@@ -189,7 +199,7 @@ impl Inner {
     #[inline(always)] // the path of every operation
     fn post_in_turn<const N: usize>(
         &self,
-        (rank, peer): (Rank, &Peer),
+        peer: &Peer,
         mut posting: MutexGuard<'_, Posting>,
         work: [WorkRequest; N],
         alive: bool,
@@ -199,7 +209,7 @@ impl Inner {
             _ => {
                 posting.unproven = false; // nothing will prove it; a flush reports the fault once
                 drop(posting);
-                return self.refuse(rank, &work);
+                return self.refuse(peer.id, &work);
             }
         };
         let first = peer.posted.load(Ordering::Relaxed);
@@ -210,7 +220,7 @@ impl Inner {
             // Before the post: the thread that drains its completion reads the entry.
             peer.entry(number).store(Entry::new(number, request.keeps, request.slot).0, Ordering::Release);
             let request = RawWorkRequest {
-                id: u64::from(rank.0) << NUMBER_BITS | number & NUMBER,
+                id: (peer.id.number() as u64) << NUMBER_BITS | number & NUMBER,
                 verb: request.verb,
                 local: request.local,
                 // A later request of the list reports for an unsignaled one.
@@ -241,22 +251,22 @@ impl Inner {
         if count < N {
             // The queue had space, so the library's error is permanent.
             peer.fail();
-            self.refuse(rank, &work[count..]);
+            self.refuse(peer.id, &work[count..]);
         }
     }
 
     #[cold]
-    fn refuse(&self, rank: Rank, work: &[WorkRequest]) {
-        self.refuse_as(rank, work, REFUSED);
+    fn refuse(&self, to: ConnectionId, work: &[WorkRequest]) {
+        self.refuse_as(to, work, REFUSED);
     }
 
     #[cold]
-    fn refuse_as(&self, rank: Rank, work: &[WorkRequest], status: u32) {
+    fn refuse_as(&self, to: ConnectionId, work: &[WorkRequest], status: u32) {
         for request in work {
             if request.keeps {
                 self.in_flight().remove(&request.slot);
             }
-            self.report(rank, self.buffers.complete(request.slot, status));
+            self.report(to, self.buffers.complete(request.slot, status));
         }
     }
 
@@ -267,14 +277,14 @@ impl Inner {
     }
 
     /// Posts one request that is not awaited.
-    pub(super) fn post_and_forget(&self, rank: Rank, request: WorkRequest) {
+    pub(super) fn post_and_forget(&self, to: ConnectionId, request: WorkRequest) {
         let slot = request.slot;
-        self.post(rank, [request]);
-        self.forget(rank, slot);
+        self.post(to, [request]);
+        self.forget(to, slot);
     }
 
     /// Detaches a slot whose outcome is not awaited.
-    pub(super) fn forget(&self, rank: Rank, slot: u32) {
-        self.report(rank, self.buffers.detach(slot));
+    pub(super) fn forget(&self, to: ConnectionId, slot: u32) {
+        self.report(to, self.buffers.detach(slot));
     }
 }

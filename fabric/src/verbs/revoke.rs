@@ -1,7 +1,7 @@
 //! Ends a living peer's access: [`Fabric::revoke`](crate::Fabric::revoke), and what follows a lost
 //! connection.
 //!
-//! The owner of the memory closes its queue pair to the peer, as Mu does with a deposed leader
+//! The owner of the memory closes its queue pairs to the peer, as Mu does with a deposed leader
 //! (Aguilera et al., OSDI 2020): its card then drops all requests of the peer, whenever they were
 //! posted. Revocation takes four steps, so that all requests of both sides end:
 //!
@@ -26,14 +26,14 @@
 //! A lost connection is closed by the same steps, by both of its ranks ([`cut`](super::cut)), but
 //! for the notice: the job has told the peer already, and nothing counts as revoked.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{OnceLock, PoisonError};
 
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 
 use crate::drive::now;
 use crate::verbs::Inner;
-use crate::verbs::peer::{Peer, Revocation};
+use crate::verbs::peer::{ConnectionId, Peer, Revocation, Traffic};
 use crate::verbs::queue::WorkRequest;
 use crate::verbs::raw::Verb;
 use crate::verbs::segment::RegionTable;
@@ -48,7 +48,14 @@ const CLOSING: u64 = 5_000_000_000;
 impl Inner {
     /// Whether this rank or a peer has revoked the other's access.
     pub(super) fn is_revoked(&self, rank: Rank) -> bool {
-        self.peer(rank).is_ok_and(Peer::is_closed) || self.region_table.is_noticed(rank)
+        let memory = self.peers.get(ConnectionId { rank, traffic: Traffic::Memory }.number());
+        memory.and_then(OnceLock::get).is_some_and(|peer| peer.is_closed()) || self.region_table.is_noticed(rank)
+    }
+
+    /// The connections with a rank, that of memory first.
+    pub(super) fn peers_of(&self, rank: Rank) -> Result<[&Peer; 2], Fault> {
+        let peer = |traffic| self.peer(ConnectionId { rank, traffic });
+        Ok([peer(Traffic::Memory)?, peer(Traffic::Messages)?])
     }
 
     /// See [`Fabric::revoke`](crate::Fabric::revoke).
@@ -61,11 +68,12 @@ impl Inner {
 
     /// The same for a peer whose connection is lost, if not `revoked`.
     pub(super) fn end_access(&self, rank: Rank, revoked: bool) -> Result<bool, Fault> {
-        let peer = self.peer(rank)?;
+        let peers = self.peers_of(rank)?;
+        let [peer, _] = peers;
         self.progress();
         let mut revocation = peer.revocation.lock().unwrap_or_else(PoisonError::into_inner);
         if let Revocation::Not = *revocation {
-            let posted = if revoked { self.tell(rank, peer) } else { 0 };
+            let posted = if revoked { self.tell(peer) } else { 0 };
             let telling = match self.job_segment.liveness(rank) {
                 Liveness::Dead => TELLING_THE_DEAD,
                 Liveness::Alive | Liveness::Left | Liveness::NeverJoined => TELLING,
@@ -76,11 +84,11 @@ impl Inner {
             if !peer.has_completed(posted) && !peer.is_broken() && now() < until {
                 return Ok(false);
             }
-            peer.close(revoked);
+            peers.iter().for_each(|peer| peer.close(revoked));
             *revocation = Revocation::Closing { until: now().saturating_add(CLOSING) };
         }
         if let Revocation::Closing { until } = *revocation {
-            if peer.is_busy() {
+            if peers.iter().any(|peer| peer.is_busy()) {
                 // A repeated call waits as long again: the card may be slow.
                 return if now() < until {
                     Ok(false)
@@ -89,7 +97,10 @@ impl Inner {
                     Err(Fault::of(FaultKind::TimedOut, rank))
                 };
             }
-            peer.reset().map_err(|error| Fault::of(FaultKind::Refused, rank).with_detail(error.fault().detail()))?;
+            peers
+                .iter()
+                .try_for_each(|peer| peer.reset())
+                .map_err(|error| Fault::of(FaultKind::Refused, rank).with_detail(error.fault().detail()))?;
             self.region_table.record_cut(rank);
             *revocation = Revocation::Done;
         }
@@ -97,7 +108,7 @@ impl Inner {
     }
 
     /// Writes the notice if it can be posted now. Returns how many requests were posted then.
-    fn tell(&self, rank: Rank, peer: &Peer) -> u64 {
+    fn tell(&self, peer: &Peer) -> u64 {
         if !peer.is_ready() {
             return 0; // refused when it asks for the connection
         }
@@ -105,8 +116,8 @@ impl Inner {
             taken.buffer.word().store(1, Ordering::Relaxed);
             let to = peer.home.after(RegionTable::notice_of(self.rank));
             // The job may report a living rank dead.
-            if self.try_post_to((rank, peer), WorkRequest::new(Verb::Write { to }, &taken, 8), true) {
-                self.forget(rank, taken.slot);
+            if self.try_post_to(peer, WorkRequest::new(Verb::Write { to }, &taken, 8), true) {
+                self.forget(peer.id, taken.slot);
             } else {
                 self.buffers.free(taken.slot);
             }

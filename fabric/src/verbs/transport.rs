@@ -1,4 +1,4 @@
-//! The packets of cards: sends into the receiver's shared receive queue.
+//! The packets of cards: sends into the receiver's receive queue for packets.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,9 +7,10 @@ use std::task::{Context, Poll};
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
 
 use crate::peer_status::PeerStatus;
-use crate::receive_queue::Packet;
+use crate::verbs::arrivals::{LONGEST, Packet};
+use crate::verbs::peer::{Peer, REFUSED, Traffic};
 use crate::verbs::queue::WorkRequest;
-use crate::verbs::raw::{SharedReceiveQueue, Verb};
+use crate::verbs::raw::Verb;
 use crate::verbs::{Verbs, VerbsWaits};
 use crate::{Arrival, DatagramTransport, Drive, Either, Transport};
 
@@ -21,11 +22,18 @@ pub type VerbsTransport = Either<ConnectionTransport, DatagramTransport<VerbsWai
 #[derive(Debug)]
 pub struct ConnectionTransport {
     fabric: Verbs,
+    /// The packet that was received last.
     current: Option<Packet>,
+    /// Receives to be posted again.
+    unposted: Vec<u32>,
 }
 
 impl Drop for ConnectionTransport {
     fn drop(&mut self) {
+        self.give_back();
+        if let Some(arrivals) = self.fabric.0.arrivals.get() {
+            arrivals.post(&mut self.unposted);
+        }
         self.fabric.0.has_transport.store(true, Ordering::Release);
     }
 }
@@ -35,20 +43,19 @@ impl Verbs {
         if !self.0.has_transport.swap(false, Ordering::Acquire) {
             return Err(Fault::of(FaultKind::Refused, self.rank()));
         }
-        let fabric = Self(Arc::clone(&self.0));
+        let fabric = Self(Arc::clone(&self.0), Traffic::Messages);
         Ok(match &self.0.datagrams {
             Some(datagrams) => {
                 Either::Second(DatagramTransport::new(Arc::clone(&datagrams.machine), VerbsWaits(fabric)))
             }
-            None => Either::First(ConnectionTransport { fabric, current: None }),
+            None => Either::First(ConnectionTransport { fabric, current: None, unposted: Vec::new() }),
         })
     }
 
     /// Sends if there is room now.
-    fn try_send(&self, to: Rank, head: &[u8], body: &[u8]) -> Result<bool, Fault> {
+    fn try_send(&self, to: &Peer, head: &[u8], body: &[u8]) -> Result<bool, Fault> {
         let inner = &*self.0;
-        // Packets that arrived may be from other ranks.
-        if !inner.has_room(to) && (inner.progress() == 0 || !inner.has_room(to)) {
+        if !inner.has_room(to.id) && (inner.progress() == 0 || !inner.has_room(to.id)) {
             return Ok(false);
         }
         let len = head.len() + body.len();
@@ -57,7 +64,7 @@ impl Verbs {
         taken.buffer.write(head.len(), body);
         let posted = inner.try_post(to, WorkRequest::new(Verb::Send, &taken, len));
         if posted {
-            inner.forget(to, taken.slot);
+            inner.forget(to.id, taken.slot);
         } else {
             inner.buffers.free(taken.slot); // another thread took the room
         }
@@ -66,38 +73,44 @@ impl Verbs {
 }
 
 impl ConnectionTransport {
-    fn look(&self) -> Option<Packet> {
-        let (packet, was_full) = self.fabric.0.receive_queue.pop()?;
-        if was_full {
-            self.fabric.progress(); // reposts the receives that were held back
-        }
-        Some(packet)
+    fn give_back(&mut self) {
+        self.unposted.extend(self.current.take().map(|packet| packet.slot));
     }
 
-    fn look_again(&self) -> Option<Packet> {
-        self.fabric.progress();
-        self.look()
+    fn look(&mut self) -> Option<Packet> {
+        self.give_back();
+        self.current = self.fabric.0.arrivals.get()?.next(&mut self.unposted);
+        self.current
     }
 }
 
 impl Transport for ConnectionTransport {
     fn packet_max(&self, _to: Rank) -> usize {
-        SharedReceiveQueue::SLOT as usize
+        LONGEST as usize
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
-        let fabric = &self.fabric;
-        fabric.0.peer(to)?;
+        let (fabric, peer) = (&self.fabric, self.fabric.peer(to)?);
         let len = head.len() + body.len();
         if len > self.packet_max(to) {
             return Poll::Ready(Err(Fault::new(FaultKind::TooLong).with_detail(len as u32)));
         }
+        // While a rank is being cut, or its death may still show, the end of that wakes this.
         if fabric.0.is_cutting(to) {
-            fabric.0.endpoint.register_waker(cx, u64::MAX); // the end of the cut wakes it
+            fabric.0.endpoint.register_waker(cx, u64::MAX);
             return Poll::Pending;
         }
         fabric.ended(Patience::on(to))?;
-        if fabric.try_send(to, head, body)? {
+        if peer.is_broken() {
+            return match fabric.0.detection_until(peer.id) {
+                None => Poll::Ready(Err(fabric.0.fault(peer.id, REFUSED))),
+                Some(until) => {
+                    fabric.0.endpoint.register_waker(cx, until);
+                    Poll::Pending
+                }
+            };
+        }
+        if fabric.try_send(peer, head, body)? {
             return Poll::Ready(Ok(()));
         }
         fabric.0.turn();
@@ -106,18 +119,17 @@ impl Transport for ConnectionTransport {
     }
 
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {
-        let mut found = self.look().or_else(|| self.look_again());
-        if found.is_none()
-            && let Err(fault) = self.fabric.wait_on(patience)
-        {
-            found = self.look_again(); // a packet before the end counts
-            if found.is_none() {
+        if self.look().is_none() {
+            self.fabric.progress();
+            if let Err(fault) = self.fabric.wait_on(patience)
+                && self.look().is_none()
+            // a packet before the end counts
+            {
                 return Poll::Ready(Err(fault));
             }
         }
-        self.current = found;
         match &self.current {
-            Some(packet) => Poll::Ready(Ok(Arrival { from: packet.from, len: packet.bytes().len() })),
+            Some(Packet { from, len, .. }) => Poll::Ready(Ok(Arrival { from: *from, len: *len })),
             None => {
                 self.fabric.0.endpoint.register_waker(cx, patience.deadline);
                 Poll::Pending
@@ -126,8 +138,8 @@ impl Transport for ConnectionTransport {
     }
 
     fn read(&self, offset: usize, into: &mut [u8]) {
-        let bytes = self.current.as_ref().and_then(|packet| packet.bytes().get(offset..)).unwrap_or_default();
-        let len = into.len().min(bytes.len());
-        into[..len].copy_from_slice(&bytes[..len]);
+        if let (Some(packet), Some(arrivals)) = (self.current, self.fabric.0.arrivals.get()) {
+            arrivals.read(packet, offset, into);
+        }
     }
 }

@@ -11,9 +11,9 @@ use onesided_remote_memory::{
 };
 
 use crate::drive;
-use crate::fabric::check_rank;
+use crate::peer_status::check_rank;
 use crate::verbs::bounce_buffers::TakenSlot;
-use crate::verbs::peer::Peer;
+use crate::verbs::peer::{ConnectionId, Peer};
 use crate::verbs::queue::WorkRequest;
 use crate::verbs::raw::Verb;
 use crate::verbs::segment::{Entry, RegionTable};
@@ -55,6 +55,10 @@ impl Posted {
         Self { fabric: fabric.clone(), rank, slot, told: false }
     }
 
+    fn to(&self) -> ConnectionId {
+        self.fabric.to(self.rank)
+    }
+
     /// Ready when the operation has completed.
     #[inline]
     pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<(), Fault>> {
@@ -64,7 +68,7 @@ impl Posted {
             self.fabric.0.progress();
             buffers.status(self.slot)
         });
-        if let Some(until) = status.filter(|status| *status != 0).and_then(|_| self.fabric.0.detection_until(self.rank))
+        if let Some(until) = status.filter(|status| *status != 0).and_then(|_| self.fabric.0.detection_until(self.to()))
         {
             self.fabric.0.endpoint.register_waker(cx, until);
             return Poll::Pending;
@@ -72,7 +76,7 @@ impl Posted {
         self.told = status.is_some();
         match status {
             Some(0) => Poll::Ready(Ok(())),
-            Some(status) => Poll::Ready(Err(self.fabric.0.fault(self.rank, status))),
+            Some(status) => Poll::Ready(Err(self.fabric.0.fault(self.to(), status))),
             None => {
                 self.fabric.0.turn();
                 self.fabric.0.endpoint.register_waker(cx, u64::MAX);
@@ -95,7 +99,7 @@ impl Posted {
     #[cold]
     fn lose_answer(&self) {
         let inner = &*self.fabric.0;
-        let _ = inner.peer(self.rank).map(Peer::fail);
+        let _ = inner.peer(self.to()).map(Peer::fail);
         inner.buffers.set_status(self.slot, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
     }
 }
@@ -105,7 +109,7 @@ impl Drop for Posted {
         if self.told {
             self.fabric.0.buffers.free(self.slot);
         } else {
-            self.fabric.0.forget(self.rank, self.slot);
+            self.fabric.0.forget(self.to(), self.slot);
         }
     }
 }
@@ -195,7 +199,7 @@ impl RemoteMemory for Verbs {
     }
 
     fn size(&self) -> u32 {
-        self.0.peers.len() as u32
+        self.0.connector.addresses.len() as u32
     }
 
     /// A peer's region is looked up in its region table on first use, one-sided.
@@ -250,7 +254,7 @@ impl RemoteMemory for Verbs {
         }
         let requests = requests.map(|request| request.expect("each has a slot"));
         if self.0.fences || !has_order_to_keep(&links) {
-            self.0.post(rank, requests);
+            self.0.post(self.to(rank), requests);
         } else {
             self.post_apart(rank, &links, requests);
         }
@@ -305,7 +309,7 @@ impl RemoteMemory for Verbs {
         if home == self.0.rank {
             return Ok(self.0.region_table.has_cut(rank));
         }
-        let from = self.0.peer(home)?.home.after(RegionTable::cut_of(rank));
+        let from = self.peer(home)?.home.after(RegionTable::cut_of(rank));
         let number = self.operate(Step { rank: home, verb: Verb::Read { from }, value: 0 }).await?;
         Ok(number != 0)
     }
@@ -383,7 +387,7 @@ impl Verbs {
     #[cold]
     fn post_apart<const N: usize>(&self, rank: Rank, links: &[Link<VerbsWord<'_>>; N], requests: [WorkRequest; N]) {
         for (link, request) in links.iter().zip(requests) {
-            self.0.post(rank, [WorkRequest { unsignaled: false, ..request }]);
+            self.0.post(self.to(rank), [WorkRequest { unsignaled: false, ..request }]);
             if matches!(link, Link::Read { waited: true, .. }) {
                 self.0.wait_for(request.slot);
             }
@@ -393,7 +397,7 @@ impl Verbs {
     fn operate(&self, step: Step) -> VerbsOp {
         match self.0.take_slot(WORD) {
             Ok(taken) => {
-                self.0.post(step.rank, [step.request(&self.0, &taken)]);
+                self.0.post(self.to(step.rank), [step.request(&self.0, &taken)]);
                 VerbsOp(State::Posted(Posted::new(self, step.rank, taken.slot)))
             }
             Err(fault) => VerbsOp::ended(Err(fault)),
@@ -415,7 +419,7 @@ impl Verbs {
 
     /// Reads a region's entry in its owner's region table.
     pub(super) fn look_up(&self, rank: Rank, region: RegionId) -> Result<SegmentKey, Fault> {
-        let peer = self.0.peer(rank)?;
+        let peer = self.peer(rank)?;
         let mut bytes = [0; Entry::BYTES as usize];
         let key = if region == RegionId(0) {
             SegmentKey { rank, region, len: crate::WORLD_BYTES, address: peer.home.address, rkey: peer.home.key }

@@ -15,6 +15,7 @@ mod connections;
 mod cuts;
 mod failures;
 mod flow;
+mod messages;
 mod on_demand;
 mod operations;
 #[path = "../support/mod.rs"]

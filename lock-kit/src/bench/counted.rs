@@ -198,6 +198,10 @@ impl<F: Fabric> Fabric for Counted<F> {
         self.inner.transport()
     }
 
+    fn for_messages(&self) -> Self {
+        Self { inner: self.inner.for_messages(), counts: Arc::clone(&self.counts) }
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }

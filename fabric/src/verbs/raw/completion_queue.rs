@@ -12,7 +12,7 @@ use ibverbs_sys as ibv;
 use super::{Context, done, failed, made};
 use crate::Error;
 
-/// How many completions one poll returns.
+/// How many completions one poll usually takes.
 pub(in crate::verbs) const BATCH: usize = 16;
 
 /// The completions that a queue takes, and how many of those are promised.
@@ -112,12 +112,13 @@ impl CompletionQueue {
         }
     }
 
-    /// Takes available completions, up to [`BATCH`].
-    pub(in crate::verbs) fn poll<'b>(&self, batch: &'b mut [MaybeUninit<ibv::ibv_wc>; BATCH]) -> &'b [ibv::ibv_wc] {
+    /// Takes available completions, as many as the batch has space for.
+    pub(in crate::verbs) fn poll<'b>(&self, batch: &'b mut [MaybeUninit<ibv::ibv_wc>]) -> &'b [ibv::ibv_wc] {
+        let space = batch.len() as i32;
         // SAFETY: the context is open.
         let poll = unsafe { (*self.context.0.as_ptr()).ops.poll_cq };
         // SAFETY: the batch has space for that many completions.
-        let count = poll.map_or(0, |poll| unsafe { poll(self.raw.as_ptr(), BATCH as i32, batch.as_mut_ptr().cast()) });
+        let count = poll.map_or(0, |poll| unsafe { poll(self.raw.as_ptr(), space, batch.as_mut_ptr().cast()) });
         let count = usize::try_from(count).unwrap_or(0);
         // SAFETY: the library wrote the first `count` of them.
         unsafe { slice::from_raw_parts(batch.as_ptr().cast(), count) }

@@ -140,6 +140,10 @@ impl ProtectionDomain {
         let raw = made("ibv_alloc_pd", unsafe { ibv::ibv_alloc_pd(context.0.as_ptr()) })?;
         Ok(Arc::new(Self { raw, context: Arc::clone(context) }))
     }
+
+    pub(super) const fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
 }
 
 impl Drop for ProtectionDomain {
@@ -314,13 +318,17 @@ impl UserRegion {
     }
 }
 
-/// The receive queue that all queue pairs of an endpoint share.
+/// A receive queue that queue pairs of an endpoint share.
 #[derive(Debug)]
 pub(super) struct SharedReceiveQueue {
     raw: NonNull<ibv::ibv_srq>,
     domain: Arc<ProtectionDomain>,
-    /// The buffers of arriving messages: not unmapped while a receive may use them.
-    room: MemoryRegion,
+    /// The bytes of a slot.
+    slot: u64,
+    /// The slots, if they have bytes: not unmapped while a receive may use them.
+    room: Option<MemoryRegion>,
+    /// Marks the ids of its receives; the rest is the slot.
+    mark: u64,
 }
 
 // SAFETY: as for Context.
@@ -329,12 +337,9 @@ unsafe impl Send for SharedReceiveQueue {}
 unsafe impl Sync for SharedReceiveQueue {}
 
 impl SharedReceiveQueue {
-    /// The size of a slot in bytes: the longest packet.
-    pub(super) const SLOT: u64 = 2048;
-
-    /// A queue of `slots` receives, none of them posted.
-    pub(super) fn new(domain: &Arc<ProtectionDomain>, slots: u32) -> Result<Arc<Self>, Error> {
-        let room = MemoryRegion::new(domain, u64::from(slots) * Self::SLOT)?;
+    /// A queue of `slots` receives of `slot` bytes, all of them posted.
+    pub(super) fn new(domain: &Arc<ProtectionDomain>, slots: u32, slot: u64, mark: u64) -> Result<Arc<Self>, Error> {
+        let room = (slot > 0).then(|| MemoryRegion::new(domain, u64::from(slots) * slot)).transpose()?;
         let mut attributes = ibv::ibv_srq_init_attr {
             attr: ibv::ibv_srq_attr { max_wr: slots, max_sge: 1, srq_limit: 0 },
             ..Default::default()
@@ -342,21 +347,27 @@ impl SharedReceiveQueue {
         // SAFETY: the domain is open.
         let raw = unsafe { ibv::ibv_create_srq(domain.raw.as_ptr(), &mut attributes) };
         let raw = made("ibv_create_srq", raw)?;
-        Ok(Arc::new(Self { raw, domain: Arc::clone(domain), room }))
+        let queue = Self { raw, domain: Arc::clone(domain), slot, room, mark };
+        (0..slots).try_for_each(|slot| queue.post(slot))?;
+        Ok(Arc::new(queue))
     }
 
-    pub(super) fn room(&self) -> &Mapping {
-        self.room.memory()
+    /// Copies bytes of a slot that no receive uses, from an offset on.
+    pub(super) fn read(&self, slot: u32, offset: u64, into: &mut [u8]) -> Option<()> {
+        self.room.as_ref()?.memory().read(u64::from(slot) * self.slot + offset, into)
     }
 
     /// Posts a receive into a slot that no other receive uses.
-    pub(super) fn post(&self, slot: u32, id: u64) -> Result<(), Error> {
-        let mut sge = ibv::ibv_sge {
-            addr: self.room.address() + u64::from(slot) * Self::SLOT,
-            length: Self::SLOT as u32,
-            lkey: self.room.local_key(),
+    pub(super) fn post(&self, slot: u32) -> Result<(), Error> {
+        let piece = |room: &MemoryRegion| ibv::ibv_sge {
+            addr: room.address() + u64::from(slot) * self.slot,
+            length: self.slot as u32,
+            lkey: room.local_key(),
         };
-        let mut request = ibv::ibv_recv_wr { wr_id: id, next: null_mut(), sg_list: &mut sge, num_sge: 1 };
+        let mut sge = self.room.as_ref().map(piece);
+        let (wr_id, num_sge) = (self.mark | u64::from(slot), i32::from(sge.is_some()));
+        let sg_list = sge.as_mut().map_or_else(null_mut, std::ptr::from_mut);
+        let mut request = ibv::ibv_recv_wr { wr_id, next: null_mut(), sg_list, num_sge };
         let mut bad = null_mut();
         // SAFETY: the context is open.
         let post = unsafe { (*self.domain.context.0.as_ptr()).ops.post_srq_recv };

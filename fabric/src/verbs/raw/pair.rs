@@ -93,7 +93,7 @@ pub(in crate::verbs) struct QueuePair {
     raw: RawQueuePair,
     inline: u32,
     _receives: Arc<SharedReceiveQueue>,
-    _completions: Arc<CompletionQueue>,
+    _completions: [Arc<CompletionQueue>; 2],
     domain: Arc<ProtectionDomain>,
 }
 
@@ -111,18 +111,19 @@ const NO_RECEIVE_WAIT: u8 = 12;
 const NO_RECEIVE_RETRIES: u8 = 7;
 
 impl QueuePair {
-    /// A queue pair in the reset state, for `depth` outstanding sends. Inline sends are used if the
-    /// device creates a queue pair with them; its attributes are not trusted.
+    /// A queue pair in the reset state, for `depth` outstanding sends. Receives are taken from a queue
+    /// and completed in another one. Inline sends are used if the device creates a queue pair with
+    /// them; its attributes are not trusted.
     pub(in crate::verbs) fn new(
         domain: &Arc<ProtectionDomain>,
         completions: &Arc<CompletionQueue>,
-        receives: &Arc<SharedReceiveQueue>,
+        (receives, arrivals): (&Arc<SharedReceiveQueue>, &Arc<CompletionQueue>),
         depth: u32,
     ) -> Result<Self, Error> {
         let create = |inline| {
             let mut attributes = ibv::ibv_qp_init_attr {
                 send_cq: completions.raw.as_ptr(),
-                recv_cq: completions.raw.as_ptr(),
+                recv_cq: arrivals.raw.as_ptr(),
                 srq: receives.raw.as_ptr(),
                 qp_type: ibv::ibv_qp_type::IBV_QPT_RC,
                 ..Default::default()
@@ -141,7 +142,7 @@ impl QueuePair {
             raw,
             inline,
             _receives: Arc::clone(receives),
-            _completions: Arc::clone(completions),
+            _completions: [completions, arrivals].map(Arc::clone),
             domain: Arc::clone(domain),
         })
     }

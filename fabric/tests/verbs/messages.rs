@@ -1,0 +1,79 @@
+//! Packets have connections of their own, which wait and end apart from those of memory.
+
+use onesided_fabric::remote_memory::{FaultKind, Patience, Rank, RemoteMemory};
+use onesided_fabric::verbs::RECEIVES;
+use onesided_fabric::{Fabric, Segment, SegmentKey, Transport, block_on, wait_timeout};
+
+use crate::support::{Barrier, device, segments};
+use crate::{LONG, kind, ranks, until};
+
+/// Packets to a rank that takes none wait, and what was posted to its memory after them does not.
+#[test]
+fn a_flood_of_packets_holds_up_no_operation() {
+    let Some(_device) = device("a_flood_of_packets_holds_up_no_operation") else { return };
+    const MANY: u32 = RECEIVES + 100; // those that find no receive are in the send queue
+    let (idle, over) = (Barrier::new(2), Barrier::new(2));
+    ranks(2, |world| {
+        let fabric = world.fabric();
+        let all = segments(&world, 64);
+        let mut packets = fabric.transport().unwrap();
+        world.barrier().wait().unwrap();
+        idle.wait(); // rank 1 has left the barrier, in which it takes signals
+        if world.rank() == 1 {
+            over.wait(); // no progress meanwhile
+            for number in 0..MANY {
+                let (_, bytes) = block_on(fabric, packets.recv(Patience::until(until(fabric, LONG)))).unwrap();
+                assert_eq!(bytes, number.to_le_bytes());
+            }
+        } else {
+            for number in 0..MANY {
+                block_on(fabric, packets.send(Rank(1), &number.to_le_bytes())).unwrap();
+            }
+            let word = fabric.word_in(&all[1], 0).unwrap();
+            let mut lock = fabric.compare_swap(word, 0, 1);
+            assert_eq!(wait_timeout(fabric, &mut lock, LONG), Some(Ok(0)));
+            fabric.put(&all[1], 8, &[1; 8]).unwrap();
+            assert_eq!(wait_timeout(fabric, &mut fabric.flush(Rank(1)), LONG), Some(Ok(())));
+            over.wait();
+        }
+        world.barrier().wait().unwrap();
+    });
+}
+
+/// A transfer with the key of memory that is gone ends the connection of messages alone: both sides
+/// learn it, and go on with each other's memory.
+#[test]
+fn a_stale_key_of_a_message_leaves_windows_and_locks() {
+    let Some(_device) = device("a_stale_key_of_a_message_leaves_windows_and_locks") else { return };
+    let (opened, gone, over) = (Barrier::new(2), Barrier::new(2), Barrier::new(2));
+    ranks(2, |world| {
+        let (fabric, messages, other) = (world.fabric(), world.fabric().for_messages(), Rank(1 - world.rank()));
+        let all = segments(&world, 64);
+        let mut packets = messages.transport().unwrap();
+        let own = messages.allocate(64).unwrap();
+        let mut key = [0; SegmentKey::BYTES];
+        block_on(fabric, packets.send(other, &own.key().to_bytes())).unwrap();
+        key.copy_from_slice(&block_on(fabric, packets.recv(Patience::on(other))).unwrap().1);
+        let theirs = messages.open(&SegmentKey::from_bytes(&key).unwrap()).unwrap();
+        opened.wait();
+        if world.rank() == 1 {
+            drop(own);
+            gone.wait();
+        } else {
+            gone.wait();
+            let read = block_on(fabric, messages.rdma_read((&theirs, 0), (&own, 0), 64));
+            assert_eq!((kind(read), read.unwrap_err().rank()), (FaultKind::NoSuchRegion, Some(other)));
+            let sent = block_on(fabric, packets.send(other, b"late"));
+            assert_eq!((kind(sent), sent.unwrap_err().rank()), (FaultKind::ConnectionLost, Some(other)));
+        }
+        let received = block_on(fabric, packets.recv(Patience::on(other).and_until(until(fabric, LONG))));
+        assert_eq!(kind(received), FaultKind::ConnectionLost);
+        assert_eq!(fabric.failed_at(fabric.rank()), None);
+        let word = fabric.word_in(&all[other.index()], 0).unwrap();
+        assert_eq!(block_on(fabric, fabric.compare_swap(word, 0, 1)), Ok(0));
+        fabric.put(&all[other.index()], 8, &[1; 8]).unwrap();
+        assert_eq!(block_on(fabric, fabric.flush(other)), Ok(()));
+        over.wait();
+        world.barrier().wait().unwrap();
+    });
+}
