@@ -48,7 +48,7 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     /// The packets of this rank, which one owner has at a time.
     ///
     /// # Errors
-    /// `Refused` while another has them.
+    /// `Refused` while another has them; `NoMemory`.
     fn transport(&self) -> Result<Self::Transport, Fault>;
 
     /// The same endpoint for the data of messages. Where ranks have connections, what breaks theirs

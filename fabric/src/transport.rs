@@ -36,7 +36,8 @@ pub trait Transport: Debug + Send + 'static {
     /// sent, because there is no room.
     ///
     /// # Errors
-    /// `TooLong`, `NoSuchRank`, `PeerDied`, `PeerLeft`.
+    /// `TooLong`, `NoSuchRank`, `PeerDied`, `PeerLeft`, `Revoked`; `ConnectionLost` if packets reach
+    /// the rank no more, though it lives.
     fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>>;
 
     /// The same with a solicited event: the packet also wakes the receiver's handler, where the
@@ -57,8 +58,8 @@ pub trait Transport: Debug + Send + 'static {
     /// Receives the next packet from any rank, and gives the memory of the last one back.
     ///
     /// # Errors
-    /// `TimedOut`, `PeerDied`, `PeerLeft` as [`Patience`] says; packets that have arrived come
-    /// first. `Protocol`, which names the sender, if its packets cannot be read any more.
+    /// `TimedOut`, `PeerDied`, `PeerLeft` as [`Patience`] says, and `ConnectionLost`; packets that
+    /// have arrived come first. `Protocol`, which names the sender, if its packets cannot be read any more.
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>>;
 
     /// Copies bytes of the packet that was received last, from this offset on. Bytes beyond its end

@@ -98,8 +98,8 @@
 //! datagrams, and once more at the first message between them: so a rank takes a queue pair for
 //! itself, one or two for each rank that it speaks to, and none for the others. Neither a rank that
 //! takes in no messages nor a message that breaks its connection (a stale key) holds up a put or a
-//! lock. The receive queue of messages, 2 MiB of locked memory, is made with the first of their
-//! connections. The creation of a window or a communicator, like a barrier, speaks to
+//! lock. The receive queue of messages, 2 MiB of locked memory, is made with a rank's first
+//! communicator. The creation of a window or a communicator, like a barrier, speaks to
 //! the ranks 1, 2, 4, 8 and so on before and after this one: with 1,000 ranks to 20. The completion
 //! queue grows with the connections, if the card can resize one. A thread of the target answers, also
 //! while the target computes. A target that is stopped answers when it goes on; if it has not

@@ -298,6 +298,11 @@
 //!   received all the same; its error says whether the receiver has heard of it.
 //! - A peer whose packets are no packets of this protocol is cut off: its sends and receives end
 //!   with `Protocol`.
+//! - On cards, where the connection of two ranks' messages breaks (two seconds of silence, a stale
+//!   key), the one that was being moved fails with `Unknown` or `NoSuchRegion`, and all others between
+//!   the two with `ConnectionLost`, later ones too: it is not made anew. What was on its way may have
+//!   arrived. Their windows and locks go on, and so do messages with other ranks. A [lost
+//!   connection](super::failures#lost-connections) of windows ends the messages of the two as well.
 //!
 //! # Not there yet
 //!

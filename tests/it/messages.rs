@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onesided::{Fault, FaultKind, Messages, Rendezvous, Source, Tag, World};
+use onesided::{Fault, FaultKind, Messages, Rendezvous, Source, Tag, Window, World};
 use rustix::process::Signal;
 
 use crate::jobs::{self, Role, die, ok, send, state};
@@ -19,6 +19,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("messages: sender dies", |world| one_dies(&world, sender_dies)),
     ("messages: receiver dies", |world| one_dies(&world, receiver_dies)),
     ("messages: receiver stops", receiver_stops),
+    ("messages: receiver computes", receiver_computes),
 ];
 
 /// Eager and rendezvous messages.
@@ -265,6 +266,34 @@ fn receiver_stops(world: World) {
     sends.into_iter().for_each(|send| send.wait().unwrap());
     world.barrier().wait().unwrap();
     ok();
+}
+
+/// Messages to a rank that takes in none hold up neither a lock nor a put there.
+fn receiver_computes(world: World) {
+    const MANY: u64 = 1_500; // more than a card has receives for, less than their credit
+    let messages = Messages::new(&world).wait().unwrap();
+    let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
+    world.barrier().wait().unwrap();
+    if world.rank() == 0 {
+        (0..MANY).for_each(|number| drop(messages.send(&[number], 1, Tag(0))));
+        let epoch = window.lock_exclusive(1).deadline(DEADLINE).wait().unwrap();
+        epoch.put(0, &[7]).unwrap();
+        epoch.unlock().wait().unwrap();
+    } else {
+        eventually(DEADLINE, "it is locked", || window.local().read(0..1) == [7]);
+        for number in 0..MANY {
+            assert_eq!(messages.recv::<u64>(0, Tag(0)).deadline(DEADLINE).wait().unwrap().0, [number]);
+        }
+    }
+    world.barrier().wait().unwrap();
+    window.close().wait().unwrap();
+    ok();
+}
+
+#[test]
+fn a_receiver_that_computes_holds_up_no_lock() {
+    let ended = jobs::start(2, "messages: receiver computes").wait();
+    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
 }
 
 #[test]

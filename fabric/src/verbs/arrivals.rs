@@ -1,5 +1,6 @@
 //! The packets that arrive over connections: a receive queue and a completion queue, which the queue
-//! pairs of messages share. They are made with the first of those.
+//! pairs of messages share. They are made when this rank's packets are taken, or when a peer asks for
+//! the first of those connections.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;

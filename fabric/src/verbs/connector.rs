@@ -192,7 +192,7 @@ impl Inner {
             return Some(pair.number());
         }
         let brings_packets = peer.id.traffic == Traffic::Messages && self.datagrams.is_none();
-        let arrivals = if brings_packets { Some(self.arrivals()?) } else { None };
+        let arrivals = if brings_packets { Some(self.arrivals().ok()?) } else { None };
         let receives =
             arrivals.map_or((&self.receives, &self.completions), |packets| (&packets.receives, &packets.completions));
         let pair = QueuePair::new(&self.domain, &self.completions, receives, self.depth).ok()?;
@@ -205,13 +205,15 @@ impl Inner {
         Some(number)
     }
 
-    /// Where packets arrive, made at the first call, by the one thread that connects.
-    fn arrivals(&self) -> Option<&Arrivals> {
-        if self.arrivals.get().is_none() {
-            let _ = self.arrivals.set(Arrivals::new(&self.domain, self.receive_count).ok()?);
-            self.ring(); // the sleeping threads listen to it, too
+    /// Where packets arrive, made at the first call.
+    pub(super) fn arrivals(&self) -> Result<&Arrivals, Error> {
+        if let Some(arrivals) = self.arrivals.get() {
+            return Ok(arrivals);
         }
-        self.arrivals.get()
+        let arrivals = Arrivals::new(&self.domain, self.receive_count)?;
+        let arrivals = self.arrivals.get_or_init(|| arrivals); // another thread may have been first
+        self.ring(); // the sleeping threads listen to it, too
+        Ok(arrivals)
     }
 }
 

@@ -40,6 +40,9 @@ impl Drop for ConnectionTransport {
 
 impl Verbs {
     pub(super) fn take_transport(&self) -> Result<VerbsTransport, Fault> {
+        if self.0.datagrams.is_none() {
+            self.0.arrivals().map_err(|error| error.fault())?;
+        }
         if !self.0.has_transport.swap(false, Ordering::Acquire) {
             return Err(Fault::of(FaultKind::Refused, self.rank()));
         }
