@@ -79,8 +79,10 @@
 
 #![forbid(unsafe_code)]
 
+#[doc(inline)]
 pub use onesided_fabric as fabric;
 pub use onesided_fabric::{Any, Dump, World, dump, threads};
+#[doc(inline)]
 pub use onesided_lock_algos as lock_algos;
 pub use onesided_remote_memory::{Fault, FaultKind};
 pub use onesided_two_sided as two_sided;

@@ -262,6 +262,9 @@ pub(crate) fn comparison(row: &Row) -> Option<String> {
 pub(crate) fn machine(machine: &Machine, is_simulated: bool) -> String {
     let info::Machine { cores, kernel, architecture, .. } = &machine.machine;
     let mut text = format!("{}, {cores} cores, {kernel} ({architecture})\n", machine.processor);
+    if cfg!(debug_assertions) && !is_simulated {
+        text += "This is a debug build, whose figures say little: cargo run --release.\n";
+    }
     // Load does not affect virtual time.
     if machine.load > 0.5 && !is_simulated {
         text += &format!("The load was {} before the run: expect noise.\n", machine.load);
