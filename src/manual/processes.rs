@@ -180,6 +180,10 @@
 //! | `ONESIDED_ALONE` | `1`: a process that `srun` or `mpirun` started with others may be a world of one | it is refused |
 //! | `ONESIDED_RSH` | the remote shell of `onesided run --hosts` | `ssh -x -T -o BatchMode=yes`, or `srun` |
 //!
+//! A variable is read where it applies: those of verbs are not looked at on shared memory.
+//! `ONESIDED_COUNT` and `ONESIDED_PROCESS_VM` know the word in the table alone. Other words of theirs,
+//! and names that are not in the table, are ignored.
+//!
 //! # How a job ends
 //!
 //! A rank **leaves** when the last handle to its world is dropped. A rank that ends without leaving
