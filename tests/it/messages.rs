@@ -20,6 +20,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("messages: receiver dies", |world| one_dies(&world, receiver_dies)),
     ("messages: receiver stops", receiver_stops),
     ("messages: receiver computes", receiver_computes),
+    ("messages: receiver waits for a lock", receiver_waits_for_a_lock),
 ];
 
 /// Eager and rendezvous messages.
@@ -294,6 +295,39 @@ fn receiver_computes(world: World) {
 fn a_receiver_that_computes_holds_up_no_lock() {
     let ended = jobs::start(2, "messages: receiver computes").wait();
     assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
+}
+
+/// A rank that waits for a lock takes messages in, though it asks for none: cards have receives for
+/// fewer than the sender has credit for.
+fn receiver_waits_for_a_lock(world: World) {
+    const MANY: u64 = 1_500;
+    let messages = Messages::new(&world).wait().unwrap();
+    let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
+    if world.rank() == 0 {
+        let epoch = window.lock_exclusive(0).wait().unwrap();
+        world.barrier().wait().unwrap();
+        for number in 0..MANY {
+            messages.send(&[number], 1, Tag(0)).deadline(DEADLINE).wait().unwrap();
+        }
+        epoch.unlock().wait().unwrap();
+    } else {
+        world.barrier().wait().unwrap();
+        window.lock_exclusive(0).wait().unwrap().unlock().wait().unwrap();
+        for number in 0..MANY {
+            assert_eq!(messages.recv::<u64>(0, Tag(0)).deadline(DEADLINE).wait().unwrap().0, [number]);
+        }
+    }
+    world.barrier().wait().unwrap();
+    window.close().wait().unwrap();
+    ok();
+}
+
+#[test]
+fn a_receiver_that_waits_for_a_lock_takes_messages_in() {
+    if jobs::on_cards() {
+        let ended = jobs::start(2, "messages: receiver waits for a lock").wait();
+        assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
+    }
 }
 
 #[test]

@@ -403,7 +403,8 @@ impl<F: Fabric> Background for Progress<F> {
         };
         let is_idle = state.engine.is_idle() && state.transfers.is_empty() && self.tasks.are_none();
         drop(state);
-        if !is_idle {
+        // On cards all senders share the receives: packets that are not taken in hold up the others.
+        if !is_idle || !self.fabric.capabilities().completes_at_post {
             let until_idle = self.until(self.fabric.rank(), Direct::none(), |_, _, _| None::<()>, |_| None, || None);
             let _ = pin!(until_idle).poll(&mut Context::from_waker(NOBODY));
         }

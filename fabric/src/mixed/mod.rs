@@ -14,7 +14,7 @@
 //! otherwise (`IBV_ATOMIC_GLOB`) are not trusted, because this could not be tested.
 //!
 //! **Messages and doorbells** use the card because a rank sleeps on its card's events, which no
-//! futex raises, and because they stay in order with the words on the same connection.
+//! futex raises. Doorbells stay in order with the words on the same connection.
 //!
 //! A segment is a memory file registered with the card. The ranks of the host map it when they open
 //! it, by the job's [exchange](crate::bootstrap::Exchange).

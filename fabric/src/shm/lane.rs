@@ -82,12 +82,12 @@ const fn cells_of(len: usize) -> usize {
 fn store_words(words: &[AtomicU64], bytes: &[u8]) {
     let (whole, last) = bytes.as_chunks();
     for (word, bytes) in words.iter().zip(whole) {
-        word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
+        word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
     }
     if !last.is_empty() {
         let mut bytes = [0; 8];
         bytes[..last.len()].copy_from_slice(last);
-        words[whole.len()].store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+        words[whole.len()].store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
     }
 }
 
@@ -97,10 +97,10 @@ fn store_words(words: &[AtomicU64], bytes: &[u8]) {
 fn load_words(words: &[AtomicU64], into: &mut [u8]) {
     let (whole, last) = into.as_chunks_mut();
     for (bytes, word) in whole.iter_mut().zip(words) {
-        *bytes = word.load(Ordering::Relaxed).to_le_bytes();
+        *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
     }
     if !last.is_empty() {
-        let bytes = words[whole.len()].load(Ordering::Relaxed).to_le_bytes();
+        let bytes = words[whole.len()].load(Ordering::Relaxed).to_ne_bytes();
         last.copy_from_slice(&bytes[..last.len()]);
     }
 }

@@ -210,8 +210,13 @@ impl Inner {
         if let Some(arrivals) = self.arrivals.get() {
             return Ok(arrivals);
         }
+        let making = self.making_arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(arrivals) = self.arrivals.get() {
+            return Ok(arrivals);
+        }
         let arrivals = Arrivals::new(&self.domain, self.receive_count)?;
-        let arrivals = self.arrivals.get_or_init(|| arrivals); // another thread may have been first
+        let arrivals = self.arrivals.get_or_init(|| arrivals);
+        drop(making);
         self.ring(); // the sleeping threads listen to it, too
         Ok(arrivals)
     }

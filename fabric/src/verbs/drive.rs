@@ -126,7 +126,8 @@ impl Inner {
         let ticket = self.job_segment.doorbell(self.rank).arm();
         // With no own request in flight, only solicited events of peers are worth a wake-up.
         self.completions.request_event(!self.is_busy());
-        if let Some(arrivals) = self.arrivals.get() {
+        // If nobody takes the packets, one that stays there would raise the event at once.
+        if let Some(arrivals) = self.arrivals.get().filter(|_| !self.has_transport.load(Ordering::Relaxed)) {
             arrivals.completions.request_event(true);
         }
         ticket
@@ -195,7 +196,7 @@ impl Inner {
         if let Some(datagrams) = &self.datagrams {
             datagrams.drive();
         }
-        total
+        total + usize::from(self.has_received.swap(false, Ordering::Relaxed))
     }
 
     /// Wakes the sleeping threads of this rank.

@@ -54,8 +54,7 @@
 //!   fails like later operations if the connection is broken. (`keepalive`)
 //! - A rank that makes no progress has space for [`RECEIVES`] doorbells, and for as many packets.
 //!   After that the senders of either, and their later requests of the same kind to it, wait until
-//!   it makes progress or dies. Once
-//!   the queue of requests to it is full as well, a post blocks. After
+//!   it makes progress or dies. Once the queue of requests to it is full as well, a post blocks. After
 //!   [`FULL_AFTER`](crate::FULL_AFTER) without any completion the request fails as `Full` and was
 //!   not posted. After twice that time the connection is given up, so that posted requests end too.
 //!
@@ -151,6 +150,9 @@ struct Inner {
     receives: Arc<SharedReceiveQueue>,
     receive_count: u32,
     arrivals: OnceLock<Arrivals>,
+    making_arrivals: Mutex<()>,
+    /// Whether a packet was taken since the last progress.
+    has_received: AtomicBool,
     /// Whether no transport has been handed out.
     has_transport: AtomicBool,
     /// Its packets, if they travel as datagrams.
@@ -260,7 +262,7 @@ impl Verbs {
         peer.set_ready();
 
         let mut capabilities = Capabilities::new("verbs", AtomicAgent::Card);
-        capabilities.ordered = true; // one connection per target
+        capabilities.ordered = true; // operations on memory have one connection per target
         capabilities.inline = inline;
         capabilities.outstanding_reads = u32::from(device.reads());
         capabilities.longest_transfer = LONGEST_REQUEST.min(u64::from(device.state.max_msg_sz));
@@ -276,6 +278,8 @@ impl Verbs {
             receives,
             receive_count,
             arrivals: OnceLock::new(),
+            making_arrivals: Mutex::default(),
+            has_received: AtomicBool::new(false),
             has_transport: AtomicBool::new(true),
             event_wait,
             endpoint: Endpoint::new(drive::EventSource(Weak::clone(inner))),

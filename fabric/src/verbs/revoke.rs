@@ -33,6 +33,7 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 
 use crate::drive::now;
 use crate::verbs::Inner;
+use crate::verbs::arrivals::Arrivals;
 use crate::verbs::peer::{ConnectionId, Peer, Revocation, Traffic};
 use crate::verbs::queue::WorkRequest;
 use crate::verbs::raw::Verb;
@@ -96,6 +97,9 @@ impl Inner {
                     *revocation = Revocation::Closing { until: now().saturating_add(CLOSING) };
                     Err(Fault::of(FaultKind::TimedOut, rank))
                 };
+            }
+            if self.arrivals.get().is_some_and(Arrivals::save) {
+                self.ring();
             }
             peers
                 .iter()

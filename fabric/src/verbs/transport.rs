@@ -77,13 +77,17 @@ impl Verbs {
 
 impl ConnectionTransport {
     fn give_back(&mut self) {
-        self.unposted.extend(self.current.take().map(|packet| packet.slot));
+        self.unposted.extend(self.current.take().and_then(|packet| packet.slot()));
     }
 
-    fn look(&mut self) -> Option<Packet> {
+    /// Whether there is a packet.
+    fn look(&mut self) -> bool {
         self.give_back();
-        self.current = self.fabric.0.arrivals.get()?.next(&mut self.unposted);
-        self.current
+        self.current = self.fabric.0.arrivals.get().and_then(|arrivals| arrivals.next(&mut self.unposted));
+        if self.current.is_some() {
+            self.fabric.0.has_received.store(true, Ordering::Relaxed);
+        }
+        self.current.is_some()
     }
 }
 
@@ -122,10 +126,10 @@ impl Transport for ConnectionTransport {
     }
 
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {
-        if self.look().is_none() {
+        if !self.look() {
             self.fabric.progress();
             if let Err(fault) = self.fabric.wait_on(patience)
-                && self.look().is_none()
+                && !self.look()
             // a packet before the end counts
             {
                 return Poll::Ready(Err(fault));
@@ -141,7 +145,7 @@ impl Transport for ConnectionTransport {
     }
 
     fn read(&self, offset: usize, into: &mut [u8]) {
-        if let (Some(packet), Some(arrivals)) = (self.current, self.fabric.0.arrivals.get()) {
+        if let (Some(packet), Some(arrivals)) = (&self.current, self.fabric.0.arrivals.get()) {
             arrivals.read(packet, offset, into);
         }
     }

@@ -40,6 +40,41 @@ fn a_flood_of_packets_holds_up_no_operation() {
     });
 }
 
+/// The cut resets the connection of messages: what has arrived over it is there afterwards.
+#[test]
+fn a_cut_keeps_the_packets_that_have_arrived() {
+    let Some(_device) = device("a_cut_keeps_the_packets_that_have_arrived") else { return };
+    const MANY: u32 = 20;
+    let (sent, cut) = (Barrier::new(2), Barrier::new(2));
+    ranks(2, |world| {
+        let fabric = world.fabric();
+        let mut packets = fabric.transport().unwrap();
+        world.barrier().wait().unwrap();
+        if world.rank() == 0 {
+            for number in 0..MANY {
+                block_on(fabric, packets.send(Rank(1), &number.to_le_bytes())).unwrap();
+            }
+            // They have arrived when their sends are complete.
+            let messages = fabric.for_messages();
+            assert_eq!(wait_timeout(fabric, &mut messages.flush(Rank(1)), LONG), Some(Ok(())));
+            sent.wait();
+            cut.wait();
+        } else {
+            sent.wait();
+            let (_, first) = block_on(fabric, packets.recv(Patience::until(until(fabric, LONG)))).unwrap();
+            assert_eq!(first, 0_u32.to_le_bytes());
+            while !fabric.revoke(Rank(0)).unwrap() {
+                std::thread::yield_now();
+            }
+            for number in 1..MANY {
+                let (_, bytes) = block_on(fabric, packets.recv(Patience::until(until(fabric, LONG)))).unwrap();
+                assert_eq!(bytes, number.to_le_bytes());
+            }
+            cut.wait();
+        }
+    });
+}
+
 /// A transfer with the key of memory that is gone ends the connection of messages alone: both sides
 /// learn it, and go on with each other's memory.
 #[test]

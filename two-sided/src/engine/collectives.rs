@@ -196,10 +196,11 @@ impl<S> Engine<S> {
     /// A message of this call or of an earlier one, of all that are unexpected and that `of_call`
     /// finds. Later ones may be for calls that this rank has not begun.
     pub(crate) fn stray(&self, (context, tag): (u32, u32), of_call: impl Fn(u32) -> bool) -> Option<Found> {
-        const HALF: u32 = 1 << 15;
+        // Far fewer calls are behind than may be ahead: a root waits for nobody.
+        const BEHIND: u32 = 1 << 12;
         let is_stray = |envelope: &&Envelope| {
             let behind = collective_number(tag.wrapping_sub(envelope.tag));
-            envelope.context == context && behind < HALF && of_call(envelope.tag)
+            envelope.context == context && behind < BEHIND && of_call(envelope.tag)
         };
         let stray = self.matcher.all_unexpected().map(|(envelope, _)| envelope).find(is_stray)?;
         Some(Found { from: Rank(stray.source), tag: stray.tag })
