@@ -78,9 +78,9 @@ impl World<Any> {
     /// ([`bootstrap::Start`](crate::bootstrap::Start)), else the only rank of a world of one.
     /// `ONESIDED_FABRIC` names the fabric; the default is shared memory.
     ///
-    /// A process joins once: a second call is an error, but for a world of one. The rank leaves the world when its
-    /// last handle is dropped. Without `onesided run`, rank 0 serves the job: the drop of its last
-    /// handle returns after all other ranks have left.
+    /// A process joins once: a second call is an error, but for a world of one. The rank leaves the
+    /// world when its last handle is dropped. Without `onesided run`, rank 0 serves the job: the drop
+    /// of its last handle returns after all other ranks have left.
     ///
     /// # Errors
     /// [`Error::Job`], [`Error::Operation`]: the job cannot be joined, or not all ranks arrive.

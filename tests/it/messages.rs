@@ -269,9 +269,17 @@ fn receiver_stops(world: World) {
     ok();
 }
 
+/// More messages than a card has receives for, and fewer than their sender has credit for.
+const MANY: u64 = 1_500;
+
+fn receive_many(messages: &Messages) {
+    for number in 0..MANY {
+        assert_eq!(messages.recv::<u64>(0, Tag(0)).deadline(DEADLINE).wait().unwrap().0, [number]);
+    }
+}
+
 /// Messages to a rank that takes in none hold up neither a lock nor a put there.
 fn receiver_computes(world: World) {
-    const MANY: u64 = 1_500; // more than a card has receives for, less than their credit
     let messages = Messages::new(&world).wait().unwrap();
     let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
     world.barrier().wait().unwrap();
@@ -282,9 +290,7 @@ fn receiver_computes(world: World) {
         epoch.unlock().wait().unwrap();
     } else {
         eventually(DEADLINE, "it is locked", || window.local().read(0..1) == [7]);
-        for number in 0..MANY {
-            assert_eq!(messages.recv::<u64>(0, Tag(0)).deadline(DEADLINE).wait().unwrap().0, [number]);
-        }
+        receive_many(&messages);
     }
     world.barrier().wait().unwrap();
     window.close().wait().unwrap();
@@ -300,7 +306,6 @@ fn a_receiver_that_computes_holds_up_no_lock() {
 /// A rank that waits for a lock takes messages in, though it asks for none: cards have receives for
 /// fewer than the sender has credit for.
 fn receiver_waits_for_a_lock(world: World) {
-    const MANY: u64 = 1_500;
     let messages = Messages::new(&world).wait().unwrap();
     let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
     if world.rank() == 0 {
@@ -313,9 +318,7 @@ fn receiver_waits_for_a_lock(world: World) {
     } else {
         world.barrier().wait().unwrap();
         window.lock_exclusive(0).wait().unwrap().unlock().wait().unwrap();
-        for number in 0..MANY {
-            assert_eq!(messages.recv::<u64>(0, Tag(0)).deadline(DEADLINE).wait().unwrap().0, [number]);
-        }
+        receive_many(&messages);
     }
     world.barrier().wait().unwrap();
     window.close().wait().unwrap();

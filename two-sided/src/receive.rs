@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
 use std::time::Duration;
 
 use bytemuck::Pod;
@@ -77,11 +76,16 @@ struct LandedIn<'m, F: Fabric> {
 }
 
 impl<F: Fabric> LandedIn<'_, F> {
-    /// Takes the message.
     #[inline]
+    fn status(&self) -> Result<Status, Error> {
+        self.room.fits(self.messages.landed(&self.landed))
+    }
+
+    /// Takes the message.
     fn taken(self) -> Result<Status, Error> {
-        let taken = ManuallyDrop::new(self); // a slice and no places: there is nothing else to drop
-        taken.room.fits(taken.messages.landed(&taken.landed))
+        let status = self.status();
+        std::mem::forget(self); // a slice and no places: there is nothing else to drop
+        status
     }
 }
 
@@ -389,8 +393,8 @@ impl<F: Fabric> RecvInto<'_, F> {
                     return outcome;
                 }
             }
-            Call::NotStarted(Into::Landed(LandedIn { landed, room, .. })) => {
-                let outcome = room.fits(self.messages.landed(landed));
+            Call::NotStarted(Into::Landed(landed)) => {
+                let outcome = landed.status();
                 std::mem::forget(self); // likewise
                 return outcome;
             }

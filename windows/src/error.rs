@@ -399,9 +399,7 @@ fn reason(fault: &Fault) -> String {
             let at = fault.detail() & !SIGNAL_AT;
             format!("the signal is at rank {at}; data and signal have to be at one rank")
         }
-        (FaultKind::Unsupported, _) if instead(fault.detail()).is_some() => {
-            instead(fault.detail()).unwrap_or_default().to_owned()
-        }
+        (FaultKind::Unsupported, _) => instead(fault.detail()).map_or_else(|| fault.to_string(), str::to_owned),
         (FaultKind::Protocol, Some(rank)) => {
             format!("{rank} broke the protocol: does it run another version of the library?")
         }

@@ -84,7 +84,6 @@ impl Arrivals {
             self.read(&packet, 0, &mut bytes);
             unposted.extend(packet.slot());
             saved.push_back(Packet { bytes: PacketBytes::Saved(bytes), ..packet });
-            self.post(&mut unposted);
         }
         self.post(&mut unposted); // one that is refused now is lost
         saved.len() > before

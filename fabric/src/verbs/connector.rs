@@ -207,9 +207,6 @@ impl Inner {
 
     /// Where packets arrive, made at the first call.
     pub(super) fn arrivals(&self) -> Result<&Arrivals, Error> {
-        if let Some(arrivals) = self.arrivals.get() {
-            return Ok(arrivals);
-        }
         let making = self.making_arrivals.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(arrivals) = self.arrivals.get() {
             return Ok(arrivals);

@@ -40,10 +40,9 @@
 //!   `PeerDied`), naming the peer. A stale key is refused when it is opened or looked up, before it
 //!   can break a connection: the owner's region table is read first.
 //! - A broken connection to the memory of a rank that lives is lost to all, and ends the messages of
-//!   the two as well: before either rank learns it from an
-//!   operation, it is recorded in the job segment (`keepalive`), and both close their sides, so
-//!   that neither changes the memory of the other any more (`cut`). Both go on with all other
-//!   ranks.
+//!   the two as well: before either rank learns it from an operation, it is recorded in the job
+//!   segment (`keepalive`), and both close their sides, so that neither changes the memory of the
+//!   other any more (`cut`). Both go on with all other ranks.
 //! - A rank whose access was revoked learns it from a write to its home, and from its connection,
 //!   which is closed. (`revoke`)
 //! - A death recorded in the job segment ends an operation within a tenth of a second, after this

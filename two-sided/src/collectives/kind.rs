@@ -146,9 +146,7 @@ impl CollectiveCall {
         let root = self.tag >> 20 & ROOTS;
         (root < ROOTS && self.collective().is_some_and(Collective::has_root)).then_some(root)
     }
-}
 
-impl CollectiveCall {
     /// The operation of a reduction, and the type of its elements if the tag says it.
     fn write_operation(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.tag >> 16 & FUNCTION {
