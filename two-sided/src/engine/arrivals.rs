@@ -5,7 +5,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use super::bytes::{Bytes, SHORT};
 use super::collectives::CONTROL;
 use super::peer::Outgoing;
-use super::receives::{Body, Direct, Landed, Matched, Receive};
+use super::receives::{Body, Direct, Landed, Matched};
 use super::{Engine, Send, SendState};
 use crate::matching::{Envelope, is_collective};
 use crate::wire::{EAGER_HEAD, HEAD_MAX, Packet, RequestId, eager_fields};
@@ -132,9 +132,13 @@ impl<S> Engine<S> {
                 None => read(into),
             }
             direct.landed = Some(Landed { envelope, arrival, len: len as u32 });
-            if let Some(Receive { waker: Some(waker), .. }) = receive.map(|posted| self.matcher.receives.remove(posted))
-            {
-                self.retired.push(waker);
+            if let Some(posted) = receive {
+                let receive = &mut self.matcher.receives[posted];
+                receive.allocate = None;
+                if let Some(waker) = receive.waker.take() {
+                    self.retired.push(waker);
+                }
+                self.matcher.receives.end(posted);
             }
             return self.credit_peer(at, from, len);
         }

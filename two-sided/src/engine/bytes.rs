@@ -28,6 +28,12 @@ impl Bytes {
     }
 }
 
+impl Default for Bytes {
+    fn default() -> Self {
+        Self::Short { bytes: [0; SHORT], len: 0 }
+    }
+}
+
 impl std::ops::Deref for Bytes {
     type Target = [u8];
 

@@ -29,6 +29,13 @@ pub(crate) enum Body<S> {
     Read { memory: Result<S, Fault>, len: u64 },
 }
 
+/// An empty message.
+impl<S> Default for Body<S> {
+    fn default() -> Self {
+        Self::Eager(Bytes::default())
+    }
+}
+
 impl<S> Body<S> {
     /// The message's length in bytes.
     pub(crate) fn len(&self) -> u64 {
@@ -130,6 +137,7 @@ pub(crate) enum Posting<S> {
     Landed(Landed),
 }
 
+/// The default is a receive that is posted.
 #[derive(Debug)]
 pub(super) struct Receive<S> {
     pub(super) state: ReceiveState<S>,
@@ -159,6 +167,12 @@ impl<S> Receive<S> {
     }
 }
 
+impl<S> Default for Receive<S> {
+    fn default() -> Self {
+        Self::new(ReceiveState::Posted)
+    }
+}
+
 impl<S> Engine<S> {
     /// Posts a receive. One that gets an announced message stays, for another task may read it.
     pub(crate) fn receive(&mut self, pattern: Pattern) -> Posting<S> {
@@ -178,7 +192,7 @@ impl<S> Engine<S> {
         let receives = &mut self.matcher.receives;
         Posting::Posted(match lost {
             Some(fault) => receives.add(pattern, Receive::new(ReceiveState::Failed(fault))),
-            None => receives.post(pattern, Receive::new(ReceiveState::Posted)),
+            None => receives.post(pattern),
         })
     }
 

@@ -53,10 +53,10 @@ impl Envelope {
         Self { tag, ..self }
     }
 
-    /// Fibonacci hashing: the upper half of a product with 2<sup>64</sup> by the golden ratio.
+    /// Of what is matched. Fibonacci hashing: the upper half of a product with 2<sup>64</sup> by the golden ratio.
     #[inline]
     fn hash(self) -> u32 {
-        let Self { context, source, tag } = self.matched();
+        let Self { context, source, tag } = self;
         let folded = (u64::from(context) << 32 | u64::from(source)) ^ u64::from(tag) << 16;
         (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
     }
@@ -85,6 +85,40 @@ impl Pattern {
     }
 }
 
+/// A [`Pattern`] as a queue keeps it: context and source, and tag and wildcards, in a word each. Whole
+/// words go through registers, where the loads of a pattern would wait for stores of its parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key(u64, u64);
+
+const ANY_SOURCE: u64 = 1 << 32;
+const ANY_TAG: u64 = 1 << 33;
+
+impl Key {
+    #[inline]
+    fn of(Pattern { context, source, tag }: Pattern) -> Self {
+        let (source, any_source) = source.map_or((0, ANY_SOURCE), |source| (source, 0));
+        let (tag, any_tag) = tag.map_or((0, ANY_TAG), |tag| (tag, 0));
+        Self(u64::from(context) << 32 | u64::from(source), u64::from(tag) | any_source | any_tag)
+    }
+
+    const fn pattern(self) -> Pattern {
+        let Self(peer, rest) = self;
+        Pattern {
+            context: (peer >> 32) as u32,
+            source: if rest & ANY_SOURCE == 0 { Some(peer as u32) } else { None },
+            tag: if rest & ANY_TAG == 0 { Some(rest as u32) } else { None },
+        }
+    }
+}
+
+impl From<Envelope> for Key {
+    /// That of the pattern which fits this envelope alone.
+    #[inline]
+    fn from(Envelope { context, source, tag }: Envelope) -> Self {
+        Self(u64::from(context) << 32 | u64::from(source), tag.into())
+    }
+}
+
 /// The receives `R` and the unexpected messages `M` of a rank.
 #[derive(Debug)]
 pub(crate) struct Matcher<R, M> {
@@ -98,7 +132,7 @@ pub(crate) struct Matcher<R, M> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrival(u64);
 
-impl<R, M> Matcher<R, M> {
+impl<R: Default, M: Default> Matcher<R, M> {
     pub(crate) fn new() -> Self {
         Self { receives: Receives::new(), unexpected: Queue::new(), arrivals: 0 }
     }
@@ -117,7 +151,8 @@ impl<R, M> Matcher<R, M> {
 
     /// Keeps a message that no posted receive fits.
     pub(crate) fn keep(&mut self, envelope: Envelope, arrival: Arrival, message: M) {
-        self.unexpected.insert(Some(envelope.hash()), true, envelope, arrival.0, message);
+        let kept = self.unexpected.insert(Some(envelope.matched().hash()), true, envelope, arrival.0);
+        *self.unexpected.at_mut(kept.index()).unwrap_or_else(|| unreachable!("it was just kept")) = message;
     }
 
     /// The oldest unexpected message that a pattern fits.
@@ -127,7 +162,10 @@ impl<R, M> Matcher<R, M> {
             return None;
         }
         match pattern.exact() {
-            Some(exact) => self.unexpected.find(exact.hash(), |envelope| envelope.matched() == exact.matched()),
+            Some(exact) => {
+                let exact = exact.matched();
+                self.unexpected.find(exact.hash(), |envelope| envelope.matched() == exact)
+            }
             None => self.unexpected.scan(|envelope| pattern.fits(*envelope)),
         }
     }

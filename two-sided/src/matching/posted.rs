@@ -3,18 +3,18 @@
 use std::ops::{Index, IndexMut};
 
 use super::queue::{Handle, Queue};
-use super::{Envelope, Pattern};
+use super::{Envelope, Key, Pattern};
 
 /// The receives of a rank, named by their index until they are removed: those that are posted, which
 /// are matched in the order of their posting, and those that have a message or never get one.
 #[derive(Debug)]
 pub(crate) struct Receives<R> {
-    queue: Queue<Pattern, R>,
+    queue: Queue<Key, R>,
     /// The number of receives so far.
     count: u64,
 }
 
-impl<R> Receives<R> {
+impl<R: Default> Receives<R> {
     pub(super) fn new() -> Self {
         Self { queue: Queue::new(), count: 0 }
     }
@@ -24,22 +24,26 @@ impl<R> Receives<R> {
         !self.queue.is_empty()
     }
 
-    /// Posts a receive that no unexpected message fits.
+    /// Posts a receive that no unexpected message fits. Its value is the default.
     #[inline]
-    pub(crate) fn post(&mut self, pattern: Pattern, receive: R) -> usize {
-        let hash = pattern.exact().map(Envelope::hash);
-        self.insert((hash, hash.is_none()), pattern, receive)
+    pub(crate) fn post(&mut self, pattern: Pattern) -> usize {
+        match pattern.exact().map(Envelope::matched) {
+            Some(exact) => self.insert((Some(exact.hash()), false), exact.into()),
+            None => self.insert((None, true), Key::of(pattern)),
+        }
     }
 
     /// Adds a receive that is not matched any more.
     pub(crate) fn add(&mut self, pattern: Pattern, receive: R) -> usize {
-        self.insert((None, false), pattern, receive)
+        let added = self.insert((None, false), Key::of(pattern));
+        self[added] = receive;
+        added
     }
 
     #[inline]
-    fn insert(&mut self, (hash, is_scanned): (Option<u32>, bool), pattern: Pattern, receive: R) -> usize {
+    fn insert(&mut self, (hash, is_scanned): (Option<u32>, bool), key: Key) -> usize {
         self.count += 1;
-        self.queue.insert(hash, is_scanned, pattern, self.count, receive).index()
+        self.queue.insert(hash, is_scanned, key, self.count).index()
     }
 
     /// The oldest posted receive that fits a message. It is posted no more.
@@ -48,8 +52,9 @@ impl<R> Receives<R> {
         if self.queue.is_empty() {
             return None;
         }
-        let exact = self.queue.find(envelope.hash(), |pattern| pattern.fits(envelope));
-        let wild = self.queue.scan(|pattern| pattern.fits(envelope));
+        let matched = envelope.matched();
+        let exact = self.queue.find(matched.hash(), |key| *key == matched.into());
+        let wild = self.queue.scan(|key| key.pattern().fits(envelope));
         let oldest = match (exact, wild) {
             (Some(exact), Some(wild)) if wild.stamp() < exact.stamp() => wild,
             (exact, wild) => exact.or(wild)?,
@@ -70,6 +75,12 @@ impl<R> Receives<R> {
         self.queue.remove_at(receive).unwrap_or_else(|| gone())
     }
 
+    /// Ends a receive that is posted no more, and whose value is the default.
+    #[inline]
+    pub(crate) fn end(&mut self, receive: usize) {
+        self.queue.free(receive);
+    }
+
     pub(crate) fn get(&self, receive: usize) -> Option<&R> {
         self.queue.at(receive)
     }
@@ -80,7 +91,7 @@ impl<R> Receives<R> {
 
     /// What a receive asks for.
     pub(crate) fn pattern(&self, receive: usize) -> Pattern {
-        self.queue.key(receive)
+        self.queue.key(receive).pattern()
     }
 
     /// All receives, in no order.
@@ -95,7 +106,7 @@ impl<R> Receives<R> {
 
     /// All receives, each with a number that no other one ever has.
     pub(crate) fn numbered(&self) -> impl Iterator<Item = (u64, Pattern, &R)> {
-        self.queue.iter().map(|(handle, pattern, receive)| (Handle::stamp(handle), *pattern, receive))
+        self.queue.iter().map(|(handle, pattern, receive)| (Handle::stamp(handle), pattern.pattern(), receive))
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
@@ -119,7 +130,7 @@ fn gone() -> ! {
     unreachable!("a receive is named until it is removed")
 }
 
-impl<R> Index<usize> for Receives<R> {
+impl<R: Default> Index<usize> for Receives<R> {
     type Output = R;
 
     #[inline]
@@ -128,7 +139,7 @@ impl<R> Index<usize> for Receives<R> {
     }
 }
 
-impl<R> IndexMut<usize> for Receives<R> {
+impl<R: Default> IndexMut<usize> for Receives<R> {
     #[inline]
     fn index_mut(&mut self, receive: usize) -> &mut R {
         self.queue.at_mut(receive).unwrap_or_else(|| gone())

@@ -6,6 +6,9 @@ const BINS: usize = 1 << 10;
 /// The index of an entry, or [`NONE`].
 type Index = u32;
 
+/// The stamp of free entries.
+const FREE: u64 = 0;
+
 /// The end of a list, and the bin of an entry that is in none.
 const NONE: Index = Index::MAX;
 
@@ -54,13 +57,13 @@ enum Which {
 #[derive(Debug)]
 struct Entry<K, T> {
     key: K,
+    /// [`FREE`]: the entry is free, `links[0].after` is the next free one, and the value is the default.
     stamp: u64,
     /// The bin, or [`NONE`].
     bin: Index,
     is_scanned: bool,
     links: [Links; 2],
-    /// `None`: the entry is free, and `links[0].after` is the next free one.
-    value: Option<T>,
+    value: T,
 }
 
 /// Entries in order of their stamps. An entry is in the bin of its hash, in the scanned list, or in
@@ -103,7 +106,7 @@ fn join<K, T>(entries: &mut [Entry<K, T>], which: Which, list: &mut List, Links 
     }
 }
 
-impl<K: Copy, T> Queue<K, T> {
+impl<K: Copy, T: Default> Queue<K, T> {
     pub(super) fn new() -> Self {
         let bins = Box::new([EMPTY; BINS]);
         Self { entries: Vec::new(), free: NONE, bins, scanned: EMPTY, len: 0, listed: 0 }
@@ -125,12 +128,13 @@ impl<K: Copy, T> Queue<K, T> {
         self.entries
             .iter()
             .enumerate()
-            .filter_map(move |entry| Some((named(entry), &entry.1.key, entry.1.value.as_ref()?)))
+            .filter(|(_, entry)| entry.stamp != FREE)
+            .map(move |entry| (named(entry), &entry.1.key, &entry.1.value))
     }
 
     /// The values of all entries, to be changed.
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.entries.iter_mut().filter_map(|entry| entry.value.as_mut())
+        self.entries.iter_mut().filter(|entry| entry.stamp != FREE).map(|entry| &mut entry.value)
     }
 
     /// Whether there is no entry.
@@ -139,9 +143,10 @@ impl<K: Copy, T> Queue<K, T> {
     }
 
     /// Inserts an entry into the bin of a hash, if there is one, and into the scanned list if it is
-    /// to be found by [`scan`](Self::scan). Stamps are unique, and mostly rise.
+    /// to be found by [`scan`](Self::scan). Its value is the default. Stamps are unique, and mostly
+    /// rise.
     #[inline]
-    pub(super) fn insert(&mut self, hash: Option<u32>, is_scanned: bool, key: K, stamp: u64, value: T) -> Handle {
+    pub(super) fn insert(&mut self, hash: Option<u32>, is_scanned: bool, key: K, stamp: u64) -> Handle {
         let index = match self.free {
             NONE => self.grow(key),
             index => index,
@@ -150,7 +155,6 @@ impl<K: Copy, T> Queue<K, T> {
         let entry = &mut self.entries[index as usize];
         self.free = entry.links[0].after;
         (entry.key, entry.stamp, entry.bin, entry.is_scanned) = (key, stamp, bin, is_scanned);
-        entry.value = Some(value);
         self.len += 1;
         self.listed += usize::from(bin != NONE || is_scanned);
         if bin != NONE {
@@ -166,7 +170,7 @@ impl<K: Copy, T> Queue<K, T> {
     #[cold]
     fn grow(&mut self, key: K) -> Index {
         let links = [Links { before: NONE, after: NONE }; 2];
-        self.entries.push(Entry { key, stamp: 0, bin: NONE, is_scanned: false, links, value: None });
+        self.entries.push(Entry { key, stamp: FREE, bin: NONE, is_scanned: false, links, value: T::default() });
         self.entries.len() as Index - 1
     }
 
@@ -200,7 +204,7 @@ impl<K: Copy, T> Queue<K, T> {
     }
 
     pub(super) fn get(&self, handle: Handle) -> Option<(K, &T)> {
-        self.entry(handle).and_then(|entry| Some((entry.key, entry.value.as_ref()?)))
+        self.entry(handle).map(|entry| (entry.key, &entry.value))
     }
 
     /// Takes an entry out, if it is still in.
@@ -212,12 +216,12 @@ impl<K: Copy, T> Queue<K, T> {
     /// The value of an entry, by its index.
     #[inline]
     pub(super) fn at(&self, index: usize) -> Option<&T> {
-        self.entries.get(index)?.value.as_ref()
+        self.entries.get(index).filter(|entry| entry.stamp != FREE).map(|entry| &entry.value)
     }
 
     #[inline]
     pub(super) fn at_mut(&mut self, index: usize) -> Option<&mut T> {
-        self.entries.get_mut(index)?.value.as_mut()
+        self.entries.get_mut(index).filter(|entry| entry.stamp != FREE).map(|entry| &mut entry.value)
     }
 
     /// The key of an entry.
@@ -228,14 +232,18 @@ impl<K: Copy, T> Queue<K, T> {
     /// Takes an entry out.
     #[inline]
     pub(super) fn remove_at(&mut self, index: usize) -> Option<T> {
-        let entry = self.entries.get_mut(index)?;
-        let (value, is_listed) = (entry.value.take()?, entry.bin != NONE || entry.is_scanned);
-        if is_listed {
-            self.unlist(index);
-        }
-        self.entries[index].links[0].after = self.free;
-        (self.free, self.len) = (index as Index, self.len - 1);
+        let value = std::mem::take(self.at_mut(index)?);
+        self.unlist(index);
+        self.free(index);
         Some(value)
+    }
+
+    /// Frees an entry that is in no list, and whose value is the default.
+    #[inline]
+    pub(super) fn free(&mut self, index: usize) {
+        let entry = &mut self.entries[index];
+        (entry.stamp, entry.links[0].after) = (FREE, self.free);
+        (self.free, self.len) = (index as Index, self.len - 1);
     }
 
     /// Takes an entry out of the lists that it is in.

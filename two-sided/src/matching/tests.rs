@@ -65,7 +65,9 @@ proptest! {
                         matched.push((envelope, arrival, message));
                     }
                     (None, None) => {
-                        receives.push((matcher.receives.post(pattern, number), number));
+                        let posted = matcher.receives.post(pattern);
+                        matcher.receives[posted] = number;
+                        receives.push((posted, number));
                         oracle.posted.push((pattern, number));
                     }
                     (found, at) => prop_assert!(false, "{found:?} where the lists have {at:?}"),
