@@ -50,6 +50,7 @@ mod server_threads;
 #[cfg(not(onesided_loom))]
 pub mod shm;
 mod solicited;
+mod spin_lock;
 mod split;
 mod sync;
 mod transport;
@@ -103,6 +104,8 @@ pub use crate::offer::{Offer, PeerProcesses, Taken};
 pub use crate::segment::{Segment, SegmentKey, WORDLESS};
 pub use crate::server_threads::ServerThread;
 pub use crate::solicited::SolicitedEvents;
+#[doc(hidden)]
+pub use crate::spin_lock::{SpinGuard, SpinLock};
 pub use crate::split::Split;
 pub use crate::transport::{Arrival, SHORTEST_LIMIT, Transport};
 pub use crate::user_memory::UserMemory;

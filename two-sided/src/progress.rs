@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, Patience, Rank, Watch};
-use onesided_fabric::{Arrival, Background, Fabric, Limit, NOBODY, Told, Transport, Wait};
+use onesided_fabric::{Arrival, Background, Fabric, Limit, NOBODY, SpinGuard, SpinLock, Told, Transport, Wait};
 
 use crate::elements::Allocate;
 use crate::engine::{Direct, Engine, Landed, Posted, Posting, TooLong, window};
@@ -25,7 +25,7 @@ use crate::wire::{EAGER_HEAD, starts_transfer};
 /// The engine of a rank and its fabric. All communicators of the rank share it.
 pub(crate) struct Progress<F: Fabric> {
     pub(crate) fabric: F,
-    state: Mutex<State<F>>,
+    state: SpinLock<State<F>>,
     pub(crate) memory: Mutex<Memory<Registered<F>, Opened<F>>>,
     pub(crate) registrations: Counters,
     handler: Handler,
@@ -118,7 +118,7 @@ impl<F: Fabric> Progress<F> {
         let fabric = fabric.for_messages();
         let reads = fabric.capabilities().outstanding_reads;
         let engine = Engine::new(fabric.rank(), window(fabric.size()), reads);
-        let state = Mutex::new(State { engine, transport: fabric.transport()?, transfers: Vec::new() });
+        let state = SpinLock::new(State { engine, transport: fabric.transport()?, transfers: Vec::new() });
         let progress = Arc::new(Self {
             fabric,
             state,
@@ -158,7 +158,7 @@ impl<F: Fabric> Progress<F> {
     }
 
     #[inline]
-    fn unlock(&self, state: MutexGuard<'_, State<F>>) {
+    fn unlock(&self, state: SpinGuard<'_, State<F>>) {
         if state.engine.has_left_over() {
             self.clear_up(state);
         }
@@ -166,7 +166,7 @@ impl<F: Fabric> Progress<F> {
 
     /// Wakers run, and are dropped, without the lock: they may belong to anything.
     #[cold]
-    fn clear_up(&self, mut state: MutexGuard<'_, State<F>>) {
+    fn clear_up(&self, mut state: SpinGuard<'_, State<F>>) {
         let ([woken, _retired], idle) = (state.engine.take_wakers(), state.engine.take_idle());
         drop(state);
         woken.into_iter().for_each(Waker::wake);
@@ -177,13 +177,13 @@ impl<F: Fabric> Progress<F> {
 
     /// The longest eager message.
     pub(crate) fn eager_max(&self, to: Rank) -> usize {
-        lock(&self.state).transport.packet_max(to) - EAGER_HEAD
+        self.state.lock().transport.packet_max(to) - EAGER_HEAD
     }
 
     /// Starts an eager send. `Ok(None)`: it is on its way already.
     #[inline]
     pub(crate) fn send_eager(&self, to: Rank, envelope: (u32, u32), bytes: &[u8]) -> Result<Option<usize>, TooLong> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let State { engine, transport, .. } = &mut *state;
         if bytes.len() > transport.packet_max(to) - EAGER_HEAD {
             return Err(TooLong);
@@ -240,7 +240,7 @@ impl<F: Fabric> Progress<F> {
     /// [Changes](Self::with) the engine with what takes in the next packet, if there is one.
     #[inline]
     fn arriving<R>(&self, change: impl FnOnce(&mut Engine<Registered<F>>, &mut Arrive<'_, F>) -> R) -> R {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let State { engine, transport, .. } = &mut *state;
         let me = self.fabric.rank();
         let result = change(engine, &mut |engine, direct| {
@@ -285,7 +285,7 @@ impl<F: Fabric> Progress<F> {
             });
             let Some(next) = next else { return self.move_tasks(cx) };
             let begun = self.begin(next);
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             let State { engine, transfers, .. } = &mut *state;
             let goes_on = begun.tell(engine, transfers);
             engine.wake_own(); // a thread may have gone to sleep meanwhile
@@ -333,7 +333,7 @@ impl<F: Fabric> Progress<F> {
         let patience = Patience { deadline: u64::MAX, watch: Watch::RankAndFailures(watch) };
         poll_fn(move |cx| {
             self.move_tasks(cx);
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             let (mut has_failed, mut is_changed) = (false, false);
             let found = loop {
                 if let Some(found) = look(&mut state.engine, &mut direct, cx.waker()) {
@@ -395,7 +395,7 @@ impl<F: Fabric> Progress<F> {
 impl<F: Fabric> Background for Progress<F> {
     fn advance(&self) {
         // Another thread moves them, or this one waits inside of it.
-        let Ok(state) = self.state.try_lock() else {
+        let Some(state) = self.state.try_lock() else {
             if !self.tasks.are_none() {
                 self.look_again_soon();
             }
@@ -421,6 +421,6 @@ impl<F: Fabric> Background for Progress<F> {
     }
 
     fn describe(&self) -> Vec<String> {
-        lock(&self.state).engine.describe(self.fabric.now())
+        self.state.lock().engine.describe(self.fabric.now())
     }
 }
