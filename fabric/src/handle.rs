@@ -53,12 +53,24 @@ impl<Q, R> fmt::Debug for Call<'_, Q, R> {
     }
 }
 
-/// `test` and `wait_timeout` of a handle that is a future. Arguments: its parameters without bounds
-/// on the fabric `F`, its type, its value and its error, and its fabric.
+/// `test` and `wait_timeout` of a handle that is a future, and its [`WaitAll`](crate::WaitAll).
+/// Arguments: its parameters without bounds on the fabric `F`, its type, its value and its error, its
+/// fabric, and what waits for the first ones of a set, if that takes less work than one after the other.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! handle {
-    ([$($parameters:tt)*], $handle:ty, $value:ty, $error:ty, |$this:ident| $fabric:expr) => {
+    (
+        [$($parameters:tt)*], $handle:ty, $value:ty, $error:ty, |$this:ident| $fabric:expr $(, first $wait_first:path)?
+    ) => {
+        impl<$($parameters)*> $crate::WaitAll for $handle
+        where
+            F: $crate::Drive,
+        {
+            $(fn wait_first(requests: &mut Vec<Self>) -> Vec<Self::Output> {
+                $wait_first(requests)
+            })?
+        }
+
         impl<$($parameters)*> $handle
         where
             F: $crate::Fabric,
@@ -108,9 +120,9 @@ macro_rules! handle {
 macro_rules! limited {
     (
         [$($parameters:tt)*], $handle:ty, $value:ty, $error:ty, |$this:ident| $fabric:expr, |$asked:pat_param| $run:expr,
-        late $late:expr
+        late $late:expr $(, first $wait_first:path)?
     ) => {
-        $crate::handle!([$($parameters)*], $handle, $value, $error, |$this| $fabric);
+        $crate::handle!([$($parameters)*], $handle, $value, $error, |$this| $fabric $(, first $wait_first)?);
 
         // Nothing in it is pinned in place: what must not move is boxed.
         impl<$($parameters)*> Unpin for $handle where F: $crate::Fabric {}

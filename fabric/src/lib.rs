@@ -101,6 +101,7 @@ pub use crate::limit::Limit;
 pub use crate::note::{LockState, Note, NotedLock, NotedMemory, NotedWindow, WhichLock};
 #[doc(hidden)]
 pub use crate::offer::{Offer, PeerProcesses, Taken};
+pub use crate::request_sets::WaitAll;
 pub use crate::segment::{Segment, SegmentKey, WORDLESS};
 pub use crate::server_threads::ServerThread;
 pub use crate::solicited::SolicitedEvents;

@@ -6,6 +6,18 @@ use std::task::{Context, Poll};
 
 use crate::{Drive, NOBODY, World, block_on};
 
+/// A request that [`World::wait_all`] takes: all of the library's are, and boxed futures.
+pub trait WaitAll: Future + Unpin + Sized {
+    /// Takes the first requests out of a set and waits for them, if that takes less work together
+    /// than one after the other; their results.
+    #[doc(hidden)]
+    fn wait_first(_requests: &mut Vec<Self>) -> Vec<Self::Output> {
+        Vec::new()
+    }
+}
+
+impl<H: Future + ?Sized> WaitAll for Pin<Box<H>> {}
+
 /// Sets of requests of one type: sends, receives, gets, acquires. A request that is complete is
 /// taken out of its set, and its index there is told with its result. Asynchronous code has the same
 /// from `futures::future::select_all` and `join_all`.
@@ -22,8 +34,12 @@ impl<F: Drive> World<F> {
     }
 
     /// Blocks until all of the requests are complete (`MPI_Waitall`); their results in order.
-    pub fn wait_all<H: Future + Unpin>(&self, mut requests: Vec<H>) -> Vec<H::Output> {
-        // The index in the first set of each that is left.
+    pub fn wait_all<H: WaitAll>(&self, mut requests: Vec<H>) -> Vec<H::Output> {
+        let mut first = H::wait_first(&mut requests);
+        if requests.is_empty() {
+            return first;
+        }
+        // The index in the set of each that is left.
         let mut left: Vec<_> = (0..requests.len()).collect();
         let mut results: Vec<_> = left.iter().map(|_| None).collect();
         while !requests.is_empty() {
@@ -32,7 +48,8 @@ impl<F: Drive> World<F> {
                 results[left.remove(index)] = Some(result);
             }
         }
-        results.into_iter().flatten().collect()
+        first.extend(results.into_iter().flatten());
+        first
     }
 
     /// Those of the requests that are complete (`MPI_Testsome`), without waiting.

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Any, Call, Drive, Fabric, Limit, limited};
+use onesided_fabric::{Any, Call, Drive, Fabric, Limit, WaitAll, limited};
 
 use crate::engine::Body;
 use crate::pieces::Pieces;
@@ -246,6 +246,8 @@ const OVER: &str = "a handle that was polled to its end";
 
 // Nothing in it is pinned in place.
 impl<T, F: Fabric> Unpin for SendBuffer<'_, T, F> {}
+
+impl<T: Payload, F: Fabric> WaitAll for SendBuffer<'_, T, F> {}
 
 impl<T: Payload, F: Fabric> Future for SendBuffer<'_, T, F> {
     type Output = Result<Buffer<T, F>, Error>;

@@ -239,7 +239,7 @@ impl<F: Fabric> Progress<F> {
 
     /// [Changes](Self::with) the engine with what takes in the next packet, if there is one.
     #[inline]
-    fn arriving<R>(&self, change: impl FnOnce(&mut Engine<Registered<F>>, &mut Arrive<'_, F>) -> R) -> R {
+    pub(crate) fn arriving<R>(&self, change: impl FnOnce(&mut Engine<Registered<F>>, &mut Arrive<'_, F>) -> R) -> R {
         let mut state = self.state.lock();
         let State { engine, transport, .. } = &mut *state;
         let me = self.fabric.rank();

@@ -199,14 +199,6 @@ impl<'m, F: Fabric> Posted<'m, F> {
         }
     }
 
-    /// Takes in what has arrived, until the message is in the slice; then the receive is over.
-    #[inline]
-    fn land(&mut self, into: &mut [u8]) -> Option<Landed> {
-        let landed = self.progress.land(self.receive as usize, into)?;
-        self.receive = TAKEN;
-        Some(landed)
-    }
-
     fn landed_of<'a>(
         &'a mut self,
         messages: &'a Messages<F>,
@@ -383,31 +375,75 @@ impl<F: Fabric> RecvInto<'_, F> {
     where
         F: Drive,
     {
+        let progress = self.messages.progress();
+        match self.land(|receive, into| progress.land(receive, into)) {
+            Some(outcome) => {
+                // Nothing is left to be dropped, as what has not begun has no timer. Finding that out
+                // costs a short message 60 instructions.
+                std::mem::forget(self);
+                outcome
+            }
+            None => self.block(),
+        }
+    }
+
+    /// The outcome of a receive whose message is in its slice, or comes there by `land`; the receive is
+    /// over then.
+    #[inline]
+    fn land(&mut self, land: impl FnOnce(usize, &mut [u8]) -> Option<Landed>) -> Option<Result<Status, Error>> {
         match &mut self.call {
             Call::NotStarted(Into::Started(Start::Posted(posted), room)) if room.places.is_none() => {
-                if let Some(landed) = posted.land(room.into) {
-                    let outcome = room.fits(self.messages.landed(&landed));
-                    // Nothing is left to be dropped, as what has not begun has no timer. Finding that
-                    // out costs a short message 60 instructions.
-                    std::mem::forget(self);
-                    return outcome;
-                }
+                let landed = land(posted.receive as usize, room.into)?;
+                Some(room.fits(self.messages.landed(&landed)))
             }
-            Call::NotStarted(Into::Landed(landed)) => {
-                let outcome = landed.status();
-                std::mem::forget(self); // likewise
-                return outcome;
-            }
-            _ => {}
+            Call::NotStarted(Into::Landed(landed)) => Some(landed.status()),
+            _ => None,
         }
-        self.block()
+    }
+
+    /// Whether a message that is not too long for the slice comes in a packet.
+    fn is_short(&self, progress: &Progress<F>, eager_max: usize) -> bool {
+        let room = match &self.call {
+            Call::NotStarted(Into::Started(Start::Posted(_), room) | Into::Landed(LandedIn { room, .. })) => room,
+            _ => return false,
+        };
+        let is_plain = room.places.is_none() && !self.limit.is_set() && room.into.len() <= eager_max;
+        is_plain && std::ptr::eq(self.messages.progress(), progress)
+    }
+
+    /// Waits for the first receives of short messages, and takes in with one lock what has arrived for
+    /// them.
+    fn wait_first(receives: &mut Vec<Self>) -> Vec<Result<Status, Error>>
+    where
+        F: Drive,
+    {
+        let Some(first) = receives.first() else { return Vec::new() };
+        let progress = first.messages.progress();
+        let eager_max = progress.eager_max(progress.fabric.rank());
+        let count = receives.iter().take_while(|receive| receive.is_short(progress, eager_max)).count();
+        let (mut short, mut outcomes) = (receives[..count].iter_mut(), Vec::with_capacity(count));
+        while let Some(late) = progress.arriving(|engine, arrive| {
+            short.find_map(|receive| match receive.land(|at, into| engine.land(at, into, &mut *arrive)) {
+                Some(outcome) => {
+                    outcomes.push(outcome);
+                    None
+                }
+                None => Some(receive),
+            })
+        }) {
+            let (messages, wanted) = (late.messages, late.source);
+            let call = std::mem::replace(&mut late.call, Call::Over);
+            outcomes.push(call.wait(&progress.fabric, |begun| Self::run(messages, wanted, begun)));
+        }
+        receives.drain(..count).for_each(std::mem::forget); // as in `wait`
+        outcomes
     }
 }
 
 limited! {
     ['m, F], RecvInto<'m, F>, Status, Error, |receive| receive.messages.world().fabric(),
     |begun| Self::run(receive.messages, receive.source, begun),
-    late receive.messages.failed("recv", receive.source, Fault::new(FaultKind::TimedOut))
+    late receive.messages.failed("recv", receive.source, Fault::new(FaultKind::TimedOut)), first Self::wait_first
 }
 
 impl<T, F: Fabric> fmt::Debug for Recv<'_, T, F> {

@@ -308,11 +308,17 @@ impl<F: Fabric> SendRequest<'_, F> {
             _ => self.block(),
         }
     }
+
+    /// The first sends whose messages are on their way.
+    fn wait_first(sends: &mut Vec<Self>) -> Vec<Result<(), Error>> {
+        let count = sends.iter().take_while(|send| matches!(send.call, Call::NotStarted(Ok(None)))).count();
+        sends.drain(..count).map(|_| Ok(())).collect()
+    }
 }
 
 limited! {
     ['m, F], SendRequest<'m, F>, (), Error, |send| send.messages.world().fabric(),
-    |started| Self::run(send.messages, send.what, started), late send.late()
+    |started| Self::run(send.messages, send.what, started), late send.late(), first Self::wait_first
 }
 
 impl<F: Fabric> fmt::Debug for SendRequest<'_, F> {

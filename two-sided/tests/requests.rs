@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use onesided_fabric::remote_memory::FaultKind;
 use onesided_fabric::{Any, World, threads};
 use onesided_instances as _;
 use onesided_two_sided::{Messages, Tag};
@@ -69,4 +70,52 @@ fn sets_of_requests_end_by_any_some_and_all() {
         }
         assert!((0..5).all(|number| slices[number as usize] == [number; 100]));
     });
+}
+
+/// Short and long slices, messages that come before and after their receives are posted, out of order
+/// and too long, a receive of a passed deadline, and one from a rank that has left.
+#[test]
+fn the_receives_of_a_set_end_each_with_its_own() {
+    const ROOMS: [usize; 12] = [8, 0, 64, 100, 8, 4_000, 9_000, 8, 100_000, 8, 2_000, 1];
+    let message = |from: u32, tag: usize| {
+        // That of tag 7 is longer than its slice.
+        let len = if tag == 7 { 20 } else { ROOMS[tag] };
+        vec![(from * 16) as u8 + tag as u8; len]
+    };
+    for early in [0, 5, ROOMS.len()] {
+        ranks(3, |world, messages| {
+            let me = world.rank();
+            if me != 0 {
+                let sent: Vec<_> = (0..ROOMS.len()).map(|tag| message(me, tag)).collect();
+                let send = |tag: usize| messages.send(&sent[tag], 0, Tag(tag as u32));
+                let mut sends: Vec<_> = (0..early).rev().map(send).collect();
+                world.barrier().wait().unwrap();
+                sends.extend((early..ROOMS.len()).map(send));
+                return world.wait_all(sends).into_iter().for_each(Result::unwrap);
+            }
+            world.barrier().wait().unwrap();
+            let mut slices: Vec<_> = ROOMS.iter().flat_map(|room| [vec![0; *room], vec![0; *room]]).collect();
+            let mut nothing = [0; 8];
+            let (late, left) = (Tag(98), Tag(99));
+            let mut receives: Vec<_> =
+                (0..).zip(&mut slices).map(|(at, slice)| messages.recv_into(slice, 1 + at % 2, Tag(at / 2))).collect();
+            receives.insert(3, messages.recv_into(&mut nothing, 1, late).deadline(Duration::ZERO));
+            let mut outcomes = world.wait_all(receives);
+            assert!(outcomes.remove(3).unwrap_err().kind() == FaultKind::TimedOut);
+            let mut gone = [0; 8];
+            let receives = vec![messages.recv_into(&mut gone, 1, left)];
+            assert!(world.wait_all(receives).pop().unwrap().unwrap_err().kind() == FaultKind::PeerLeft);
+            for (at, outcome) in outcomes.into_iter().enumerate() {
+                let (from, tag) = (1 + at as u32 % 2, at / 2);
+                let sent = message(from, tag);
+                if tag == 7 {
+                    outcome.unwrap_err();
+                    continue;
+                }
+                let status = outcome.unwrap();
+                assert_eq!((status.source, status.tag, status.bytes), (from, Tag(tag as u32), sent.len() as u64));
+                assert!(slices[at] == sent, "{from}, {tag}");
+            }
+        });
+    }
 }

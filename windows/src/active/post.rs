@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Any, Drive, Fabric, Limit, block_on, wait_timeout};
+use onesided_fabric::{Any, Drive, Fabric, Limit, WaitAll, block_on, wait_timeout};
 
 use crate::active::notify::group;
 use crate::active::signals::Signal;
@@ -165,6 +165,8 @@ impl<'w, T: Element, F: Fabric> ExposureEpoch<'w, T, F> {
 
 // Nothing in it is pinned in place: what must not move is boxed.
 impl<T, F: Fabric> Unpin for ExposureEpoch<'_, T, F> {}
+
+impl<T: Element, F: Fabric> WaitAll for ExposureEpoch<'_, T, F> {}
 
 impl<T: Element, F: Fabric> Future for ExposureEpoch<'_, T, F> {
     type Output = Result<(), Error>;

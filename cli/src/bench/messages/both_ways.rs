@@ -1,7 +1,7 @@
 //! Windows of messages both ways at the same time (osu_bibw). The receives are waited for first: a
 //! message that comes before its receive is waited for is copied once more.
 
-use super::{End, Loop, received, sent, window};
+use super::{End, Loop, window};
 use crate::bench::messages::stream;
 use crate::failure::Failure;
 
@@ -15,8 +15,8 @@ fn run(end: &End<'_>, size: usize, n: u64) -> Result<(), Failure> {
     (0..n).try_for_each(|_| {
         let receives = end.receive_all(size, &mut into);
         let sends = end.send_all(size);
-        received(receives)?;
-        sent(sends)
+        end.all(receives)?;
+        end.all(sends)
     })
 }
 

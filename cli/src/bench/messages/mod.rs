@@ -15,8 +15,8 @@ use std::cell::RefCell;
 use std::hint::black_box;
 use std::ptr;
 
-use onesided_fabric::{Any, World};
-use onesided_two_sided::{Messages, RecvInto, SendRequest, Tag};
+use onesided_fabric::{Any, WaitAll, World};
+use onesided_two_sided::{Error, Messages, RecvInto, SendRequest, Tag};
 
 use crate::bench::baselines::ends::BareEnd;
 use crate::bench::effort::Effort;
@@ -295,6 +295,11 @@ impl<'r> End<'r> {
         places.map(|place| self.messages.recv_into(black_box(place), self.other, DATA)).collect()
     }
 
+    /// Waits for sends or receives together (`MPI_Waitall`).
+    fn all<T, H: WaitAll<Output = Result<T, Error>>>(&self, requests: Vec<H>) -> Result<(), Failure> {
+        Ok(self.rank.world.wait_all(requests).into_iter().try_for_each(|outcome| outcome.map(drop))?)
+    }
+
     /// Says that a window has arrived, or waits until it has.
     fn answer_window(&self) -> Result<(), Failure> {
         match self.is_first {
@@ -307,14 +312,6 @@ impl<'r> End<'r> {
     fn with_bytes(&self, size: usize, run: impl FnOnce((&[u8], &mut [u8]))) {
         run((&self.out[..size], &mut self.into.borrow_mut()));
     }
-}
-
-fn sent(sends: Vec<SendRequest<'_, Any>>) -> Result<(), Failure> {
-    Ok(sends.into_iter().try_for_each(SendRequest::wait)?)
-}
-
-fn received(receives: Vec<RecvInto<'_, Any>>) -> Result<(), Failure> {
-    Ok(receives.into_iter().try_for_each(|receive| receive.wait().map(drop))?)
 }
 
 #[cfg(test)]

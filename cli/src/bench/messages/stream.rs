@@ -1,7 +1,7 @@
 //! Windows of messages one way: the receives are posted, the messages sent, and an empty one comes
 //! back (osu_bw; between pairs osu_mbw_mr).
 
-use super::{End, Loop, received, sent, window};
+use super::{End, Loop, window};
 use crate::bench::results::quantity::Quantity;
 use crate::bench::worker::rank::LARGEST;
 use crate::failure::Failure;
@@ -22,8 +22,8 @@ fn run(end: &End<'_>, size: usize, n: u64) -> Result<(), Failure> {
     let mut into = end.into.borrow_mut();
     (0..n).try_for_each(|_| {
         match end.is_first {
-            true => sent(end.send_all(size))?,
-            false => received(end.receive_all(size, &mut into))?,
+            true => end.all(end.send_all(size))?,
+            false => end.all(end.receive_all(size, &mut into))?,
         }
         end.answer_window()
     })

@@ -1,6 +1,6 @@
 //! Windows of messages whose receives are posted after all of them have arrived.
 
-use super::{CONTROL, End, Loop, received, sent};
+use super::{CONTROL, End, Loop};
 use crate::bench::messages::stream;
 use crate::failure::Failure;
 
@@ -16,10 +16,10 @@ fn run(end: &End<'_>, size: usize, n: u64) -> Result<(), Failure> {
         if end.is_first {
             let sends = end.send_all(size);
             end.send(end.other, CONTROL, &[]).wait()?;
-            sent(sends)?;
+            end.all(sends)?;
         } else {
             end.receive(end.other, CONTROL, &mut [])?;
-            received(end.receive_all(size, &mut into))?;
+            end.all(end.receive_all(size, &mut into))?;
         }
         end.answer_window()
     })
