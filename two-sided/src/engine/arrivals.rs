@@ -143,6 +143,10 @@ impl<S> Engine<S> {
             return self.credit_peer(at, from, len);
         }
         let body = Body::Eager(Bytes::new(len, first, read));
+        if receive.is_none() {
+            *self.keep(envelope, arrival) = (body, false);
+            return;
+        }
         self.place_at(receive, Matched { envelope, arrival, is_consumed: false, body });
     }
 

@@ -13,14 +13,12 @@ pub(crate) enum Bytes {
 pub(super) const SHORT: usize = HEAD_MAX - EAGER_HEAD;
 
 impl Bytes {
-    /// `first` are the first ones of `len`, at most [`SHORT`]; `read` is asked for all, if there are
-    /// more.
+    /// `first` are the first ones of `len`, as far as there are so many; `read` is asked for all, if
+    /// there are more.
     #[inline]
-    pub(super) fn new(len: usize, first: &[u8], read: impl FnOnce(&mut [u8])) -> Self {
+    pub(super) fn new(len: usize, first: &[u8; SHORT], read: impl FnOnce(&mut [u8])) -> Self {
         if len <= SHORT {
-            let mut bytes = [0; SHORT];
-            bytes[..len].copy_from_slice(&first[..len]);
-            return Self::Short { bytes, len: len as u8 };
+            return Self::Short { bytes: *first, len: len as u8 };
         }
         let mut bytes = vec![0; len].into_boxed_slice();
         read(&mut bytes);

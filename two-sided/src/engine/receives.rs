@@ -234,7 +234,7 @@ impl<S> Engine<S> {
         let Some((envelope, (Body::Eager(bytes), is_consumed))) = self.matcher.unexpected(found) else { return None };
         let (len, is_consumed) = (bytes.len(), *is_consumed);
         into.get_mut(..len)?.copy_from_slice(bytes);
-        let (_, arrival, _) = self.matcher.take(found)?;
+        let arrival = self.matcher.drop_unexpected(found);
         self.count_early(envelope, u32::MAX);
         if !is_consumed {
             self.credit(Rank(envelope.source), len);
@@ -244,9 +244,10 @@ impl<S> Engine<S> {
 
     /// [Gives back](Self::give_back) a message that is in the memory of a receive, whole.
     pub(crate) fn give_back_landed(&mut self, Landed { envelope, arrival, len }: Landed, memory: &[u8]) {
-        let bytes = &memory[..len as usize];
-        let body =
-            Body::Eager(Bytes::new(bytes.len(), &bytes[..bytes.len().min(SHORT)], |into| into.copy_from_slice(bytes)));
+        let (bytes, mut first) = (&memory[..len as usize], [0; SHORT]);
+        let short = bytes.len().min(SHORT);
+        first[..short].copy_from_slice(&bytes[..short]);
+        let body = Body::Eager(Bytes::new(bytes.len(), &first, |into| into.copy_from_slice(bytes)));
         self.give_back(Matched { envelope, arrival, is_consumed: true, body });
     }
 
@@ -329,9 +330,7 @@ impl<S> Engine<S> {
     pub(super) fn place_at(&mut self, receive: Option<usize>, mut message: Matched<S>) {
         let Some(at) = receive else {
             let Matched { envelope, arrival, is_consumed, body } = message;
-            self.matcher.keep(envelope, arrival, (body, is_consumed));
-            self.count_early(envelope, 1);
-            self.woken.append(&mut self.probes);
+            *self.keep(envelope, arrival) = (body, is_consumed);
             return;
         };
         self.consume(&mut message);
@@ -339,6 +338,14 @@ impl<S> Engine<S> {
         let receive = &mut self.matcher.receives[at];
         receive.state = ReceiveState::Matched(Box::new(message));
         self.woken.extend(receive.waker.take());
+    }
+
+    /// The place of an unexpected message.
+    #[inline]
+    pub(super) fn keep(&mut self, envelope: Envelope, arrival: Arrival) -> &mut (Body<S>, bool) {
+        self.count_early(envelope, 1);
+        self.woken.append(&mut self.probes);
+        self.matcher.keep(envelope, arrival)
     }
 
     fn take_unexpected(&mut self, pattern: Pattern) -> Option<Matched<S>> {

@@ -149,10 +149,11 @@ impl<R: Default, M: Default> Matcher<R, M> {
         self.receives.take_posted(envelope)
     }
 
-    /// Keeps a message that no posted receive fits.
-    pub(crate) fn keep(&mut self, envelope: Envelope, arrival: Arrival, message: M) {
+    /// Keeps a message that no posted receive fits: its place.
+    #[inline]
+    pub(crate) fn keep(&mut self, envelope: Envelope, arrival: Arrival) -> &mut M {
         let kept = self.unexpected.insert(Some(envelope.matched().hash()), true, envelope, arrival.0);
-        *self.unexpected.at_mut(kept.index()).unwrap_or_else(|| unreachable!("it was just kept")) = message;
+        self.unexpected.at_mut(kept.index()).unwrap_or_else(|| unreachable!("it was just kept"))
     }
 
     /// The oldest unexpected message that a pattern fits.
@@ -179,6 +180,13 @@ impl<R: Default, M: Default> Matcher<R, M> {
     pub(crate) fn take(&mut self, message: Handle) -> Option<(Envelope, Arrival, M)> {
         let (envelope, taken) = self.unexpected.remove(message)?;
         Some((envelope, Arrival(message.stamp()), taken))
+    }
+
+    /// Drops an unexpected message that is there.
+    #[inline]
+    pub(crate) fn drop_unexpected(&mut self, message: Handle) -> Arrival {
+        self.unexpected.drop_at(message.index());
+        Arrival(message.stamp())
     }
 
     /// All unexpected messages, in no order.

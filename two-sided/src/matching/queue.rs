@@ -238,6 +238,14 @@ impl<K: Copy, T: Default> Queue<K, T> {
         Some(value)
     }
 
+    /// Drops the value of an entry, and takes it out.
+    #[inline]
+    pub(super) fn drop_at(&mut self, index: usize) {
+        self.entries[index].value = T::default();
+        self.unlist(index);
+        self.free(index);
+    }
+
     /// Frees an entry that is in no list, and whose value is the default.
     #[inline]
     pub(super) fn free(&mut self, index: usize) {
