@@ -3,26 +3,31 @@
 #![allow(unsafe_code)] // an allocator
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::cell::Cell;
 
 /// Counts allocations, the bytes that are allocated, and their peak.
 struct Counting;
 
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
+// Of each thread, because the one that starts the tests allocates beside them.
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+    /// Not from 0: a thread frees what others allocated, too.
+    static NOW: Cell<usize> = const { Cell::new(1 << 40) };
+    static PEAK: Cell<usize> = const { Cell::new(0) };
+}
 
 // SAFETY: every call goes to the system's allocator, with the same arguments.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        PEAK.fetch_max(NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size(), Ordering::Relaxed);
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        NOW.set(NOW.get() + layout.size());
+        PEAK.set(PEAK.get().max(NOW.get()));
         // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
+        NOW.set(NOW.get() - layout.size());
         // SAFETY: `at` is from `alloc` with this layout, which is the system's.
         unsafe { System.dealloc(at, layout) }
     }
@@ -31,23 +36,23 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// The bytes that are allocated.
+/// The bytes that this thread has allocated and not freed, and a constant.
 #[allow(dead_code)] // not every test asks for all
 pub(crate) fn allocated() -> usize {
-    NOW.load(Ordering::Relaxed)
+    NOW.get()
 }
 
-/// The number of allocations so far.
+/// The number of allocations of this thread so far.
 #[allow(dead_code)]
 pub(crate) fn allocations() -> usize {
-    ALLOCATIONS.load(Ordering::Relaxed)
+    ALLOCATIONS.get()
 }
 
 /// The most bytes that are allocated during a call, beyond those before it.
 #[allow(dead_code)]
 pub(crate) fn peak_of(run: impl FnOnce()) -> usize {
     let before = allocated();
-    PEAK.store(before, Ordering::Relaxed);
+    PEAK.set(before);
     run();
-    PEAK.load(Ordering::Relaxed) - before
+    PEAK.get() - before
 }

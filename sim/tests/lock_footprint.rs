@@ -1,15 +1,14 @@
 //! The memory of a simulated rank that locks, and the allocations of locks, counted.
 
-#[path = "../../sim/tests/counting/mod.rs"]
 mod counting;
 
 use std::time::Duration;
 
 use onesided_fabric::ServerThread;
-use onesided_lock_kit::bench::ThroughputRun;
-use onesided_lock_kit::lock_algos::{
+use onesided_lock_algos::{
     DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, LockAlgorithm, Mcs, TestAndSet, Ticket, TwoLevel,
 };
+use onesided_lock_kit::bench::ThroughputRun;
 
 const ORIGINS: u32 = 5_000;
 
@@ -48,8 +47,7 @@ fn allocates_nothing<A: LockAlgorithm + Clone + 'static>(lock: &A) {
     }
 }
 
-/// With the state of the lock, in which nearly all origins wait. One test, because the counts are
-/// those of the process.
+/// With the state of the lock, in which nearly all origins wait.
 #[test]
 fn a_rank_that_locks_is_small_and_allocates_nothing() {
     allocates_nothing(&TestAndSet::default());
