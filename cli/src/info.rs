@@ -13,7 +13,7 @@ use rustix::process::{PidfdFlags, Resource};
 use rustix::thread::futex;
 use serde::{Deserialize, Serialize};
 
-use crate::fabric::NO_VERBS;
+use crate::fabric::{HAS_VERBS, NO_VERBS};
 use crate::failure::Failure;
 use crate::info::devices::{Device, Devices};
 use crate::run::remote_shell::{RSH, SSH};
@@ -129,7 +129,7 @@ impl Info {
     fn collect() -> Self {
         let kernel = kernel();
         let devices = Devices::find();
-        let (shm, verbs) = (shm(&kernel), verbs(&devices));
+        let (shm, verbs) = (shm(&kernel), verbs(&devices, HAS_VERBS));
         let mixed = mixed(&shm, &verbs);
         let fabrics = vec![shm, verbs, mixed];
         Self {
@@ -284,16 +284,16 @@ fn shm(kernel: &[Ability]) -> Ability {
     }
 }
 
-fn verbs(devices: &Devices) -> Ability {
+fn verbs(devices: &Devices, is_built_in: bool) -> Ability {
     let note = match devices {
-        _ if cfg!(not(feature = "verbs")) => NO_VERBS.to_owned(),
+        _ if !is_built_in => NO_VERBS.to_owned(),
         Devices { error: Some(error), .. } => error.clone(),
         Devices { list, .. } if list.is_empty() => "no RDMA device; Soft-RoCE makes one of any Ethernet card: \
             `modprobe rdma_rxe`, then `rdma link add rxe0 type rxe netdev eth0` (Debian: apt install iproute2)"
             .to_owned(),
         _ => "RDMA cards and Soft-RoCE".to_owned(),
     };
-    Ability { name: "verbs", available: cfg!(feature = "verbs") && devices.usable(), note }
+    Ability { name: "verbs", available: is_built_in && devices.usable(), note }
 }
 
 fn mixed(shm: &Ability, verbs: &Ability) -> Ability {
@@ -303,4 +303,17 @@ fn mixed(shm: &Ability, verbs: &Ability) -> Ability {
         |missing| format!("needs {}", missing.name),
     );
     Ability { name: "mixed", available: missing.is_none(), note }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_without_verbs_says_how_to_get_them() {
+        let without = verbs(&Devices { list: Vec::new(), error: None }, false);
+        assert!(!without.available && without.note == NO_VERBS);
+        let mixed = mixed(&Ability { name: "shm", available: true, note: String::new() }, &without);
+        assert!(!mixed.available && mixed.note == "needs verbs");
+    }
 }

@@ -462,13 +462,6 @@ fn what_cannot_be_done_is_said_before_anything_is_measured() {
     let ended = finish(&mut onesided(&["bench", "worker", "uncontended", "quick", "/dev/null"]));
     assert_eq!(ended.code(), 1, "{ended:?}");
     assert!(ended.stderr.contains("bench locks"), "{ended:?}");
-    if cfg!(not(feature = "verbs")) {
-        for benchmark in ["locks", "peers"] {
-            let ended = finish(&mut onesided(&["bench", benchmark, "--fabric", "verbs"]));
-            assert_eq!(ended.code(), 2, "{ended:?}");
-            assert!(ended.stderr.contains("--features verbs"), "{ended:?}");
-        }
-    }
 }
 
 #[test]

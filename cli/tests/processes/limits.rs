@@ -52,13 +52,3 @@ fn the_soft_limit_of_descriptors_is_raised() {
     assert_eq!(ended.code(), 0, "{ended:?}");
     assert!(ended.stdout[0] == "unlimited" || ended.stdout[0].parse::<u64>().unwrap() > 64, "{ended:?}");
 }
-
-#[test]
-fn verbs_without_the_feature_says_how_to_build_it() {
-    if cfg!(feature = "verbs") {
-        return;
-    }
-    let ended = finish(&mut onesided(&["run", "-n", "2", "--fabric", "verbs", "true"]));
-    assert_eq!(ended.code(), 2);
-    assert!(ended.stderr.contains("--features verbs"), "{ended:?}");
-}
