@@ -110,6 +110,7 @@ fn who_waits_for_a_send_reads_what_was_offered() {
             messages.recv::<u8>(other, Tag(2)).deadline(SOON).wait().unwrap();
             assert!(receive.deadline(SOON).wait().unwrap().0 == bytes(other as usize, len));
         }
+        world.barrier().wait().unwrap(); // what was dropped is lost if its sender leaves before
     });
 }
 
