@@ -203,6 +203,11 @@ pub(crate) const THAT_LOCK: &[&str] = &[
     "scopes::",
 ];
 
+/// Whether this program runs them once more, under one of many designs: in fewer rounds.
+pub(crate) fn is_one_of_many() -> bool {
+    std::env::var_os("ONESIDED_LOCK").is_some() && std::env::var_os("ONESIDED_LONG").is_none()
+}
+
 /// Whether tests of all these names have run.
 pub(crate) fn all_of_them(output: &str) -> bool {
     THAT_LOCK.iter().all(|name| output.contains(&format!("test {name}")))

@@ -11,6 +11,7 @@ use onesided::fabric::{AtomicAgent, Fabric};
 use onesided::{Error, Op, Window, World};
 use tokio::runtime::{Builder, Runtime};
 
+use crate::designs;
 use crate::jobs::{self, Role, is_short_on_cards, ok};
 use crate::support::ranks;
 
@@ -109,8 +110,11 @@ fn one_threads_tasks(world: World) {
 /// Threads of one rank at the same time, without a runtime.
 fn threads(world: World) {
     const THREADS: u64 = 4;
-    // An emulated device is slow.
-    let rounds = if world.fabric().capabilities().agent == AtomicAgent::Card { 4 } else { 100 };
+    let rounds = match world.fabric().capabilities().agent {
+        AtomicAgent::Card => 4, // an emulated device is slow
+        _ if designs::is_one_of_many() => 25,
+        _ => 100,
+    };
     let window = Window::<u64>::allocate(&world, 2 + 8 * THREADS as usize * world.size() as usize).wait().unwrap();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {

@@ -23,6 +23,7 @@ use onesided_fabric::{Any, AtomicAgent, Fabric, Transport, World, block_on};
 use onesided_sim::{End, Network, SimFabric, Simulation};
 use onesided_windows::{Element, Error, Window};
 
+use crate::designs;
 use crate::jobs::{self, Role};
 use crate::support;
 use planted::{Flaw, Planted};
@@ -253,6 +254,7 @@ impl<F: Fabric> Rig<F> {
         match self.agent() {
             // A helper thread has to be woken, and a number that fits a byte has no halves.
             AtomicAgent::Cpu if self.user_memory => 120,
+            AtomicAgent::Cpu if designs::is_one_of_many() => 300,
             AtomicAgent::Cpu => 1500,
             AtomicAgent::Card => 12,
             _ => 24,
