@@ -55,6 +55,13 @@ pub trait Transport: Debug + Send + 'static {
         self.poll_send(cx, to, head, body)
     }
 
+    /// Whether a packet arrives after the bytes of the [writes](crate::Fabric::rdma_write) that this
+    /// rank has posted to the same one before it, [for messages](crate::Fabric::for_messages), and not
+    /// at all if one of them fails on its way. Otherwise it may be sent once they are complete.
+    fn follows_writes(&self) -> bool {
+        false
+    }
+
     /// Receives the next packet from any rank, and gives the memory of the last one back.
     ///
     /// # Errors

@@ -107,6 +107,10 @@ impl Transport for ConnectionTransport {
         self.waits.register(Some(to), Patience::on(to))
     }
 
+    fn follows_writes(&self) -> bool {
+        true
+    }
+
     fn poll_recv(&mut self, _: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {
         let fabric = &self.waits.fabric;
         self.current = fabric.state().take_packet(fabric.rank());

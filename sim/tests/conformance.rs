@@ -89,7 +89,7 @@ fn conforms_on_testbeds() {
 }
 
 /// The faults of the wrong fabrics.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
     None,
     /// Fetch-add is a read and a write.
@@ -120,6 +120,8 @@ enum Bug {
     EndlessLoan,
     /// A part has the address of its whole.
     EveryPartBegins,
+    /// Packets that go apart from writes claim to follow them.
+    OvertakingFin,
 }
 
 #[derive(Clone, Debug)]
@@ -145,12 +147,14 @@ fn catches_wrong_fabrics() {
         (Bug::StaleLoan, "registered::memory"),
         (Bug::EndlessLoan, "registered::memory"),
         (Bug::EveryPartBegins, "registered::parts"),
+        (Bug::OvertakingFin, "rendezvous::write"),
     ];
     // One card sends in order, so a missing flush shows only where the connections differ in
     // length.
     let network = Network { jitter: Duration::from_micros(100), ..Network::default() };
     for (bug, check) in expected {
-        let report = Simulation::new(network.clone())
+        let network = Network { datagrams: bug == Bug::OvertakingFin, ..network.clone() };
+        let report = Simulation::new(network)
             .ranks(4)
             .run_direct(|inner| async move { run(&World::new(Planted { inner, bug })).await });
         assert_eq!(report.end, End::Finished, "{bug:?}: {}", report.end);
@@ -227,6 +231,10 @@ impl Transport for PlantedPackets {
             let _ = self.inner.poll_send(cx, to, &held, &[]);
         }
         sent
+    }
+
+    fn follows_writes(&self) -> bool {
+        self.inner.follows_writes() || self.bug == Bug::OvertakingFin
     }
 
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {

@@ -140,7 +140,7 @@
 //! |---|---|---|
 //! | of at most 2 KiB, or fits a packet that can leave at once | eager: one packet, which the receiver copies | when the packet is on its way |
 //! | longer | rendezvous (RGET): a packet with the key of registered memory (RTS), an RDMA read by the receiver, a packet back (FIN) | when the receiver has read it |
-//! | longer, where the sender [chose](crate::Messages::set_rendezvous) RPUT | rendezvous: RTS, a packet with the key of memory that the receiver exposes (RTR), an RDMA write by the sender, FIN | when it is written |
+//! | longer, where the sender [chose](crate::Messages::set_rendezvous) RPUT | rendezvous: RTS, a packet with the key of memory that the receiver exposes (RTR), an RDMA write by the sender, FIN behind it (over datagrams: after it) | when it is written |
 //! | longer, where it chose a pipeline | as RPUT in pieces of 64 to 512 KiB (longer ones from 32 MiB on), each with an RTR and a write of its own; one FIN | when the last one is written |
 //! | longer, to this rank itself | copied into memory of the library before the call returns | without a receive |
 //!

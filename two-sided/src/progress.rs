@@ -19,7 +19,7 @@ use crate::memory::{Counters, Memory};
 use crate::offered;
 use crate::pieces::Pieces;
 use crate::tasks::{Task, Tasks};
-use crate::transfers::{self, Transfer};
+use crate::transfers::{self, Begun, Transfer};
 use crate::wire::{EAGER_HEAD, starts_transfer};
 
 /// The engine of a rank and its fabric. All communicators of the rank share it.
@@ -76,6 +76,11 @@ impl<F: Fabric> State<F> {
     /// Ends the transfers that are over: whether there were some.
     fn end_transfers(&mut self, cx: &mut Context<'_>) -> bool {
         transfers::end(&mut self.transfers, &mut self.engine, cx)
+    }
+
+    /// Tells the engine what was begun. `false`: the message is to be read later.
+    fn tell(&mut self, begun: Begun<F>) -> bool {
+        begun.tell(&mut self.engine, &mut self.transfers, self.transport.follows_writes())
     }
 
     /// Sends what can be sent. The waker is woken when there may be room for more.
@@ -264,7 +269,7 @@ impl<F: Fabric> Progress<F> {
     /// Starts to move announced messages.
     fn move_announced(&self, state: &mut State<F>, cx: &mut Context<'_>) {
         while let Some(next) = state.engine.next_to_move(|key| offered::is_still(self, key)) {
-            if !self.begin(next).tell(&mut state.engine, &mut state.transfers) {
+            if !state.tell(self.begin(next)) {
                 break;
             }
             // The key of a piece goes out before the next one is registered.
@@ -286,9 +291,8 @@ impl<F: Fabric> Progress<F> {
             let Some(next) = next else { return self.move_tasks(cx) };
             let begun = self.begin(next);
             let mut state = self.state.lock();
-            let State { engine, transfers, .. } = &mut *state;
-            let goes_on = begun.tell(engine, transfers);
-            engine.wake_own(); // a thread may have gone to sleep meanwhile
+            let goes_on = state.tell(begun);
+            state.engine.wake_own(); // a thread may have gone to sleep meanwhile
             state.end_transfers(cx);
             state.flush(cx);
             self.unlock(state);

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Fabric, SegmentKey, Taken};
+use onesided_fabric::{Fabric, NOBODY, SegmentKey, Taken};
 
 use crate::elements::{Allocate, Elements};
 use crate::engine::{Engine, Here, ToExpose, ToMove, ToRead};
@@ -28,6 +28,20 @@ impl<F: Fabric> Transfer<F> {
     fn of(what: What<F>, (mut begun, outcome): (Vec<F::Transfer>, Result<(), Fault>)) -> Option<Self> {
         let transfer = begun.pop()?;
         Some(Self { what, transfer, others: begun, outcome })
+    }
+
+    /// Whether it is over, or some of it has failed already: was not posted.
+    fn look(&mut self) -> Poll<Result<(), Fault>> {
+        let cx = &mut Context::from_waker(NOBODY);
+        let outcome = &mut self.outcome;
+        self.others.retain_mut(|other| match Pin::new(other).poll(cx) {
+            Poll::Ready(ended) => {
+                *outcome = ended.and(*outcome);
+                false
+            }
+            Poll::Pending => true,
+        });
+        self.poll(cx)
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
@@ -71,13 +85,27 @@ pub(crate) enum Begun<F: Fabric> {
 }
 
 impl<F: Fabric> Begun<F> {
-    /// Tells the engine. `false`: the message is to be read later.
-    pub(crate) fn tell(self, engine: &mut Engine<Registered<F>>, transfers: &mut Vec<Transfer<F>>) -> bool {
+    /// Tells the engine. `follows`: whether packets [do](Transport::follows_writes). `false`: the
+    /// message is to be read later.
+    pub(crate) fn tell(
+        self,
+        engine: &mut Engine<Registered<F>>,
+        transfers: &mut Vec<Transfer<F>>,
+        follows: bool,
+    ) -> bool {
         match self {
             Self::Read { receive, here } => engine.read(receive, here),
             Self::Exposed { receive, at, memory, key } => engine.expose(receive, at, memory, key),
-            Self::Written { send, outcome } => engine.written(send, outcome),
-            Self::Moves(transfer) => transfers.push(transfer),
+            Self::Written { send, outcome } => {
+                engine.posted(send, false);
+                engine.written(send, outcome);
+            }
+            Self::Moves(transfer) => {
+                if let What::Write { send } = transfer.what {
+                    engine.posted(send, follows && transfer.outcome.is_ok());
+                }
+                transfers.push(transfer);
+            }
             Self::Later { receive } => {
                 engine.read_later(receive);
                 return false;
@@ -115,7 +143,13 @@ impl<F: Fabric> Progress<F> {
             ToMove::Write { send, from, at, len, to } => {
                 let begun = self.begin_write((&from, len), at, &to);
                 let outcome = begun.1;
-                Transfer::of(What::Write { send }, begun).map_or(Begun::Written { send, outcome }, Begun::Moves)
+                let Some(mut transfer) = Transfer::of(What::Write { send }, begun) else {
+                    return Begun::Written { send, outcome };
+                };
+                match transfer.look() {
+                    Poll::Ready(outcome) => Begun::Written { send, outcome },
+                    Poll::Pending => Begun::Moves(transfer),
+                }
             }
         }
     }

@@ -89,6 +89,27 @@ fn and_of_simulated_ranks() {
     }
 }
 
+/// The FIN of a write goes behind it, and is there before the sender knows that the write is over; that
+/// of datagrams, which go their own way, is sent then.
+#[test]
+fn a_fin_goes_behind_its_write_where_it_follows_it() {
+    for (by, datagrams) in BY.into_iter().flat_map(|by| [false, true].map(|datagrams| (by, datagrams))) {
+        let network = Network { datagrams, latency: Duration::from_millis(1), ..Network::default() };
+        let report = Simulation::new(network).ranks(2).run(|world| async move {
+            let messages = written(&world, by).await;
+            let sent = words(0, LENGTHS[4]);
+            match world.rank() {
+                0 => messages.send(&sent, 1, Tag(0)).await.unwrap(),
+                _ => assert!(messages.recv::<u64>(0, Tag(0)).await.unwrap().0 == sent),
+            }
+            world.fabric().now()
+        });
+        assert_eq!(report.end, End::Finished);
+        let ended: Vec<_> = report.results.into_iter().flatten().collect();
+        assert_eq!(ended[1] < ended[0], !datagrams, "{by:?}: {ended:?}");
+    }
+}
+
 /// Each side has its own choice, and its own handler.
 #[test]
 fn every_progress_mode_moves_both_protocols() {

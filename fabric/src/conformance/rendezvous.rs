@@ -5,7 +5,7 @@
 use onesided_remote_memory::Rank;
 
 use super::{Context, Verdict, Wrong, pattern, same, same_bytes};
-use crate::{Fabric, Segment, SegmentKey};
+use crate::{Fabric, Segment, SegmentKey, Transport};
 
 const RTS: u8 = 1;
 const FIN: u8 = 2;
@@ -64,7 +64,7 @@ pub(super) async fn read<F: Fabric>(cx: &Context<F>) -> Verdict {
 }
 
 /// Every rank writes its blocks to the next rank, and has those of the previous one when its packet
-/// comes.
+/// comes, which is sent behind the write where it may be.
 pub(super) async fn write<F: Fabric>(cx: &Context<F>) -> Verdict {
     let (messages, mut blocks) = (cx.fabric().for_messages(), Vec::new());
     for (number, len) in (0_u32..).zip(BLOCKS) {
@@ -75,7 +75,7 @@ pub(super) async fn write<F: Fabric>(cx: &Context<F>) -> Verdict {
         cx.send(cx.previous(), &rtr).await?;
         blocks.push(Some(block));
     }
-    let mut ready = 0;
+    let (mut ready, mut writes) = (0, Vec::new());
     while ready < BLOCKS.len() || blocks.iter().any(Option::is_some) {
         let (from, bytes) = cx.recv(cx.soon()).await?;
         let number = bytes.get(1..5).and_then(|number| number.try_into().ok()).map(u32::from_le_bytes);
@@ -86,10 +86,16 @@ pub(super) async fn write<F: Fabric>(cx: &Context<F>) -> Verdict {
             let key = SegmentKey::from_bytes(&bytes[5..]).ok_or_else(|| Wrong("RTR holds a key".into()))?;
             let (to, own) = (messages.open(&key)?, cx.fabric().allocate(key.len)?);
             cx.fabric().write_own(&own, 0, &expected(cx.me(), key.len))?;
-            messages.rdma_write((&own, 0), (&to, 0), key.len).await?;
+            let mut write = Some(messages.rdma_write((&own, 0), (&to, 0), key.len));
+            if !cx.packets().follows_writes()
+                && let Some(write) = write.take()
+            {
+                write.await?;
+            }
             let mut fin = vec![FIN];
             fin.extend(number.to_le_bytes());
             cx.send(cx.next(), &fin).await?;
+            writes.extend(write);
             ready += 1;
         } else {
             same("FIN comes from the sender", from, cx.previous())?;
@@ -99,6 +105,9 @@ pub(super) async fn write<F: Fabric>(cx: &Context<F>) -> Verdict {
             cx.fabric().read_own(&block, 0, &mut bytes)?;
             same_bytes(&format!("block {number}"), &bytes, &expected(cx.previous(), block.len()))?;
         }
+    }
+    for write in writes {
+        write.await?;
     }
     Ok(())
 }

@@ -36,6 +36,13 @@ impl<A: Transport, B: Transport> Transport for Either<A, B> {
         }
     }
 
+    fn follows_writes(&self) -> bool {
+        match self {
+            First(packets) => packets.follows_writes(),
+            Second(packets) => packets.follows_writes(),
+        }
+    }
+
     #[inline]
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {
         match self {

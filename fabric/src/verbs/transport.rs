@@ -125,6 +125,12 @@ impl Transport for ConnectionTransport {
         Poll::Pending
     }
 
+    /// A send is behind the writes on its queue pair, which places them in order and ends with one that
+    /// fails.
+    fn follows_writes(&self) -> bool {
+        true
+    }
+
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {
         if !self.look() {
             self.fabric.progress();

@@ -25,7 +25,7 @@ impl<S> Engine<S> {
                 Posted::Failed(fault) => {
                     self.peer(rank).is_busy = false;
                     let unsent = self.peer(rank).drop_queue();
-                    unsent.into_iter().for_each(|send| self.complete(send, Err(fault)));
+                    unsent.into_iter().for_each(|send| self.fail(send, fault));
                     self.unreachable.push((rank, fault));
                 }
             }
@@ -42,10 +42,7 @@ impl<S> Engine<S> {
             }
             let Some(send) = self.peer(rank).posted() else { continue };
             match &mut self.sends[send] {
-                Send { state: SendState::Writing(_), writes: Some(writes), .. } => {
-                    let outcome = writes.outcome();
-                    self.complete(send, outcome);
-                }
+                Send { state: SendState::Writing(_), .. } => self.fin_left(send),
                 Send { memory: [Some(_), _], state, .. } => *state = SendState::Announced,
                 _ => self.complete(send, Ok(())),
             }

@@ -9,7 +9,7 @@
 //! rendezvous   sender    RTS with the key of the message's memory, done at FIN
 //! (RGET)       receiver  on a match: reads the memory by RDMA, FIN
 //!
-//! rendezvous   sender    RTS; at RTR: writes the memory by RDMA, FIN, done
+//! rendezvous   sender    RTS; at RTR: writes the memory by RDMA, FIN, done when both are over
 //! (RPUT)       receiver  on a match: exposes memory, RTR with its key; has the message at FIN
 //!
 //! pipeline     sender    RTS; at each RTR: writes a piece by RDMA; FIN after the last one, done
@@ -322,6 +322,13 @@ impl<S> Engine<S> {
         }
     }
 
+    fn fail(&mut self, send: usize, fault: Fault) {
+        // A write ends by itself: until then it has its memory.
+        if !self.give_up_writes(send, fault) {
+            self.complete(send, Err(fault));
+        }
+    }
+
     /// Memory that no peer reads any more, to be used again.
     pub(crate) fn take_idle(&mut self) -> Vec<S> {
         std::mem::take(&mut self.idle)
@@ -351,12 +358,7 @@ impl<S> Engine<S> {
         peer.drop_queue();
         let of_peer = self.sends.iter().filter(|(_, send)| send.to == rank && !send.is_done());
         let ended: Vec<_> = of_peer.map(|(send, _)| send).collect();
-        for send in ended {
-            // A write ends by itself: until then it has its memory.
-            if !self.give_up_writes(send, fault) {
-                self.complete(send, Err(fault));
-            }
-        }
+        ended.into_iter().for_each(|send| self.fail(send, fault));
         let receives = &mut self.matcher.receives;
         let is_of_peer = |(at, receive): &(usize, &Receive<S>)| {
             matches!(receive.state, ReceiveState::Posted) && receives.pattern(*at).source == Some(rank.0)

@@ -7,7 +7,9 @@
 //! | Announced | FIN: no memory | complete(fault) | Done |
 //! | Writing | FIN: no more memory | gives up the writes that have not begun | Writing, or Done |
 //! | Writing | a write ends | a failed one: as above, but RTRs are still to come | Writing, or Done |
-//! | Writing | RTRs for all bytes have come, and no write is left | FIN; complete when that is on its way | Done |
+//! | Writing | RTRs for all bytes have come, and no write is left | FIN | Writing |
+//! | Writing | the same, and all writes are posted, where a packet follows them | FIN | Writing |
+//! | Writing | the FIN is on its way, and no write is left | complete | Done |
 //! | any | the receiver is lost | gives up the writes that have not begun; the others end by themselves | Done |
 //!
 //! | receiver | event | does | then |
@@ -43,20 +45,30 @@ pub(super) struct Writes {
     shortest: u64,
     /// How much of it the receiver has exposed memory for.
     exposed: u64,
-    /// The parts whose write has not ended, or not begun.
+    /// The parts whose write has not ended, and of those them whose write is not posted.
     left: u32,
+    unposted: u32,
     failed: Option<Fault>,
+    pub(super) fin: Fin,
+}
+
+/// The FIN of a sender that writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fin {
+    NotYet,
+    Queued,
+    /// On its way.
+    Left,
 }
 
 impl Writes {
     /// Of a message that is written as a whole, or in pieces.
     pub(super) fn of(len: u64, in_pieces: bool) -> Self {
         let shortest = if in_pieces { SHORTEST.min(len / 2) } else { len };
-        Self { len, shortest, exposed: 0, left: 0, failed: None }
+        Self { len, shortest, exposed: 0, left: 0, unposted: 0, failed: None, fin: Fin::NotYet }
     }
 
-    /// The outcome of a send whose writes have ended.
-    pub(super) fn outcome(&self) -> Result<(), Fault> {
+    fn outcome(&self) -> Result<(), Fault> {
         self.failed.map_or(Ok(()), Err)
     }
 }
@@ -221,11 +233,21 @@ impl<S> Engine<S> {
             return self.end_writes(send);
         }
         writes.left += 1;
+        writes.unposted += 1;
         self.woken.extend(waker.take()); // its task may write it
         self.to_write.push_back(Part { send, at, to: key });
     }
 
-    /// A part of a message was written, or could not be.
+    /// The write of a part was posted, or could not be. A packet that is sent now may follow it.
+    pub(crate) fn posted(&mut self, send: usize, is_followed: bool) {
+        let Some(writes) = &mut self.sends[send].writes else { unreachable!("it was to be written") };
+        writes.unposted -= 1;
+        if is_followed && writes.unposted == 0 && writes.exposed == writes.len && writes.failed.is_none() {
+            self.queue_fin(send);
+        }
+    }
+
+    /// The write of a part that was [posted](Self::posted) has ended.
     pub(crate) fn written(&mut self, send: usize, outcome: Result<(), Fault>) {
         self.tokens += 1;
         let lost = self.lost(self.sends[send].to);
@@ -260,25 +282,42 @@ impl<S> Engine<S> {
         let given_up = (before - self.to_write.len()) as u32;
         if let Some(writes) = &mut self.sends[send].writes {
             writes.left -= given_up;
+            writes.unposted -= given_up;
             writes.failed.get_or_insert(fault);
         }
     }
 
-    /// Ends a send when all of it was written, by the FIN that its receiver gets.
+    /// Ends a send when all of it was written, and its receiver's FIN is on its way.
     fn end_writes(&mut self, send: usize) {
-        let Send { to, state: SendState::Writing(receive), writes: Some(writes), .. } = self.sends[send] else {
+        let Send { to, state: SendState::Writing(_), writes: Some(writes), .. } = self.sends[send] else { return };
+        let is_lost = self.lost(to).is_some();
+        if writes.left > 0 || writes.exposed < writes.len && !is_lost {
+            return;
+        }
+        match writes.fin {
+            _ if is_lost => self.complete(send, writes.outcome()),
+            Fin::NotYet => self.queue_fin(send),
+            Fin::Queued => {}
+            Fin::Left => self.complete(send, writes.outcome()),
+        }
+    }
+
+    fn queue_fin(&mut self, send: usize) {
+        let Send { to, state: SendState::Writing(receive), writes: Some(writes), .. } = &mut self.sends[send] else {
             return;
         };
-        let Writes { len, exposed, left, failed, .. } = writes;
-        let lost = self.lost(to);
-        if left > 0 || exposed < len && lost.is_none() {
-            return;
-        }
-        if lost.is_some() {
-            return self.complete(send, writes.outcome());
-        }
-        let status = failed.map_or(0, |fault| fault.kind() as u8);
+        writes.fin = Fin::Queued;
+        let status = writes.failed.map_or(0, |fault| fault.kind() as u8);
+        let (to, receive) = (*to, *receive);
         self.queue(to, Outgoing::fin(send, Packet::Written { receive, status }.encode(0)));
+    }
+
+    /// The FIN of a sender is on its way.
+    pub(super) fn fin_left(&mut self, send: usize) {
+        if let Some(writes) = &mut self.sends[send].writes {
+            writes.fin = Fin::Left;
+        }
+        self.end_writes(send);
     }
 }
 
@@ -324,11 +363,45 @@ mod tests {
         let (mut engine, send) = announced(By::Write);
         ready(&mut engine, send, LEN);
         assert!(matches!(engine.next_to_move(|_| true), Some(ToMove::Write { .. })));
+        engine.posted(send, false);
+        engine.flush(|_, _, _| panic!("it is not written yet"));
         engine.written(send, Ok(()));
         engine.flush(|_, _, _| Posted::Busy);
         assert_eq!(engine.sent(send, Waker::noop()), None);
         engine.flush(|_, _, _| Posted::Sent);
         assert_eq!(engine.sent(send, Waker::noop()), Some(Ok(())));
+    }
+
+    /// Where a packet follows the writes before it, the FIN waits for none of them. The send does.
+    #[test]
+    fn a_fin_goes_behind_the_last_write_that_is_posted() {
+        for fin_first in [true, false] {
+            let (mut engine, send) = announced(By::Pipeline);
+            ready(&mut engine, send, 2 * SHORTEST);
+            ready(&mut engine, send, 2 * SHORTEST);
+            let mut fins = 0;
+            let mut flush = |engine: &mut Engine<u64>, room| {
+                engine.flush(|_, _, _| {
+                    fins += u32::from(room == Posted::Sent);
+                    room
+                });
+                fins
+            };
+            for posted in 0..2 {
+                assert_eq!(flush(&mut engine, Posted::Sent), 0, "{posted} of two writes are posted");
+                assert!(matches!(engine.next_to_move(|_| true), Some(ToMove::Write { .. })));
+                engine.posted(send, true);
+            }
+            if fin_first {
+                assert_eq!(flush(&mut engine, Posted::Sent), 1);
+            }
+            engine.written(send, Ok(()));
+            engine.written(send, Ok(()));
+            assert_eq!(flush(&mut engine, Posted::Busy), u32::from(fin_first));
+            assert_eq!(engine.sent(send, Waker::noop()), fin_first.then_some(Ok(())));
+            assert_eq!(flush(&mut engine, Posted::Sent), 1);
+            assert_eq!(engine.sent(send, Waker::noop()), Some(Ok(())));
+        }
     }
 
     #[test]

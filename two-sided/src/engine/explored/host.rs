@@ -65,7 +65,9 @@ pub(super) struct Host {
     pub(super) exposed: Vec<Moving>,
     /// What memory is being registered for.
     pub(super) exposing: Vec<ToExpose<u64>>,
-    /// The sends that this rank writes, their messages, and how much of them.
+    /// The sends that this rank writes, their messages, and how much of them: to be posted, and
+    /// under way.
+    pub(super) posts: Vec<(usize, u64, u64)>,
     pub(super) writes: Vec<(usize, u64, u64)>,
     pub(super) seen: Seen,
     sends: u64,
@@ -101,6 +103,7 @@ impl Host {
             reads: vec![],
             exposed: vec![],
             exposing: vec![],
+            posts: vec![],
             writes: vec![],
             seen: Seen::default(),
             sends: 0,

@@ -136,10 +136,21 @@ fn is_long() -> bool {
 /// Explores programs under troubles, which are fewer in the usual run; at least so many states.
 #[track_caller]
 fn holds(at_least: usize, programs: &[Vec<Op>], usual: Vec<Budget>, long: Vec<Budget>) {
+    holds_if(false, at_least, programs, usual, long);
+}
+
+/// The same where packets follow writes.
+#[track_caller]
+fn holds_behind_writes(at_least: usize, programs: &[Vec<Op>], usual: Vec<Budget>, long: Vec<Budget>) {
+    holds_if(true, at_least, programs, usual, long);
+}
+
+#[track_caller]
+fn holds_if(follows: bool, at_least: usize, programs: &[Vec<Op>], usual: Vec<Budget>, long: Vec<Budget>) {
     let budgets = if is_long() { long } else { usual };
     let states = budgets.into_iter().map(|budget| {
-        let setup =
-            Setup { programs: programs.to_vec(), window: 4, tokens: tokens(programs), budget, plant: Plant::None };
+        let programs = programs.to_vec();
+        let setup = Setup { tokens: tokens(&programs), programs, window: 4, budget, plant: Plant::None, follows };
         explore(&setup).unwrap_or_else(|failed| panic!("{failed}"))
     });
     let states: usize = states.sum();
@@ -178,6 +189,15 @@ fn a_written_rendezvous() {
 #[test]
 fn a_pipeline() {
     holds(20_000, &[vec![pipeline(1, 0)], vec![receive(Some(0), None)]], troubles(1), troubles(2));
+}
+
+#[test]
+fn a_fin_behind_its_write() {
+    let receives = vec![receive(Some(0), None)];
+    let usual = vec![NOTHING, Budget { deaths: 1, ..NOTHING }];
+    holds_behind_writes(15_000, &[vec![written(1, 0)], receives.clone()], troubles(2), troubles(2));
+    holds_behind_writes(15_000, &[vec![pipeline(1, 0)], receives.clone()], usual, troubles(1));
+    holds_behind_writes(500, &[vec![written(1, 0), eager(1, 0)], receives], vec![NOTHING], troubles(1));
 }
 
 #[test]
@@ -258,7 +278,7 @@ fn a_probe_and_a_matched_probe() {
 fn caught(plant: Plant, expected: &str) {
     let receives = vec![receive(Some(0), None), receive(None, None)];
     let programs = match plant {
-        Plant::FinBeforeWrite | Plant::EarlyReuse | Plant::LostPacket(9) => {
+        Plant::FinBeforeWrite | Plant::FinBeforePost | Plant::EarlyReuse | Plant::LostPacket(9) => {
             let pieces = vec![vec![pipeline(1, 0)], receives.clone()];
             found(plant, pieces, expected);
             vec![vec![written(1, 0), written(1, 0)], receives]
@@ -274,7 +294,8 @@ fn caught(plant: Plant, expected: &str) {
 #[track_caller]
 fn found(plant: Plant, programs: Vec<Vec<Op>>, expected: &str) {
     let budget = Budget { drops: u32::from(plant == Plant::EarlyReuse), ..NOTHING };
-    let found = explore(&Setup { tokens: tokens(&programs), programs, window: 4, budget, plant });
+    let follows = plant == Plant::FinBeforePost;
+    let found = explore(&Setup { tokens: tokens(&programs), programs, window: 4, budget, plant, follows });
     assert!(found.as_ref().is_err_and(|found| found.contains(expected)), "{plant:?}: {found:?}");
 }
 
@@ -286,6 +307,11 @@ fn a_fin_before_the_read_is_caught() {
 #[test]
 fn a_fin_before_the_end_of_the_write_is_caught() {
     caught(Plant::FinBeforeWrite, "FIN before the end of the write");
+}
+
+#[test]
+fn a_fin_before_the_post_of_the_write_is_caught() {
+    caught(Plant::FinBeforePost, "FIN before the write");
 }
 
 #[test]
@@ -327,7 +353,7 @@ fn a_lost_packet_is_caught() {
 #[test]
 fn a_repeated_credit_does_no_harm() {
     let programs = vec![vec![eager(1, 0), eager(1, 0), eager(1, 0)], vec![receive(None, Some(0)), receive(None, None)]];
-    let setup = Setup { programs, window: 4, tokens: 1, budget: NOTHING, plant: Plant::RepeatedCredit };
+    let setup = Setup { programs, window: 4, tokens: 1, budget: NOTHING, plant: Plant::RepeatedCredit, follows: false };
     assert!(explore(&setup).unwrap() > 1_000);
 }
 
@@ -357,6 +383,7 @@ fn setups() -> impl Strategy<Value = Setup> {
         programs,
         window,
         tokens: 1 + budget.busy % 2,
+        follows: budget.busy % 4 > 1,
         budget,
         plant: Plant::None,
     })

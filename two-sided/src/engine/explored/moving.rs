@@ -6,6 +6,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
 use super::host::{Host, Request};
 use super::net::{Net, Plant, number};
 use super::seen::Seen;
+use crate::engine::pipeline::Fin;
 use crate::engine::{Engine, Here, ReceiveState, ToExpose, ToMove, ToRead};
 
 /// The length of a piece of a message.
@@ -78,8 +79,18 @@ impl Host {
                 assert!(at == message.begun, "{at} of {number} is written after {}", message.begun);
                 message.begun += to.len;
                 match net.plant {
-                    Plant::FinBeforeWrite => self.engine.written(send, Ok(())),
-                    _ => self.writes.push((send, number, to.len)),
+                    Plant::FinBeforeWrite => {
+                        self.engine.posted(send, false);
+                        self.engine.written(send, Ok(()));
+                    }
+                    _ => self.posts.push((send, number, to.len)),
+                }
+                match net.plant {
+                    Plant::FinBeforePost => self.engine.posted(send, true),
+                    // Where packets follow writes, another thread may do something meanwhile.
+                    _ if net.follows => {}
+                    Plant::FinBeforeWrite => {}
+                    _ => self.finish_post(net, self.posts.len() - 1),
                 }
             }
             Some(ToMove::Read(ToRead { receive, .. })) => {
@@ -141,10 +152,23 @@ impl Host {
         read.ended(&mut self.seen);
     }
 
+    /// A write is on its connection.
+    pub(super) fn finish_post(&mut self, net: &mut Net, at: usize) {
+        let post @ (send, number, len) = self.posts.remove(at);
+        net.message(number).posted += len;
+        if net.plant != Plant::FinBeforePost {
+            self.engine.posted(send, net.follows);
+        }
+        self.writes.push(post);
+    }
+
     pub(super) fn finish_write(&mut self, net: &mut Net, at: usize) {
         let (send, number, len) = self.writes.remove(at);
         let to = net.message(number).to;
-        let fails = net.fails(self.rank, to);
+        // A FIN behind a write that fails does not arrive: its connection is lost.
+        let has_fin = self.engine.sends[send].writes.is_some_and(|writes| writes.fin != Fin::NotYet);
+        let may_fail = !has_fin || net.dead == Some(to);
+        let fails = may_fail && net.fails(self.rank, to);
         let message = net.message(number);
         message.writes -= 1;
         message.is_lost |= fails;

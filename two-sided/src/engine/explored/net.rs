@@ -39,6 +39,8 @@ pub(super) enum Plant {
     None,
     FinBeforeRead,
     FinBeforeWrite,
+    /// A write that is not on its connection yet is taken for posted.
+    FinBeforePost,
     /// Exposed memory is taken for idle when its receive is dropped.
     EarlyReuse,
     TwoFins,
@@ -64,9 +66,11 @@ pub(super) struct Message {
     pub(super) is_being_read: bool,
     /// The writes under way.
     pub(super) writes: u32,
-    /// Its length; how much of it is being written or was, and how much was.
+    /// Its length; how much of it is being written or was, how much of that is posted, and how much was
+    /// written.
     pub(super) len: u64,
     pub(super) begun: u64,
+    pub(super) posted: u64,
     pub(super) written: u64,
     /// Whether a receive has got it, or was told that it is lost.
     pub(super) is_received: bool,
@@ -88,6 +92,7 @@ impl Message {
             writes: 0,
             len: 0,
             begun: 0,
+            posted: 0,
             written: 0,
             is_received: false,
             is_lost: false,
@@ -111,6 +116,8 @@ pub(super) struct Net {
     pub(super) closed: BTreeSet<u32>,
     pub(super) budget: Budget,
     pub(super) plant: Plant,
+    /// Whether packets follow writes.
+    pub(super) follows: bool,
     pub(super) choices: Choices,
     /// A hash of all that each engine was given. It determines the engine's state.
     histories: Vec<u64>,
@@ -143,7 +150,7 @@ pub(super) fn message_of(packet: &[u8]) -> Option<(u32, u32, u64)> {
 }
 
 impl Net {
-    pub(super) fn new(ranks: usize, budget: Budget, plant: Plant, choices: Choices) -> Self {
+    pub(super) fn new(ranks: usize, budget: Budget, (plant, follows): (Plant, bool), choices: Choices) -> Self {
         Self {
             wires: BTreeMap::new(),
             unsent: BTreeMap::new(),
@@ -154,6 +161,7 @@ impl Net {
             closed: BTreeSet::new(),
             budget,
             plant,
+            follows,
             choices,
             histories: vec![0; ranks],
         }
@@ -252,10 +260,14 @@ impl Net {
                 self.exposed.insert((from, receive.0), number);
             }
             Packet::Written { receive, status } => {
-                let number = self.exposed[&(to, receive.0)];
+                let (number, follows) = (self.exposed[&(to, receive.0)], self.follows);
                 let message = self.message(number);
                 assert!(!std::mem::replace(&mut message.has_fin, true), "a second FIN of {number}");
-                assert!(message.writes == 0, "FIN before the end of the write of {number}");
+                if follows && status == 0 {
+                    assert!(message.posted == message.len, "FIN before the write of {number}");
+                    message.is_read = true; // when it comes
+                }
+                assert!(follows || message.writes == 0, "FIN before the end of the write of {number}");
                 assert!(message.is_read || status != 0, "FIN without a write of {number}");
             }
             _ => {}

@@ -23,6 +23,7 @@ pub(super) enum Action {
     Begin,
     EndExpose(usize),
     EndRead(usize),
+    EndPost(usize),
     EndWrite(usize),
     Flush,
     Lose(u32),
@@ -40,6 +41,8 @@ pub(super) struct Setup {
     pub(super) tokens: u32,
     pub(super) budget: Budget,
     pub(super) plant: Plant,
+    /// Whether packets follow writes.
+    pub(super) follows: bool,
 }
 
 pub(super) struct World {
@@ -52,9 +55,9 @@ const ANY: Pattern = Pattern { context: 0, source: None, tag: None };
 
 impl World {
     pub(super) fn new(setup: &Setup, choices: Choices) -> Self {
-        let Setup { programs, window, tokens, budget, plant } = setup;
+        let Setup { programs, window, tokens, budget, plant, follows } = setup;
         let hosts = (0..).zip(programs).map(|(rank, program)| Host::new(rank, (*window, *tokens), program)).collect();
-        Self { hosts, net: Net::new(programs.len(), *budget, *plant, choices), story: vec![] }
+        Self { hosts, net: Net::new(programs.len(), *budget, (*plant, *follows), choices), story: vec![] }
     }
 
     fn alive(&self) -> impl Iterator<Item = u32> + use<> {
@@ -95,6 +98,7 @@ impl World {
             }
             (0..host.exposing.len()).for_each(|exposing| can(Action::EndExpose(exposing)));
             (0..host.reads.len()).for_each(|read| can(Action::EndRead(read)));
+            (0..host.posts.len()).for_each(|post| can(Action::EndPost(post)));
             (0..host.writes.len()).for_each(|write| can(Action::EndWrite(write)));
             if host.engine.is_busy() {
                 can(Action::Flush);
@@ -127,6 +131,7 @@ impl World {
             Action::Begin => host.begin(net),
             Action::EndExpose(exposing) => host.finish_exposing(net, exposing),
             Action::EndRead(read) => host.finish_read(net, read),
+            Action::EndPost(post) => host.finish_post(net, post),
             Action::EndWrite(write) => host.finish_write(net, write),
             Action::Flush => {}
             Action::Lose(peer) => host.lose(net, peer),
