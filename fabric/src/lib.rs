@@ -108,7 +108,7 @@ pub use crate::solicited::SolicitedEvents;
 #[doc(hidden)]
 pub use crate::spin_lock::{SpinGuard, SpinLock};
 pub use crate::split::Split;
-pub use crate::transport::{Arrival, SHORTEST_LIMIT, Transport};
+pub use crate::transport::{Arrival, Renewed, SHORTEST_LIMIT, Transport};
 pub use crate::user_memory::UserMemory;
 #[cfg(not(onesided_loom))]
 pub use crate::waits::dump_on_signal;

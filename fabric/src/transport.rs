@@ -65,9 +65,17 @@ pub trait Transport: Debug + Send + 'static {
     /// Receives the next packet from any rank, and gives the memory of the last one back.
     ///
     /// # Errors
-    /// `TimedOut`, `PeerDied`, `PeerLeft` as [`Patience`] says, and `ConnectionLost`; packets that
-    /// have arrived come first. `Protocol`, which names the sender, if its packets cannot be read any more.
+    /// `TimedOut`, `PeerDied`, `PeerLeft` as [`Patience`] says, and `ConnectionLost`, which may be
+    /// [of one connection](Self::renewed); packets that have arrived come first. `Protocol`, which names the sender, if its packets cannot be read any more.
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>>;
+
+    /// Whether the lost connection to a rank that [`poll_recv`](Self::poll_recv) has just reported is
+    /// made anew. What came over it was received before the report; packets that are sent from now on
+    /// go over the next one, and none that was sent to this rank before arrives any more.
+    fn renewed(&mut self, rank: Rank) -> Option<Renewed> {
+        let _ = rank;
+        None
+    }
 
     /// Copies bytes of the packet that was received last, from this offset on. Bytes beyond its end
     /// are unspecified.
@@ -108,6 +116,13 @@ pub trait Transport: Debug + Send + 'static {
             })
         })
     }
+}
+
+/// A connection that is made anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renewed {
+    /// Whether a packet that this rank sent over the last one is not known to have arrived.
+    pub is_missing: bool,
 }
 
 /// What every transport's packets may have, in bytes.

@@ -301,10 +301,14 @@
 //! - A peer whose packets are no packets of this protocol is cut off: its sends and receives end
 //!   with `Protocol`.
 //! - On cards, where the connection of two ranks' messages breaks (two seconds of silence, a stale
-//!   key), the one that was being moved fails with `Unknown` or `NoSuchRegion`, and all others between
-//!   the two with `ConnectionLost`, later ones too: it is not made anew. What was on its way may have
-//!   arrived. Their windows and locks go on, and so do messages with other ranks. A [lost
-//!   connection](super::failures#lost-connections) of windows ends the messages of the two as well.
+//!   key), the message that was being moved fails with `Unknown` or `NoSuchRegion`, and all other sends
+//!   to the other rank and receives from it that are under way with `ConnectionLost`, at both ranks;
+//!   a receive from any rank stays. What has arrived can still be received, but not what was announced
+//!   and not read. If none of them tells a rank that something it had sent before (an eager message) is
+//!   missing, its next send to the other or receive from it does. What is sent after that goes over
+//!   another connection, once the other rank takes in messages, too. Windows, locks and messages with
+//!   other ranks go on. A [lost connection](super::failures#lost-connections) of windows ends the
+//!   messages of the two for good. Over datagrams so does a broken connection of what they read and write.
 //!
 //! # Not there yet
 //!

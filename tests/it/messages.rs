@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use onesided::{Fault, FaultKind, Messages, Rendezvous, Source, Tag, Window, World};
+use onesided_fabric::remote_memory::Rank;
+use onesided_fabric::{Fabric, Segment, SegmentKey, block_on};
 use rustix::process::Signal;
 
 use crate::jobs::{self, Role, die, ok, send, state};
@@ -18,6 +20,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("messages: receiver dies between pieces", |world| one_dies(&world, receiver_dies_between_pieces)),
     ("messages: sender dies", |world| one_dies(&world, sender_dies)),
     ("messages: receiver dies", |world| one_dies(&world, receiver_dies)),
+    ("messages: connection breaks", connection_breaks),
     ("messages: receiver stops", receiver_stops),
     ("messages: receiver computes", receiver_computes),
     ("messages: receiver waits for a lock", receiver_waits_for_a_lock),
@@ -240,6 +243,58 @@ fn receiver_dies_between_pieces(world: &World, messages: &Messages) {
     }
     eventually(DEADLINE, "rank 0 counts as dead", || !world.is_alive(0));
     assert!(messages.send(&sent, 0, Tag(0)).deadline(DEADLINE).wait().is_err());
+}
+
+/// A read of memory that is gone breaks the connection of messages. What was under way fails at both
+/// ranks, what had come stays, and all that follows goes over another connection.
+fn connection_breaks(world: World) {
+    let messages = Messages::new(&world).wait().unwrap();
+    let (me, other) = (world.rank(), 1 - world.rank());
+    let fabric = world.fabric().for_messages();
+    let own = fabric.allocate(64).unwrap();
+    messages.send(&own.key().to_bytes(), other, Tag(0)).wait().unwrap();
+    let key = messages.recv::<u8>(other, Tag(0)).deadline(DEADLINE).wait().unwrap().0;
+    let theirs = fabric.open(&SegmentKey::from_bytes(&key).unwrap()).unwrap();
+    world.barrier().wait().unwrap();
+    let is_lost =
+        |fault: Fault| assert_eq!((fault.kind(), fault.rank()), (FaultKind::ConnectionLost, Some(Rank(other))));
+    let sent = elements(me, 10_000);
+    if me == 1 {
+        messages.send(&[7_u64], 0, Tag(1)).wait().unwrap();
+        let announced = messages.send(&sent, 0, Tag(2));
+        drop(own);
+        world.barrier().wait().unwrap();
+        is_lost(announced.deadline(DEADLINE).wait().unwrap_err().fault());
+    } else {
+        messages.probe(1, Tag(2)).deadline(DEADLINE).wait().unwrap();
+        world.barrier().wait().unwrap();
+        let read = block_on(world.fabric(), fabric.rdma_read((&theirs, 0), (&own, 0), 64));
+        assert_eq!(read.unwrap_err().kind(), FaultKind::NoSuchRegion);
+        is_lost(messages.recv::<u64>(1, Tag(3)).deadline(DEADLINE).wait().unwrap_err().fault());
+        assert_eq!(messages.recv::<u64>(1, Tag(1)).deadline(DEADLINE).wait().unwrap().0, [7]);
+        is_lost(messages.recv::<u64>(1, Tag(2)).deadline(DEADLINE).wait().unwrap_err().fault());
+    }
+    for rendezvous in [Rendezvous::Rget, Rendezvous::Rput, Rendezvous::Pipeline] {
+        messages.set_rendezvous(rendezvous);
+        for len in LENGTHS {
+            let sent = elements(me, len);
+            let send = messages.send(&sent, other, Tag(4));
+            let (got, _) = messages.recv::<u64>(other, Tag(4)).deadline(DEADLINE).wait().unwrap();
+            assert_eq!(got, elements(other, len));
+            send.deadline(DEADLINE).wait().unwrap();
+        }
+    }
+    world.barrier().wait().unwrap();
+    ok();
+}
+
+#[test]
+fn a_connection_that_breaks_between_processes_is_made_anew() {
+    // Datagrams have no connection.
+    if jobs::on_cards() && std::env::var_os("ONESIDED_MESSAGES_CHANNEL").is_none() {
+        let ended = jobs::start(2, "messages: connection breaks").wait();
+        assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
+    }
 }
 
 /// Sends to a stopped process wait up to their deadlines, and arrive once it goes on.

@@ -9,7 +9,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, Patience, Rank, Watch};
-use onesided_fabric::{Arrival, Background, Fabric, Limit, NOBODY, SpinGuard, SpinLock, Told, Transport, Wait};
+use onesided_fabric::{
+    Arrival, Background, Fabric, Limit, NOBODY, Renewed, SpinGuard, SpinLock, Told, Transport, Wait,
+};
 
 use crate::elements::Allocate;
 use crate::engine::{Direct, Engine, Landed, Posted, Posting, TooLong, window};
@@ -107,6 +109,21 @@ fn take_in<S>(
         let head = transport.first();
         engine.arrived(from, (&head, len), |offset, into| transport.read(offset, into), direct);
     })
+}
+
+/// A rank or its connection is lost. Whether the connection is made anew, so that more may come.
+#[cold]
+fn end_connection<S>((engine, transport): (&mut Engine<S>, &mut impl Transport), rank: Rank, fault: Fault) -> bool {
+    match transport.renewed(rank) {
+        Some(Renewed { is_missing }) => {
+            engine.renew(rank, fault, is_missing);
+            true
+        }
+        None => {
+            engine.lose(rank, fault);
+            false
+        }
+    }
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -252,10 +269,7 @@ impl<F: Fabric> Progress<F> {
             let cx = &mut Context::from_waker(NOBODY);
             match take_in((engine, transport), cx, Patience::on(me), direct) {
                 Poll::Ready(Ok(())) => true,
-                Poll::Ready(Err(fault)) => {
-                    engine.lose(fault.rank().unwrap_or(me), fault);
-                    false
-                }
+                Poll::Ready(Err(fault)) => end_connection((engine, transport), fault.rank().unwrap_or(me), fault),
                 Poll::Pending => false,
             }
         });
@@ -347,8 +361,10 @@ impl<F: Fabric> Progress<F> {
                 match take_in((engine, transport), cx, patience, &mut direct) {
                     Poll::Ready(Ok(())) => continue,
                     Poll::Ready(Err(fault)) => {
-                        state.engine.lose(fault.rank().unwrap_or(watch), fault);
                         is_changed = true;
+                        if end_connection((engine, transport), fault.rank().unwrap_or(watch), fault) {
+                            continue;
+                        }
                     }
                     Poll::Pending => {}
                 }

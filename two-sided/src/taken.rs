@@ -97,8 +97,18 @@ impl<'m, F: Fabric> Taken<'m, F> {
         }
     }
 
+    /// Whether an announced message may still be read: its connection works.
+    pub(crate) fn check_connection(&self) -> Result<(), Fault> {
+        let (progress, matched) = (self.messages.progress(), self.matched());
+        match matched.body {
+            Body::Announced { .. } => progress.with(|engine| engine.check_connection(matched)),
+            Body::Eager(_) | Body::Here(_) | Body::Read { .. } => Ok(()),
+        }
+    }
+
     /// Copies the message's bytes from an offset on; from 0 on, if its slice is offered.
     async fn copy(&self, at: usize, into: &mut [u8]) -> Result<(), Fault> {
+        self.check_connection()?;
         let progress = self.messages.progress();
         match &self.matched().body {
             Body::Eager(bytes) => {
@@ -164,6 +174,7 @@ impl<'m, F: Fabric> Taken<'m, F> {
     /// Delivers the message: it was read, or could not be.
     pub(crate) async fn end(&mut self, read: Result<(), Fault>) -> Result<(), Error> {
         let status = self.status();
+        let read = self.check_connection().and(read);
         self.deliver(read).await;
         read.map_err(|fault| Error::Read { status, fault: self.messages.world().translate(fault) })
     }

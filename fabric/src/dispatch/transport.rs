@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use onesided_remote_memory::{Fault, Patience, Rank};
 
 use crate::dispatch::Either::{self, First, Second};
-use crate::{Arrival, SHORTEST_LIMIT, Transport};
+use crate::{Arrival, Renewed, SHORTEST_LIMIT, Transport};
 
 impl<A: Transport, B: Transport> Transport for Either<A, B> {
     fn packet_max(&self, to: Rank) -> usize {
@@ -48,6 +48,13 @@ impl<A: Transport, B: Transport> Transport for Either<A, B> {
         match self {
             First(packets) => packets.poll_recv(cx, patience),
             Second(packets) => packets.poll_recv(cx, patience),
+        }
+    }
+
+    fn renewed(&mut self, rank: Rank) -> Option<Renewed> {
+        match self {
+            First(packets) => packets.renewed(rank),
+            Second(packets) => packets.renewed(rank),
         }
     }
 

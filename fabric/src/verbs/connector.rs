@@ -10,6 +10,8 @@
 //! | asks | connect its queue pair, and answer |
 //! | knows | send: the peer has connected its queue pair to this one |
 //! | refuses | close its side of both connections: the peer has cut this rank |
+//! | is of a later generation | give up its own connection, which the peer has given up ([`renewal`](super::renewal)) |
+//! | waits | ask on: the peer has not yet taken in what came over the last connection |
 //!
 //! Datagrams may be lost, so a rank asks again until the peer knows. A peer that computes answers by
 //! a thread, which sleeps until a datagram comes; a peer that is stopped answers when it goes on, or
@@ -43,7 +45,7 @@ const REPEAT: u64 = 20_000_000;
 const GIVE_UP_AFTER: u64 = 30_000_000_000;
 
 /// The wire form's first bytes: what it is, and its version.
-const MAGIC: [u8; 4] = *b"1SC\x02";
+const MAGIC: [u8; 4] = *b"1SC\x03";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Hello {
@@ -55,9 +57,12 @@ struct Hello {
     /// Which connection it is about, and the sender's queue pair of it.
     traffic: Traffic,
     queue_pair: u32,
+    /// How many connections of the kind the two had before.
+    generation: u32,
     asks: bool,
     knows: bool,
     refuses: bool,
+    waits: bool,
 }
 
 impl Hello {
@@ -108,7 +113,7 @@ impl Connector {
     }
 
     /// The route from this rank's queue pair for a peer to the peer's.
-    pub(super) fn route(&self, me: Rank, peer: Rank, queue_pair: u32) -> Route {
+    pub(super) fn route(&self, me: Rank, peer: Rank, (queue_pair, generation): (u32, u32)) -> Route {
         let (mine, theirs) = (&self.addresses[me.index()], &self.addresses[peer.index()]);
         Route {
             port: self.port,
@@ -118,8 +123,8 @@ impl Connector {
             gid: theirs.gid,
             lid: theirs.lid,
             queue_pair,
-            their_first: theirs.first(),
-            our_first: mine.first(),
+            their_first: theirs.first(generation),
+            our_first: mine.first(generation),
             reads_of_ours: mine.reads.min(theirs.reads),
             reads_of_theirs: mine.reads,
         }
@@ -129,7 +134,7 @@ impl Connector {
     pub(super) fn handle(&self, domain: &Arc<ProtectionDomain>, me: Rank, peer: Rank) -> Option<&AddressHandle> {
         let handle = &self.handles[peer.index()];
         if handle.get().is_none() {
-            let made = AddressHandle::new(domain, &self.route(me, peer, 0)).ok()?;
+            let made = AddressHandle::new(domain, &self.route(me, peer, (0, 0))).ok()?;
             let _ = handle.set(made); // another thread may have been first
         }
         handle.get()
@@ -169,21 +174,29 @@ impl Inner {
         start_thread("onesided-connect", "start the thread that connects ranks", move || thread.run(&inner))
     }
 
-    /// Connects this rank's queue pair for a peer to the peer's, and says which it is.
-    fn connect(&self, peer: &Peer, queue_pair: u32) -> Option<u32> {
+    /// Connects this rank's queue pair for a peer to the peer's. Says which it is, and whether requests
+    /// may be posted from now on.
+    fn connect(&self, peer: &Peer, hello: &Hello) -> Option<(u32, bool)> {
         let rank = peer.id.rank;
         let mut connected = peer.connecting();
-        if peer.is_broken() || self.job_segment.liveness(rank) != Liveness::Alive {
+        let is_of_it = peer.generation() == hello.generation;
+        if !is_of_it || peer.is_broken() || self.job_segment.liveness(rank) != Liveness::Alive {
             return None;
         }
         let number = self.queue_pair_of(peer)?;
         match *connected {
-            Some(earlier) => (earlier == queue_pair).then_some(number),
+            Some(earlier) if earlier != hello.queue_pair => return None,
+            Some(_) => {}
             None => {
-                let route = self.connector.route(self.rank, rank, queue_pair);
-                peer.connect(&mut connected, &route).ok().map(|()| number)
+                let route = self.connector.route(self.rank, rank, (hello.queue_pair, hello.generation));
+                peer.connect(&mut connected, &route).ok()?;
             }
         }
+        let becomes_ready = hello.knows && !peer.is_ready();
+        if becomes_ready {
+            peer.set_ready();
+        }
+        Some((number, becomes_ready))
     }
 
     /// The number of this rank's queue pair for a peer, made at the first call.
@@ -246,11 +259,9 @@ impl Thread {
         let mut batch = [const { MaybeUninit::uninit() }; BATCH];
         loop {
             let completions = self.datagrams.completions().poll(&mut batch);
-            for datagram in completions.iter().filter_map(|completion| self.datagrams.complete(completion)) {
-                if let Some(hello) = Hello::read(&datagram) {
-                    self.take(inner, hello);
-                }
-            }
+            let datagrams = completions.iter().filter_map(|completion| self.datagrams.complete(completion));
+            let hellos: Vec<_> = datagrams.filter_map(|datagram| Hello::read(&datagram)).collect();
+            hellos.into_iter().for_each(|hello| self.take(inner, hello));
             if completions.len() < BATCH {
                 break;
             }
@@ -271,9 +282,9 @@ impl Thread {
             inner.ring(); // the waiting threads look again
             return false;
         }
-        let (number, knows) = {
+        let (number, knows, generation) = {
             let connected = peer.connecting();
-            (inner.queue_pair_of(peer), connected.is_some())
+            (inner.queue_pair_of(peer), connected.is_some(), peer.generation())
         };
         let Some(number) = number.filter(|_| now < asked.until) else {
             peer.fail();
@@ -282,7 +293,8 @@ impl Thread {
         };
         if now >= asked.again {
             asked.again = now + REPEAT;
-            self.say(inner, rank, Hello { traffic, queue_pair: number, asks: true, knows, ..self.hello(inner, rank) });
+            let asks = Hello { traffic, generation, queue_pair: number, asks: true, knows, ..self.hello(inner, rank) };
+            self.say(inner, rank, asks);
         }
         true
     }
@@ -295,19 +307,21 @@ impl Thread {
             incarnations,
             traffic: Traffic::Memory,
             queue_pair: 0,
+            generation: 0,
             asks: false,
             knows: false,
             refuses: false,
+            waits: false,
         }
     }
 
     /// Takes in a datagram. One that is not of this job, or of another incarnation, is dropped.
-    fn take(&self, inner: &Inner, hello: Hello) {
+    fn take(&mut self, inner: &Inner, hello: Hello) {
         let from = Rank(hello.from);
         if from.index() >= self.connector.addresses.len() {
             return;
         }
-        let mine = Hello { traffic: hello.traffic, ..self.hello(inner, from) };
+        let mine = Hello { traffic: hello.traffic, generation: hello.generation, ..self.hello(inner, from) };
         if hello.incarnations != [mine.incarnations[1], mine.incarnations[0]] {
             return;
         }
@@ -316,11 +330,13 @@ impl Thread {
             return inner.ring();
         }
         let Ok(peer) = inner.peer(ConnectionId { rank: from, traffic: hello.traffic }) else { return };
-        let answer = match inner.connect(peer, hello.queue_pair) {
-            Some(queue_pair) => {
-                let becomes_ready = hello.knows && !peer.is_ready();
+        if hello.waits {
+            let until = now() + GIVE_UP_AFTER;
+            return self.asking.iter_mut().filter(|asked| asked.id == peer.id).for_each(|asked| asked.until = until);
+        }
+        let answer = match inner.connect(peer, &hello) {
+            Some((queue_pair, becomes_ready)) => {
                 if becomes_ready {
-                    peer.set_ready();
                     inner.ring();
                 }
                 // A peer that has answered would ask before it sends.
@@ -329,7 +345,8 @@ impl Thread {
                 }
                 Hello { queue_pair, knows: true, ..mine }
             }
-            None if peer.is_closed() => Hello { refuses: true, ..mine },
+            None if peer.is_closed() || inner.is_revoked(from) => Hello { refuses: true, ..mine },
+            None if inner.begins_anew(peer, hello.generation) && hello.asks => Hello { waits: true, ..mine },
             None => return,
         };
         self.say(inner, from, answer);
@@ -356,9 +373,11 @@ mod tests {
             incarnations: [u64::MAX; 2],
             traffic: Traffic::Messages,
             queue_pair: u32::MAX,
+            generation: u32::MAX,
             asks: true,
             knows: false,
             refuses: false,
+            waits: true,
         };
         let mut room = [0; ROOM.longest as usize];
         let bytes = hello.write(&mut room);

@@ -119,7 +119,10 @@ impl Inner {
                 if self.is_revoked(rank) {
                     peer.close(true);
                 }
-                let _ = self.detection_until(peer.id); // records a loss that no operation reports
+                let is_over = self.detection_until(peer.id).is_none(); // records a loss that no operation reports
+                if is_over && peer.is_broken() && self.may_renew(peer.id) {
+                    self.offer_renewal();
+                }
                 self.check(peer, &mut seen, (now, anew));
             }
         }
@@ -228,7 +231,7 @@ impl Verbs {
             return Ok(()); // other ranks' writes arrive on their own connections
         }
         let peer = self.peer(rank)?;
-        if peer.is_broken() && self.0.detection_until(peer.id).is_none() {
+        if peer.is_broken() && self.0.detection_until(peer.id).is_none() && !self.0.may_renew(peer.id) {
             return Err(self.0.fault(peer.id, REFUSED));
         }
         peer.wait_on();

@@ -75,6 +75,7 @@ mod memory;
 mod peer;
 mod queue;
 mod raw;
+mod renewal;
 mod revoke;
 mod segment;
 mod transport;
@@ -150,6 +151,8 @@ struct Inner {
     receive_count: u32,
     arrivals: OnceLock<Arrivals>,
     making_arrivals: Mutex<()>,
+    /// Whether a connection of packets is to be [made anew](renewal).
+    has_to_renew: AtomicBool,
     /// Whether a packet was taken since the last progress.
     has_received: AtomicBool,
     /// Whether no transport has been handed out.
@@ -253,7 +256,7 @@ impl Verbs {
         let connector = Arc::new(exchange_addresses(&job, &device, &region_table, queues)?);
         let pair = QueuePair::new(&domain, &completions, (&receives, &completions), depth)?;
         let inline = pair.inline();
-        pair.connect(&connector.route(job.rank, job.rank, pair.number()))?;
+        pair.connect(&connector.route(job.rank, job.rank, (pair.number(), 0)))?;
         let own = ConnectionId { rank: job.rank, traffic: Traffic::Memory };
         let peers: Box<[_]> = (0..2 * size).map(|_| OnceLock::new()).collect();
         let peer = peers[own.number()].get_or_init(|| Box::new(Peer::new(own, region_table.home().remote(0), depth)));
@@ -278,6 +281,7 @@ impl Verbs {
             receive_count,
             arrivals: OnceLock::new(),
             making_arrivals: Mutex::default(),
+            has_to_renew: AtomicBool::new(false),
             has_received: AtomicBool::new(false),
             has_transport: AtomicBool::new(true),
             event_wait,

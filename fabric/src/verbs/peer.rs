@@ -58,6 +58,9 @@ pub(super) struct Peer {
     connection: OnceLock<Connection>,
     /// The peer's queue pair that this rank's is connected to. Held while that changes, or fails.
     connecting: Mutex<Option<u32>>,
+    /// How many connections there were before; and how many the peer says, if it is ahead.
+    generation: AtomicU32,
+    heard: AtomicU32,
     /// Whether the peer is known to have connected its queue pair as well: requests may be posted.
     ready: AtomicBool,
     /// Whether the connection was asked for.
@@ -145,6 +148,8 @@ impl Peer {
             id,
             connection: OnceLock::new(),
             connecting: Mutex::default(),
+            generation: AtomicU32::new(0),
+            heard: AtomicU32::new(0),
             ready: AtomicBool::new(false),
             asked: AtomicBool::new(false),
             home,
@@ -187,6 +192,36 @@ impl Peer {
             *connected = Some(route.queue_pair);
         }
         Ok(())
+    }
+
+    /// How many connections there were before.
+    pub(super) fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The peer has given up all connections before this one.
+    pub(super) fn hear(&self, generation: u32) {
+        self.heard.fetch_max(generation, Ordering::Relaxed);
+    }
+
+    /// Forgets the connection, which is broken: the next request asks for another one. `false`:
+    /// requests are still in flight.
+    pub(super) fn renew(&self) -> Result<bool, Error> {
+        let (mut connected, mut posting) = (self.connecting(), self.posting());
+        if self.is_busy() {
+            return Ok(false);
+        }
+        self.pair().map_or(Ok(()), QueuePair::reset)?;
+        *connected = None;
+        posting.unproven = false;
+        self.ready.store(false, Ordering::Release);
+        self.asked.store(false, Ordering::Release);
+        self.noticed.store(0, Ordering::Relaxed);
+        self.stalled.store(u64::MAX, Ordering::Relaxed);
+        let next = (self.generation() + 1).max(self.heard.load(Ordering::Relaxed));
+        self.generation.store(next, Ordering::Release);
+        self.broken.store(0, Ordering::Release);
+        Ok(true)
     }
 
     /// Whether this rank's queue pair is connected, and works.

@@ -12,7 +12,7 @@ use crate::verbs::peer::{Peer, REFUSED, Traffic};
 use crate::verbs::queue::WorkRequest;
 use crate::verbs::raw::Verb;
 use crate::verbs::{Verbs, VerbsWaits};
-use crate::{Arrival, DatagramTransport, Drive, Either, Transport};
+use crate::{Arrival, DatagramTransport, Drive, Either, Renewed, Transport};
 
 /// The packets of a rank on cards: over its connections, or over datagrams. Dropping it gives it
 /// back.
@@ -26,6 +26,8 @@ pub struct ConnectionTransport {
     current: Option<Packet>,
     /// Receives to be posted again.
     unposted: Vec<u32>,
+    /// What was reported last.
+    renewed: Option<(Rank, Renewed)>,
 }
 
 impl Drop for ConnectionTransport {
@@ -51,7 +53,7 @@ impl Verbs {
             Some(datagrams) => {
                 Either::Second(DatagramTransport::new(Arc::clone(&datagrams.machine), VerbsWaits(fabric)))
             }
-            None => Either::First(ConnectionTransport { fabric, current: None, unposted: Vec::new() }),
+            None => Either::First(ConnectionTransport { fabric, current: None, unposted: Vec::new(), renewed: None }),
         })
     }
 
@@ -78,6 +80,15 @@ impl Verbs {
 impl ConnectionTransport {
     fn give_back(&mut self) {
         self.unposted.extend(self.current.take().and_then(|packet| packet.slot()));
+    }
+
+    /// Makes a broken connection anew, if what came over it is received, and says why it broke.
+    #[cold]
+    fn renew(&mut self) -> Option<Fault> {
+        self.fabric.0.has_to_renew.store(false, Ordering::Relaxed);
+        let (fault, renewed) = self.fabric.0.renew_one()?;
+        self.renewed = renewed.zip(fault.rank()).map(|(renewed, rank)| (rank, renewed));
+        Some(fault)
     }
 
     /// Whether there is a packet.
@@ -110,6 +121,11 @@ impl Transport for ConnectionTransport {
         fabric.ended(Patience::on(to))?;
         if peer.is_broken() {
             return match fabric.0.detection_until(peer.id) {
+                // When all that came over it is received.
+                None if fabric.0.may_renew(peer.id) => {
+                    fabric.0.endpoint.register_waker(cx, u64::MAX);
+                    Poll::Pending
+                }
                 None => Poll::Ready(Err(fabric.0.fault(peer.id, REFUSED))),
                 Some(until) => {
                     fabric.0.endpoint.register_waker(cx, until);
@@ -134,7 +150,14 @@ impl Transport for ConnectionTransport {
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {
         if !self.look() {
             self.fabric.progress();
-            if let Err(fault) = self.fabric.wait_on(patience)
+            if self.fabric.0.has_to_renew.load(Ordering::Relaxed) && !self.look() {
+                if let Some(fault) = self.renew() {
+                    return Poll::Ready(Err(fault));
+                }
+                self.look(); // what was saved
+            }
+            if self.current.is_none()
+                && let Err(fault) = self.fabric.wait_on(patience)
                 && !self.look()
             // a packet before the end counts
             {
@@ -148,6 +171,10 @@ impl Transport for ConnectionTransport {
                 Poll::Pending
             }
         }
+    }
+
+    fn renewed(&mut self, rank: Rank) -> Option<Renewed> {
+        self.renewed.take_if(|(renewed, _)| *renewed == rank).map(|(_, renewed)| renewed)
     }
 
     fn read(&self, offset: usize, into: &mut [u8]) {

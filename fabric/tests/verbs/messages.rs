@@ -1,8 +1,10 @@
 //! Packets have connections of their own, which wait and end apart from those of memory.
 
+use std::time::Duration;
+
 use onesided_fabric::remote_memory::{FaultKind, Patience, Rank, RemoteMemory};
 use onesided_fabric::verbs::RECEIVES;
-use onesided_fabric::{Fabric, Segment, SegmentKey, Transport, block_on, wait_timeout};
+use onesided_fabric::{Fabric, Renewed, Segment, SegmentKey, Transport, block_on, wait_timeout};
 
 use crate::support::{Barrier, device, segments};
 use crate::{LONG, kind, ranks, until};
@@ -76,39 +78,102 @@ fn a_cut_keeps_the_packets_that_have_arrived() {
 }
 
 /// A transfer with the key of memory that is gone ends the connection of messages alone: both sides
-/// learn it, and go on with each other's memory.
+/// learn it once, have what came before, and go on over another connection; with each other's memory
+/// they go on as they were.
 #[test]
-fn a_stale_key_of_a_message_leaves_windows_and_locks() {
-    let Some(_device) = device("a_stale_key_of_a_message_leaves_windows_and_locks") else { return };
+fn a_connection_of_messages_that_a_stale_key_breaks_is_made_anew() {
+    let Some(_device) = device("a_connection_of_messages_that_a_stale_key_breaks_is_made_anew") else { return };
+    const ROUNDS: u32 = 2;
     let (opened, gone, over) = (Barrier::new(2), Barrier::new(2), Barrier::new(2));
     ranks(2, |world| {
         let (fabric, messages, other) = (world.fabric(), world.fabric().for_messages(), Rank(1 - world.rank()));
         let all = segments(&world, 64);
         let mut packets = messages.transport().unwrap();
-        let own = messages.allocate(64).unwrap();
-        let mut key = [0; SegmentKey::BYTES];
-        block_on(fabric, packets.send(other, &own.key().to_bytes())).unwrap();
-        key.copy_from_slice(&block_on(fabric, packets.recv(Patience::on(other))).unwrap().1);
-        let theirs = messages.open(&SegmentKey::from_bytes(&key).unwrap()).unwrap();
-        opened.wait();
-        if world.rank() == 1 {
-            drop(own);
-            gone.wait();
-        } else {
-            gone.wait();
-            let read = block_on(fabric, messages.rdma_read((&theirs, 0), (&own, 0), 64));
-            assert_eq!((kind(read), read.unwrap_err().rank()), (FaultKind::NoSuchRegion, Some(other)));
-            let sent = block_on(fabric, packets.send(other, b"late"));
-            assert_eq!((kind(sent), sent.unwrap_err().rank()), (FaultKind::ConnectionLost, Some(other)));
+        let patience = || Patience::on(other).and_until(until(fabric, LONG));
+        for round in 0..ROUNDS {
+            let own = messages.allocate(64).unwrap();
+            messages.write_own(&own, 0, &[round as u8 + 1; 64]).unwrap();
+            let mut key = [0; SegmentKey::BYTES];
+            block_on(fabric, packets.send(other, &own.key().to_bytes())).unwrap();
+            key.copy_from_slice(&block_on(fabric, packets.recv(patience())).unwrap().1);
+            let theirs = messages.open(&SegmentKey::from_bytes(&key).unwrap()).unwrap();
+            assert_eq!(block_on(fabric, messages.rdma_read((&theirs, 0), (&own, 0), 64)), Ok(()));
+            let mut bytes = [0; 64];
+            messages.read_own(&own, 0, &mut bytes).unwrap();
+            assert_eq!(bytes, [round as u8 + 1; 64]);
+            opened.wait();
+            if world.rank() == 1 {
+                block_on(fabric, packets.send(other, b"before")).unwrap();
+                assert_eq!(wait_timeout(fabric, &mut messages.flush(other), LONG), Some(Ok(())));
+                drop(own);
+                gone.wait();
+            } else {
+                gone.wait();
+                let read = block_on(fabric, messages.rdma_read((&theirs, 0), (&own, 0), 64));
+                assert_eq!((kind(read), read.unwrap_err().rank()), (FaultKind::NoSuchRegion, Some(other)));
+                assert_eq!(block_on(fabric, packets.recv(patience())).unwrap().1, b"before");
+            }
+            let received = block_on(fabric, packets.recv(patience()));
+            assert_eq!(
+                (kind(received.clone()), received.unwrap_err().rank()),
+                (FaultKind::ConnectionLost, Some(other))
+            );
+            assert_eq!(packets.renewed(other), Some(Renewed { is_missing: false }));
+            assert_eq!(packets.renewed(other), None);
+            assert_eq!(fabric.failed_at(fabric.rank()), None);
+            let word = fabric.word_in(&all[other.index()], 0).unwrap();
+            assert_eq!(block_on(fabric, fabric.fetch_add(word, 1)), Ok(round.into()));
+            fabric.put(&all[other.index()], 8, &[1; 8]).unwrap();
+            assert_eq!(block_on(fabric, fabric.flush(other)), Ok(()));
+            over.wait();
         }
-        let received = block_on(fabric, packets.recv(Patience::on(other).and_until(until(fabric, LONG))));
-        assert_eq!(kind(received), FaultKind::ConnectionLost);
-        assert_eq!(fabric.failed_at(fabric.rank()), None);
-        let word = fabric.word_in(&all[other.index()], 0).unwrap();
-        assert_eq!(block_on(fabric, fabric.compare_swap(word, 0, 1)), Ok(0));
-        fabric.put(&all[other.index()], 8, &[1; 8]).unwrap();
-        assert_eq!(block_on(fabric, fabric.flush(other)), Ok(()));
-        over.wait();
+        // One of them speaks first, and the other is asked.
+        if world.rank() == 1 {
+            block_on(fabric, packets.send(other, b"after")).unwrap();
+        } else {
+            assert_eq!(block_on(fabric, packets.recv(patience())).unwrap().1, b"after");
+        }
+        world.barrier().wait().unwrap();
+    });
+}
+
+/// What a rank sends to one that takes nothing in is given up at last, and the rank told that it is
+/// missing; the other learns of it when it takes packets in.
+#[test]
+fn a_packet_that_is_given_up_with_its_connection_is_missing() {
+    let Some(_device) = device("a_packet_that_is_given_up_with_its_connection_is_missing") else { return };
+    const MANY: u32 = RECEIVES + 50;
+    let (idle, lost) = (Barrier::new(2), Barrier::new(2));
+    ranks(2, |world| {
+        let (fabric, other) = (world.fabric(), Rank(1 - world.rank()));
+        let mut packets = fabric.transport().unwrap();
+        let patience = || Patience::on(other).and_until(until(fabric, LONG));
+        world.barrier().wait().unwrap();
+        idle.wait();
+        if world.rank() == 0 {
+            fabric.set_full_after(Duration::from_secs(1));
+            for number in 0..MANY {
+                block_on(fabric, packets.send(other, &number.to_le_bytes())).unwrap();
+            }
+            assert_eq!(kind(block_on(fabric, packets.recv(patience()))), FaultKind::ConnectionLost);
+            assert_eq!(packets.renewed(other), Some(Renewed { is_missing: true }));
+            lost.wait();
+            block_on(fabric, packets.send(other, b"again")).unwrap();
+        } else {
+            lost.wait();
+            let mut next = 0_u32;
+            let fault = loop {
+                match block_on(fabric, packets.recv(patience())) {
+                    Ok((_, bytes)) => assert_eq!(bytes, next.to_le_bytes()),
+                    Err(fault) => break fault,
+                }
+                next += 1;
+            };
+            assert!((RECEIVES..MANY).contains(&next), "{next}");
+            assert_eq!(fault.kind(), FaultKind::ConnectionLost);
+            assert_eq!(packets.renewed(other), Some(Renewed { is_missing: false }));
+            assert_eq!(block_on(fabric, packets.recv(patience())).unwrap().1, b"again");
+        }
         world.barrier().wait().unwrap();
     });
 }

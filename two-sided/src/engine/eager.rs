@@ -23,7 +23,7 @@ impl<S> Engine<S> {
         mut post: impl FnMut(Rank, &[u8], &[u8]) -> Posted,
     ) -> Result<Option<usize>, TooLong> {
         let peer = self.peer(to);
-        let grant = if peer.lost.is_none() { peer.may_pass(bytes.len()) } else { None };
+        let grant = if peer.lost.is_none() && peer.untold.is_none() { peer.may_pass(bytes.len()) } else { None };
         Ok(match grant.map(|grant| post(to, &eager_head(envelope, grant), bytes)) {
             Some(Posted::Sent) => {
                 peer.passed(bytes.len());

@@ -47,6 +47,7 @@ mod peer;
 mod pipeline;
 mod receives;
 mod rendezvous;
+mod renewal;
 #[cfg(test)]
 mod tests;
 
@@ -262,7 +263,7 @@ impl<S> Engine<S> {
     }
 
     fn send(&mut self, to: Rank, memory: Option<S>, packet: impl FnOnce(RequestId) -> Encoded, body: &[u8]) -> usize {
-        let lost = self.lost(to);
+        let lost = self.take_lost(to);
         let state = lost.map_or(SendState::Queued, |fault| SendState::Done(Err(fault)));
         self.started += 1;
         let send = self.sends.insert(Send { number: self.started, ..Send::new(to, state, memory) });
@@ -348,28 +349,32 @@ impl<S> Engine<S> {
     }
 
     /// A peer died or left, and everything that it sent has been taken in; or it broke the
-    /// protocol. The sends to it and the receives from it end. Its unexpected messages stay.
-    pub(crate) fn lose(&mut self, rank: Rank, fault: Fault) {
+    /// protocol. The sends to it and the receives from it end. Its unexpected messages stay. Whether
+    /// there is somebody who is told.
+    pub(crate) fn lose(&mut self, rank: Rank, fault: Fault) -> bool {
         let peer = self.peer(rank);
         if peer.lost.is_some() {
-            return;
+            return true;
         }
         peer.lost = Some(fault);
         peer.drop_queue();
         let of_peer = self.sends.iter().filter(|(_, send)| send.to == rank && !send.is_done());
         let ended: Vec<_> = of_peer.map(|(send, _)| send).collect();
+        let mut is_told = ended.iter().any(|send| !self.sends[*send].is_detached);
         ended.into_iter().for_each(|send| self.fail(send, fault));
         let receives = &mut self.matcher.receives;
         let is_of_peer = |(at, receive): &(usize, &Receive<S>)| {
             matches!(receive.state, ReceiveState::Posted) && receives.pattern(*at).source == Some(rank.0)
         };
         let posted: Vec<_> = receives.iter().filter(is_of_peer).map(|(at, _)| at).collect();
+        is_told |= !posted.is_empty();
         for at in posted {
             receives.withdraw(at);
             receives[at].state = ReceiveState::Failed(fault);
             self.woken.extend(receives[at].waker.take());
         }
         self.lose_exposed(rank, fault);
+        is_told
     }
 
     /// Wakes all tasks that wait: the one that moved the messages ends, and left something to do.

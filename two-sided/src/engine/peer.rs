@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use onesided_fabric::remote_memory::Fault;
 
+use crate::matching::Arrival;
 use crate::wire::{Encoded, Packet};
 
 /// The bytes of an eager message that cost one unit of credit more.
@@ -70,6 +71,10 @@ pub(super) struct Peer {
     pub(super) is_busy: bool,
     /// Why it is reached no more.
     pub(super) lost: Option<Fault>,
+    /// What the next call is to be told of its last connection.
+    pub(super) untold: Option<Fault>,
+    /// The last message that came before its connection was made, and the last send before.
+    pub(super) before: (Arrival, u64),
     /// Whether it has asked for credit, and whether this rank has.
     pub(super) wants_credit: bool,
     has_asked: bool,
@@ -91,6 +96,8 @@ impl Peer {
             messages: VecDeque::new(),
             is_busy: false,
             lost: None,
+            untold: None,
+            before: (Arrival::default(), 0),
             wants_credit: false,
             has_asked: false,
             spent: 0,
@@ -100,6 +107,12 @@ impl Peer {
             told: window,
             window,
         }
+    }
+
+    /// Its connection is another one, with the credit of a first one.
+    pub(super) fn renew(&mut self, before: (Arrival, u64), fault: Fault, is_untold: bool) {
+        let untold = if is_untold { Some(fault) } else { self.untold };
+        *self = Self { is_busy: self.is_busy, untold, before, ..Self::new(self.window) };
     }
 
     pub(super) fn queue(&mut self, outgoing: Outgoing) {

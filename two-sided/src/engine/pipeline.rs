@@ -137,7 +137,7 @@ impl<S> Engine<S> {
         };
         let (from, len) = (Rank(matched.envelope.source), matched.body.len());
         let Body::Announced { request, .. } = matched.body else { unreachable!("it was announced") };
-        if let Some(fault) = self.lost(from) {
+        if let Some(fault) = self.lost(from).or_else(|| self.check_connection(matched).err()) {
             return self.end_move(receive, Err(fault));
         }
         let (memory, packet, at, failed) = match (memory, key) {
@@ -289,8 +289,8 @@ impl<S> Engine<S> {
 
     /// Ends a send when all of it was written, and its receiver's FIN is on its way.
     fn end_writes(&mut self, send: usize) {
-        let Send { to, state: SendState::Writing(_), writes: Some(writes), .. } = self.sends[send] else { return };
-        let is_lost = self.lost(to).is_some();
+        let Send { state: SendState::Writing(_), writes: Some(writes), .. } = self.sends[send] else { return };
+        let is_lost = self.is_without_receiver(send);
         if writes.left > 0 || writes.exposed < writes.len && !is_lost {
             return;
         }

@@ -188,7 +188,7 @@ impl<S> Engine<S> {
     /// Posts a receive that no unexpected message fits.
     #[inline]
     fn post(&mut self, pattern: Pattern) -> Posting<S> {
-        let lost = pattern.source.and_then(|source| self.lost(Rank(source)));
+        let lost = pattern.source.and_then(|source| self.take_lost(Rank(source)));
         let receives = &mut self.matcher.receives;
         Posting::Posted(match lost {
             Some(fault) => receives.add(pattern, Receive::new(ReceiveState::Failed(fault))),
@@ -318,6 +318,9 @@ impl<S> Engine<S> {
     /// Matches a message or keeps it, but for one of a communicator that is gone: its read may end
     /// after that.
     pub(super) fn place(&mut self, mut message: Matched<S>) {
+        if let Err(fault) = self.check_connection(&message) {
+            message.body.give_up(fault);
+        }
         if self.closed.contains(&message.envelope.context) {
             self.consume(&mut message);
             return self.deliver(&message, Err(Fault::new(FaultKind::Closed)));
@@ -449,6 +452,7 @@ impl<S> Engine<S> {
         let from = Rank(matched.envelope.source);
         if let Body::Announced { request, .. } = matched.body
             && self.lost(from).is_none()
+            && self.check_connection(matched).is_ok()
         {
             let status = outcome.map_or_else(|fault| fault.kind() as u8, |()| 0);
             self.queue(from, Outgoing::control(Packet::Fin { request, status }.encode(0)));

@@ -150,6 +150,7 @@ impl<S> Engine<S> {
 
     pub(super) fn end_move(&mut self, receive: usize, here: Result<Here<S>, Fault>) {
         let (matched, is_cancelled) = self.take_moving(receive);
+        let here = self.check_connection(&matched).and(here);
         self.deliver(&matched, here.as_ref().map(|_| ()).map_err(|fault| *fault));
         self.become_read(receive, (matched, is_cancelled), here);
     }

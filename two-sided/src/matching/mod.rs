@@ -129,7 +129,7 @@ pub(crate) struct Matcher<R, M> {
 }
 
 /// When a message arrived, in the order of arrivals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Arrival(u64);
 
 impl<R: Default, M: Default> Matcher<R, M> {
@@ -140,6 +140,11 @@ impl<R: Default, M: Default> Matcher<R, M> {
     /// Numbers a message that arrives now.
     pub(crate) const fn number(&mut self) -> Arrival {
         self.arrivals += 1;
+        Arrival(self.arrivals)
+    }
+
+    /// The last message that has arrived.
+    pub(crate) const fn last(&self) -> Arrival {
         Arrival(self.arrivals)
     }
 
@@ -192,6 +197,11 @@ impl<R: Default, M: Default> Matcher<R, M> {
     /// All unexpected messages, in no order.
     pub(crate) fn all_unexpected(&self) -> impl Iterator<Item = (&Envelope, &M)> {
         self.unexpected.iter().map(|(_, envelope, message)| (envelope, message))
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn all_unexpected_mut(&mut self) -> impl Iterator<Item = (&Envelope, &mut M)> {
+        self.unexpected.iter_mut()
     }
 
     /// The same, each with a number of its own.

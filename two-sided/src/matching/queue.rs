@@ -134,7 +134,12 @@ impl<K: Copy, T: Default> Queue<K, T> {
 
     /// The values of all entries, to be changed.
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.entries.iter_mut().filter(|entry| entry.stamp != FREE).map(|entry| &mut entry.value)
+        self.iter_mut().map(|(_, value)| value)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut T)> {
+        let taken = self.entries.iter_mut().filter(|entry| entry.stamp != FREE);
+        taken.map(|entry| (&entry.key, &mut entry.value))
     }
 
     /// Whether there is no entry.

@@ -11,7 +11,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
 use super::moving::{Moving, PIECE};
 use super::net::{Message, Net, Plant, number, number_of};
 use super::seen::Seen;
-use crate::engine::{Body, Direct, Engine, Here, Landed, Matched, Posting, ReceiveState, ToExpose};
+use crate::engine::{Body, Direct, Engine, Here, Landed, Matched, Posting, ReceiveState, Send, SendState, ToExpose};
 use crate::matching::Pattern;
 use crate::matching::oracle::Oracle;
 use crate::wire::{By, Packet, head_of};
@@ -147,6 +147,13 @@ impl Host {
                         (net.plant != Plant::EarlyReturn).then_some(send)
                     }
                 };
+                if let Some(send) = send
+                    && net.broken.is_some()
+                    && self.engine.sends[send].is_done()
+                {
+                    net.unsent.get_mut(&(rank, to)).unwrap().pop_back(); // it tells of an earlier one
+                    net.message(number).is_old = true;
+                }
                 send.map_or(Request::Over, |send| Request::Send { send, number })
             }
             Op::Receive { pattern, has_slice } => {
@@ -167,7 +174,7 @@ impl Host {
                 } else {
                     engine.receive(pattern)
                 };
-                let is_lost = pattern.source.is_some_and(|source| engine.lost(Rank(source)).is_some());
+                let is_lost = matches!(posting, Posting::Posted(at) if matches!(engine.matcher.receives[at].state, ReceiveState::Failed(_)));
                 seen.receive(pattern, next, is_lost);
                 match posting {
                     Posting::Posted(receive) => Request::Posted { receive, source: pattern.source, has_slice },
@@ -209,6 +216,7 @@ impl Host {
                 let Some(outcome) = self.engine.sent(send, &waker) else { return };
                 self.engine.detach(send);
                 let closed = net.closed.clone();
+                let is_told = net.broken.is_some();
                 let (dead, message) = (net.dead, net.message(number));
                 match outcome {
                     Ok(()) => assert!(
@@ -216,7 +224,11 @@ impl Host {
                         "the send of {number} ended before its receive"
                     ),
                     Err(_) => assert!(
-                        dead == Some(message.to) || message.is_lost || closed.contains(&message.to),
+                        message.is_old
+                            || is_told
+                            || dead == Some(message.to)
+                            || message.is_lost
+                            || closed.contains(&message.to),
                         "the send of {number} failed without a cause"
                     ),
                 }
@@ -226,7 +238,8 @@ impl Host {
                 None => return,
                 Some(Ok(matched)) => return self.taken(net, at, matched),
                 Some(Err(_)) => {
-                    assert!(source == net.dead && source.is_some(), "a receive failed without a cause");
+                    let is_of_broken = source.is_some_and(|source| net.has_broken(self.rank, source));
+                    assert!(is_of_broken || source == net.dead && source.is_some(), "a receive failed without a cause");
                     Request::Over
                 }
             },
@@ -259,6 +272,11 @@ impl Host {
             return self.poll(net, at);
         }
         let is_announced = matches!(matched.body, Body::Announced { .. });
+        if is_announced && self.engine.check_connection(&matched).is_err() {
+            self.engine.deliver(&matched, Ok(()));
+            self.requests[at].0 = Request::Over;
+            return self.got(net, at, None);
+        }
         if is_announced {
             net.begin_read(number(&matched.body).unwrap());
             if net.plant == Plant::FinBeforeRead {
@@ -359,7 +377,42 @@ impl Host {
         self.seen.oracle.posted.retain(|(pattern, _)| pattern.source != Some(peer));
         match self.engine.has_unreachable() {
             true => self.engine.lose_unreachable(),
-            false => self.engine.lose(Rank(peer), Fault::of(FaultKind::PeerDied, Rank(peer))),
+            false => drop(self.engine.lose(Rank(peer), Fault::of(FaultKind::PeerDied, Rank(peer)))),
+        }
+        self.exposed.sort_by_key(|exposed| exposed.receive);
+        let exposing = &self.exposing;
+        let is_over = |exposed: &mut Moving| {
+            net.message(exposed.number).from == peer && !Self::is_growing(exposing, exposed.receive)
+        };
+        for exposed in self.exposed.extract_if(.., is_over) {
+            exposed.ended(&mut self.seen);
+        }
+    }
+
+    /// The connection to a peer is made anew.
+    pub(super) fn renew(&mut self, net: &mut Net, peer: u32) {
+        net.unaware.remove(&self.rank);
+        self.seen.oracle.posted.retain(|(pattern, _)| pattern.source != Some(peer));
+        net.unsent.remove(&(self.rank, peer));
+        for message in net.messages.values_mut() {
+            message.is_old |= message.from == self.rank && message.to == peer;
+        }
+        let fault = Fault::of(FaultKind::ConnectionLost, Rank(peer));
+        let is_missing = net.missing.contains(&self.rank) && net.plant != Plant::Untold;
+        let at = self.engine.matcher.last();
+        self.engine.renew(Rank(peer), fault, is_missing);
+        // A write ends later.
+        let fails = |send: &Send<u64>| send.to == Rank(peer) && !matches!(send.state, SendState::Queued);
+        let is_told = self.engine.sends.iter().any(|(_, send)| fails(send))
+            || self.engine.matcher.receives.iter().any(|(_, receive)| matches!(receive.state, ReceiveState::Failed(_)))
+            || self.engine.peer(Rank(peer)).untold.is_some();
+        assert!(is_told || !net.missing.contains(&self.rank), "nobody is told of a message that is missing");
+        if net.plant == Plant::OldCredit {
+            self.engine.matcher.all_unexpected_mut().for_each(|(_, (_, is_consumed))| *is_consumed = false);
+        }
+        match net.plant {
+            Plant::OldMessage => self.engine.peer(Rank(peer)).before = Default::default(),
+            _ => assert_eq!(self.engine.peer(Rank(peer)).before.0, at),
         }
         self.exposed.sort_by_key(|exposed| exposed.receive);
         let exposing = &self.exposing;
@@ -396,7 +449,8 @@ impl Host {
         for number in self.engine.take_idle() {
             let message = net.message(number);
             assert!(!std::mem::replace(&mut message.is_freed, true), "the memory of {number} was given back twice");
-            let is_being_moved = message.is_being_read || message.writes > 0;
+            // A broken connection reads nothing.
+            let is_being_moved = message.is_being_read && !message.is_old || message.writes > 0;
             assert!(!is_being_moved, "the memory of {number} was given back under a read or write");
         }
     }

@@ -59,7 +59,7 @@ fn explore(setup: &Setup) -> Result<usize, String> {
     }
 }
 
-const NOTHING: Budget = Budget { busy: 0, drops: 0, fails: 0, deaths: 0, closes: 0 };
+const NOTHING: Budget = Budget { busy: 0, drops: 0, fails: 0, deaths: 0, breaks: 0, closes: 0 };
 
 const fn eager(to: u32, tag: u32) -> Op {
     Op::Send { to, tag, mode: Mode::Eager(1) }
@@ -124,6 +124,7 @@ fn troubles(most: u32) -> Vec<Budget> {
             fails: one.fails + other.fails,
             closes: one.closes + other.closes,
             deaths: one.deaths + other.deaths,
+            breaks: 0,
         }));
     }
     all
@@ -198,6 +199,42 @@ fn a_fin_behind_its_write() {
     holds_behind_writes(15_000, &[vec![written(1, 0)], receives.clone()], troubles(2), troubles(2));
     holds_behind_writes(15_000, &[vec![pipeline(1, 0)], receives.clone()], usual, troubles(1));
     holds_behind_writes(500, &[vec![written(1, 0), eager(1, 0)], receives], vec![NOTHING], troubles(1));
+}
+
+const BREAK: Budget = Budget { breaks: 1, ..NOTHING };
+
+/// A break, alone and with another trouble.
+fn breaks() -> Vec<Budget> {
+    vec![BREAK, Budget { busy: 1, ..BREAK }, Budget { drops: 1, ..BREAK }, Budget { closes: 1, ..BREAK }]
+}
+
+#[test]
+fn a_connection_that_breaks_under_eager_messages() {
+    let receives = vec![receive(Some(0), Some(1)), receive(Some(0), None)];
+    holds(1_000, &[vec![eager(1, 0), long(1, 1)], receives], vec![BREAK], breaks());
+    let program = |other| vec![eager(other, 0), receive(Some(other), None)];
+    holds(1_000, &[program(1), program(0)], vec![BREAK], breaks());
+}
+
+#[test]
+fn a_connection_that_breaks_under_a_rendezvous() {
+    for send in [rendezvous(1, 0), written(1, 0)] {
+        let usual = vec![BREAK, Budget { drops: 1, ..BREAK }];
+        holds_behind_writes(1_000, &[vec![send], vec![receive(Some(0), None)]], usual, breaks());
+    }
+    if is_long() {
+        let receives = vec![receive(None, None), receive(Some(0), None)];
+        holds_behind_writes(1_000, &[vec![written(1, 0), eager(1, 0)], receives], vec![], breaks());
+        holds(1_000, &[vec![pipeline(1, 0)], vec![receive(Some(0), None)]], vec![], breaks());
+    }
+}
+
+#[test]
+fn a_connection_that_breaks_under_a_matched_probe() {
+    let probe = Op::Probe { pattern: pattern(None, None), takes: true };
+    for send in [rendezvous(1, 0), written(1, 0)] {
+        holds(1_000, &[vec![send], vec![probe, receive(None, None)]], vec![BREAK], breaks());
+    }
 }
 
 #[test]
@@ -283,7 +320,7 @@ fn caught(plant: Plant, expected: &str) {
             found(plant, pieces, expected);
             vec![vec![written(1, 0), written(1, 0)], receives]
         }
-        Plant::CreditTwice | Plant::LostPacket(_) => {
+        Plant::CreditTwice | Plant::LostPacket(_) | Plant::OldCredit | Plant::Untold => {
             vec![vec![eager(1, 0), eager(1, 0), eager(1, 0)], receives]
         }
         _ => vec![vec![rendezvous(1, 0), rendezvous(1, 0)], receives],
@@ -293,7 +330,8 @@ fn caught(plant: Plant, expected: &str) {
 
 #[track_caller]
 fn found(plant: Plant, programs: Vec<Vec<Op>>, expected: &str) {
-    let budget = Budget { drops: u32::from(plant == Plant::EarlyReuse), ..NOTHING };
+    let breaks = u32::from(matches!(plant, Plant::OldMessage | Plant::OldCredit | Plant::Untold));
+    let budget = Budget { drops: u32::from(plant == Plant::EarlyReuse), breaks, ..NOTHING };
     let follows = plant == Plant::FinBeforePost;
     let found = explore(&Setup { tokens: tokens(&programs), programs, window: 4, budget, plant, follows });
     assert!(found.as_ref().is_err_and(|found| found.contains(expected)), "{plant:?}: {found:?}");
@@ -322,6 +360,21 @@ fn exposed_memory_that_is_used_early_is_caught() {
 #[test]
 fn a_lost_fin_of_a_write_is_caught() {
     caught(Plant::LostPacket(9), "does not end");
+}
+
+#[test]
+fn a_message_of_a_broken_connection_that_is_taken_for_a_new_one_is_caught() {
+    caught(Plant::OldMessage, "has lost");
+}
+
+#[test]
+fn credit_of_a_broken_connection_is_caught() {
+    caught(Plant::OldCredit, "credit of unexpected messages");
+}
+
+#[test]
+fn a_missing_message_that_nobody_is_told_of_is_caught() {
+    caught(Plant::Untold, "nobody is told");
 }
 
 #[test]
@@ -375,8 +428,16 @@ fn ops(ranks: u32) -> impl Strategy<Value = Op> {
 }
 
 fn setups() -> impl Strategy<Value = Setup> {
-    let budgets = (0..40_u32, 0..8_u32, 0..3_u32, 0..2_u32, 0..2_u32)
-        .prop_map(|(busy, drops, fails, closes, deaths)| Budget { busy, drops, fails, closes, deaths });
+    let budgets = (0..40_u32, 0..8_u32, 0..3_u32, 0..2_u32, 0..2_u32, 0..2_u32).prop_map(
+        |(busy, drops, fails, closes, deaths, breaks)| Budget {
+            busy,
+            drops,
+            fails,
+            closes,
+            deaths: deaths * (1 - breaks),
+            breaks,
+        },
+    );
     let programs = (2..5_u32)
         .prop_flat_map(|ranks| prop::collection::vec(prop::collection::vec(ops(ranks), 0..25), ranks as usize));
     (programs, 9..16_u32, budgets).prop_map(|(programs, window, budget)| Setup {

@@ -62,9 +62,11 @@ impl Host {
 
     pub(super) fn end_read(&self, net: &mut Net, number: u64) -> Result<(), Fault> {
         let from = net.message(number).from;
-        let fails = net.fails(self.rank, from);
+        let mut fails = net.fails(self.rank, from);
+        let is_unaware = net.unaware.contains(&self.rank);
         let message = net.message(number);
-        assert!(!message.is_freed, "the memory of {number} was given back under a read");
+        fails |= message.is_old && (message.is_freed || !is_unaware);
+        assert!(!message.is_freed || fails && message.is_old, "the memory of {number} was given back under a read");
         message.is_being_read = false;
         (message.is_lost, message.is_read) = (fails, !fails);
         if fails { Err(Fault::of(FaultKind::ConnectionLost, Rank(from))) } else { Ok(()) }
@@ -140,7 +142,8 @@ impl Host {
             let key = SegmentKey { rank: Rank(rank), region: RegionId(1), len, address: number, rkey: 0 };
             self.engine.expose(receive, at, Some(number), Ok(key));
         }
-        if fails && at == 0 || self.engine.lost(Rank(from)).is_some() {
+        let is_over = net.message(number).is_old && !net.unaware.contains(&rank);
+        if fails && at == 0 || is_over || self.engine.lost(Rank(from)).is_some() {
             self.exposed.remove(exposed).ended(&mut self.seen);
         }
     }
@@ -167,11 +170,11 @@ impl Host {
         let to = net.message(number).to;
         // A FIN behind a write that fails does not arrive: its connection is lost.
         let has_fin = self.engine.sends[send].writes.is_some_and(|writes| writes.fin != Fin::NotYet);
-        let may_fail = !has_fin || net.dead == Some(to);
+        let may_fail = !has_fin || net.dead == Some(to) || net.message(number).is_old;
         let fails = may_fail && net.fails(self.rank, to);
         let message = net.message(number);
         message.writes -= 1;
-        message.is_lost |= fails;
+        message.is_lost |= fails && !message.has_fin; // it may have come
         message.written += if fails { 0 } else { len };
         message.is_read = message.written == message.len;
         let failed = Fault::of(FaultKind::ConnectionLost, Rank(to));

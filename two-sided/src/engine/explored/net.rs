@@ -29,6 +29,8 @@ pub(super) struct Budget {
     /// Reads that fail.
     pub(super) fails: u32,
     pub(super) deaths: u32,
+    /// Connections that break, and are made anew.
+    pub(super) breaks: u32,
     /// Ranks that drop their communicator.
     pub(super) closes: u32,
 }
@@ -53,6 +55,12 @@ pub(super) enum Plant {
     LostPacket(u8),
     /// A CREDIT arrives twice.
     RepeatedCredit,
+    /// The receiver of a message forgets that its connection broke.
+    OldMessage,
+    /// The credit of a message that came before its connection broke goes back over the next one.
+    OldCredit,
+    /// Nobody is told of a message that is missing.
+    Untold,
 }
 
 /// What is known of a message. Its number is that of its sender times a thousand, plus its own.
@@ -78,6 +86,8 @@ pub(super) struct Message {
     pub(super) is_lost: bool,
     /// Whether its sender has its memory back.
     pub(super) is_freed: bool,
+    /// Whether it was sent before the connection broke.
+    pub(super) is_old: bool,
     pub(super) has_fin: bool,
 }
 
@@ -97,6 +107,7 @@ impl Message {
             is_received: false,
             is_lost: false,
             is_freed: false,
+            is_old: false,
             has_fin: false,
         }
     }
@@ -113,6 +124,11 @@ pub(super) struct Net {
     exposed: BTreeMap<(u32, u32), u64>,
     pub(super) messages: BTreeMap<u64, Message>,
     pub(super) dead: Option<u32>,
+    /// The connection that broke, and those of its ranks that have not taken note.
+    pub(super) broken: Option<(u32, u32)>,
+    pub(super) unaware: BTreeSet<u32>,
+    /// The ranks of it that sent messages which did not arrive.
+    pub(super) missing: BTreeSet<u32>,
     pub(super) closed: BTreeSet<u32>,
     pub(super) budget: Budget,
     pub(super) plant: Plant,
@@ -158,6 +174,9 @@ impl Net {
             exposed: BTreeMap::new(),
             messages: BTreeMap::new(),
             dead: None,
+            broken: None,
+            unaware: BTreeSet::new(),
+            missing: BTreeSet::new(),
             closed: BTreeSet::new(),
             budget,
             plant,
@@ -197,9 +216,41 @@ impl Net {
     }
 
     pub(super) fn begin_read(&mut self, number: u64) {
+        let is_broken = !self.unaware.is_empty();
         let message = self.message(number);
-        assert!(!message.is_freed, "the memory of {number} was given back before its read");
+        // A broken connection reads nothing.
+        assert!(
+            !message.is_freed || message.is_old && is_broken,
+            "the memory of {number} was given back before its read"
+        );
+        assert!(!message.is_old || is_broken, "{number} is read over another connection");
         message.is_being_read = true;
+    }
+
+    /// Whether a message between two ranks may be lost with their connection.
+    pub(super) fn has_broken(&self, one: u32, other: u32) -> bool {
+        self.broken.is_some_and(|broken| broken == (one.min(other), one.max(other)))
+    }
+
+    /// Breaks the connection of two ranks. Some of what is on it has arrived.
+    pub(super) fn break_connection(&mut self, one: u32, other: u32) {
+        self.broken = Some((one, other));
+        self.unaware = BTreeSet::from([one, other]);
+        for (from, to) in [(one, other), (other, one)] {
+            let len = self.wires.get(&(from, to)).map_or(0, VecDeque::len);
+            let arrived = self.choose(len + 1);
+            let lost = self.wires.get_mut(&(from, to)).map(|wire| wire.split_off(arrived)).unwrap_or_default();
+            if lost.iter().any(|packet| packet[0] == 9) {
+                self.missing.insert(from);
+            }
+            for number in lost.iter().filter_map(|packet| message_of(packet)).map(|(.., number)| number) {
+                self.missing.insert(from);
+                self.message(number).is_lost = true;
+            }
+        }
+        for message in self.messages.values_mut() {
+            message.is_old |= (message.from.min(message.to), message.from.max(message.to)) == (one, other);
+        }
     }
 
     pub(super) fn incoming(&self, to: u32) -> Vec<u32> {
@@ -212,7 +263,7 @@ impl Net {
 
     /// Whether a read fails, of memory of this rank. That of a dead one may be there.
     pub(super) fn fails(&mut self, at: u32, of: u32) -> bool {
-        let is_dead = self.dead == Some(of);
+        let is_dead = self.dead == Some(of) || self.has_broken(at, of) && !self.unaware.is_empty();
         let fails = (is_dead || self.budget.fails > 0) && self.choose(2) == 1;
         if fails && !is_dead {
             self.budget.fails -= 1;
@@ -224,6 +275,8 @@ impl Net {
     pub(super) fn post(&mut self, from: u32, to: Rank, head: &[u8], body: &[u8]) -> Posted {
         let posted = if self.dead == Some(to.0) {
             [Posted::Failed(Fault::of(FaultKind::PeerDied, to)), Posted::Sent][self.choose(2)]
+        } else if self.has_broken(from, to.0) && !self.unaware.is_empty() {
+            Posted::Busy
         } else if self.budget.busy > 0 && self.choose(2) == 1 {
             self.budget.busy -= 1;
             Posted::Busy

@@ -27,6 +27,8 @@ pub(super) enum Action {
     EndWrite(usize),
     Flush,
     Lose(u32),
+    Renew(u32),
+    Break(u32),
     Drop(usize),
     Close,
     Die,
@@ -68,7 +70,7 @@ impl World {
     /// What can happen, and what may besides.
     fn actions(&self) -> [Vec<(u32, Action)>; 2] {
         let [mut all, mut besides] = [vec![], vec![]];
-        let Budget { drops, deaths, closes, .. } = self.net.budget;
+        let Budget { drops, deaths, breaks, closes, .. } = self.net.budget;
         for at in self.alive() {
             let host = &self.hosts[at as usize];
             let mut slices = vec![None];
@@ -100,7 +102,8 @@ impl World {
             (0..host.reads.len()).for_each(|read| can(Action::EndRead(read)));
             (0..host.posts.len()).for_each(|post| can(Action::EndPost(post)));
             (0..host.writes.len()).for_each(|write| can(Action::EndWrite(write)));
-            if host.engine.is_busy() {
+            // On a broken connection there is no room.
+            if host.engine.is_busy() && self.net.unaware.is_empty() {
                 can(Action::Flush);
             }
             if let Some(dead) = self.net.dead
@@ -109,6 +112,16 @@ impl World {
             {
                 can(Action::Lose(dead));
             }
+            if let Some((one, other)) = self.net.broken
+                && self.net.unaware.contains(&at)
+            {
+                let peer = if at == one { other } else { one };
+                if !self.net.incoming(at).contains(&peer) {
+                    can(Action::Renew(peer));
+                }
+            }
+            let others = at + 1..self.hosts.len() as u32;
+            besides.extend(others.filter(|_| breaks > 0).map(|other| (at, Action::Break(other))));
             besides.extend((closes > 0 && !self.net.closed.contains(&at)).then_some((at, Action::Close)));
             besides.extend((deaths > 0).then_some((at, Action::Die)));
         }
@@ -135,6 +148,11 @@ impl World {
             Action::EndWrite(write) => host.finish_write(net, write),
             Action::Flush => {}
             Action::Lose(peer) => host.lose(net, peer),
+            Action::Renew(peer) => host.renew(net, peer),
+            Action::Break(other) => {
+                net.budget.breaks -= 1;
+                net.break_connection(at, other);
+            }
             Action::Drop(request) => {
                 net.budget.drops -= 1;
                 host.drop_handle(net, request);
@@ -190,6 +208,9 @@ impl World {
 
     /// The credit of the messages from one rank to another is there once.
     fn check_credit(&mut self, from: u32, to: u32) {
+        if self.net.has_broken(from, to) && !self.net.unaware.is_empty() {
+            return;
+        }
         let wire = |from, to| self.net.wires.get(&(from, to)).into_iter().flatten();
         let kept = |packet: &&Vec<u8>| match packet[0] {
             1 => packet.len() - EAGER_HEAD,
@@ -266,7 +287,7 @@ impl World {
         }
         for (number, message) in &self.net.messages {
             let [is_from_dead, is_to_dead] = [message.from, message.to].map(|rank| self.net.dead == Some(rank));
-            let may_be_lost = is_from_dead || is_to_dead || self.net.closed.contains(&message.to);
+            let may_be_lost = message.is_old || is_from_dead || is_to_dead || self.net.closed.contains(&message.to);
             assert!(message.is_received || may_be_lost, "{number} is not received");
             if message.is_rendezvous && message.from != message.to && !is_from_dead {
                 assert!(message.is_freed, "the memory of {number} is not given back");
