@@ -34,8 +34,9 @@
 //!   after lost and reordered packets: atomics wait for the writes before them there, and if it
 //!   happens all the same, the connection is given up (`device`).
 //! - What breaks the connection of messages, or waits there for a receive, leaves windows and locks
-//!   alone. Both ranks' messages with each other end, as `ConnectionLost`, and nothing is cut.
-//! - A broken connection stays broken. Operations in flight end as `Unknown`, `NoSuchRegion` (the
+//!   alone. The two ranks' messages under way end, as `ConnectionLost`, nothing is cut, and the
+//!   connection is made anew (`renewal`).
+//! - A broken connection to memory stays broken. Operations in flight end as `Unknown`, `NoSuchRegion` (the
 //!   target's card refused the key) or `PeerDied`, and every later one as `ConnectionLost` (or
 //!   `PeerDied`), naming the peer. A stale key is refused when it is opened or looked up, before it
 //!   can break a connection: the owner's region table is read first.
