@@ -36,12 +36,12 @@ impl EndpointAddress {
     }
 
     /// The version and the address in postcard's wire format.
-    fn to_bytes(&self) -> Vec<u8> {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
         postcard::to_stdvec(&(VERSION, self)).expect("every address can be encoded")
     }
 
     /// The inverse of `to_bytes`.
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let ((version, address), rest) = postcard::take_from_bytes::<(u8, Self)>(bytes).ok()?;
         let whole = version == VERSION && rest.is_empty();
         (whole && address.reads > 0 && (1..=5).contains(&address.mtu)).then_some(address)

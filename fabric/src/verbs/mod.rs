@@ -62,6 +62,7 @@
 //! `segment` (memory), `words`, `transport` and `bulk` (the traits). `raw` has the library's objects.
 
 mod arrivals;
+pub mod bare;
 mod bounce_buffers;
 mod bulk;
 mod completion;

@@ -11,6 +11,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, RemoteMemory};
 use onesided_fabric::verbs::{Verbs, devices};
 use onesided_fabric::{World, block_on, conformance};
 
+mod bare;
 mod connections;
 mod cuts;
 mod failures;

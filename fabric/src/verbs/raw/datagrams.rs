@@ -127,7 +127,7 @@ impl DatagramQueue {
     }
 
     /// Posts a receive into a slot that no other receive uses.
-    fn post_receive(&self, slot: u32) -> Result<(), Error> {
+    pub(in crate::verbs) fn post_receive(&self, slot: u32) -> Result<(), Error> {
         let mut sge = self.piece(slot, self.room.slot());
         let wr_id = self.mark | u64::from(slot);
         let mut request = ibv::ibv_recv_wr { wr_id, next: null_mut(), sg_list: &mut sge, num_sge: 1 };
@@ -167,6 +167,16 @@ impl DatagramQueue {
         let at = self.room.at(slot);
         self.memory.memory().write(at, header);
         self.memory.memory().write(at + header.len() as u64, packet);
+        let posted = self.post_send(slot, len, to, number);
+        if !posted {
+            self.free().push(slot);
+        }
+        posted
+    }
+
+    /// Posts the first `len` bytes of the slot of a send that has completed, as one solicited
+    /// datagram.
+    pub(in crate::verbs) fn post_send(&self, slot: u32, len: u64, to: &AddressHandle, number: u32) -> bool {
         let mut sge = self.piece(slot, len);
         let mut request = ibv::ibv_send_wr {
             wr_id: self.mark | u64::from(slot),
@@ -183,12 +193,8 @@ impl DatagramQueue {
         let post = unsafe { (*self.domain.context.0.as_ptr()).ops.post_send };
         // SAFETY: the queue pair and the address handle are open, the call copies the request, and
         // the slot, in memory that stays mapped and registered for as long as the queue pair, is
-        // not written before the send has completed: it is not free until then.
-        let number = post.map_or(38, |post| unsafe { post(self.raw.as_ptr(), &mut request, &mut bad) });
-        if number != 0 {
-            self.free().push(slot);
-        }
-        number == 0
+        // accessed by racy copies only.
+        post.map_or(38, |post| unsafe { post(self.raw.as_ptr(), &mut request, &mut bad) }) == 0
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) use self::completion_queue::{BATCH, CompletionQueue};
 pub(super) use self::datagrams::{AddressHandle, DatagramQueue, DatagramRoom};
 pub(super) use self::pair::{Local, Mtu, QueuePair, RawWorkRequest, RawWorkRequests, Remote, Route, Verb};
 
-fn failed(call: &'static str, source: io::Error) -> Error {
+pub(super) fn failed(call: &'static str, source: io::Error) -> Error {
     let hint = match source.raw_os_error() {
         Some(12) => "; registered memory and queues are locked memory: raise `ulimit -l`",
         Some(23 | 24) => "; no file descriptors left (raise `ulimit -n`)",
