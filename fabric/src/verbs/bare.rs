@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use ibverbs_sys::ibv_wc;
 use onesided_remote_memory::Rank;
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::Error;
 use crate::verbs::connector::Connector;
@@ -36,6 +37,11 @@ const OWN: Rank = Rank(0);
 const OTHER: Rank = Rank(1);
 /// Marks the completion of a read or a write.
 const TRANSFER: u64 = 1;
+/// Polls of a wait before it yields its core, which another end needs or does not, and yields before
+/// it sleeps: as many as of the fabric's.
+const SHARED: u64 = 2;
+const ALONE: u64 = 20_000;
+const YIELDS: u64 = 50;
 /// A wait ends after this time.
 const LONG: Duration = Duration::from_secs(30);
 
@@ -61,6 +67,8 @@ pub struct BareCard {
     is_transferred: Cell<bool>,
     /// The next datagram's slot.
     slot: Cell<u32>,
+    /// Polls of a wait before it yields its core.
+    polls: u64,
 }
 
 /// A list of requests, posted again and again.
@@ -71,11 +79,12 @@ struct Requests<const N: usize> {
 }
 
 impl BareCard {
-    /// An end for messages of at most so many bytes, on the device that the fabric uses.
+    /// An end for messages of at most so many bytes, on the device that the fabric uses. Waits yield
+    /// and sleep as those of the fabric do: soon if the other end may need this core.
     ///
     /// # Errors
     /// As [`Verbs::new`](super::Verbs::new).
-    pub fn new(longest: usize) -> Result<Self, Error> {
+    pub fn new(longest: usize, shares_core: bool) -> Result<Self, Error> {
         let device = Device::choose()?;
         let domain = ProtectionDomain::new(&device.context)?;
         let longest = (longest as u64).max(LONGEST);
@@ -103,6 +112,7 @@ impl BareCard {
             over,
             is_transferred: Cell::new(false),
             slot,
+            polls: if shares_core { SHARED } else { ALONE },
         })
     }
 
@@ -159,12 +169,13 @@ impl BareCard {
         let handle = connector.handle(&self.domain, OWN, OTHER).ok_or_else(|| ended("there is no address handle"))?;
         let send = || {
             let slot = self.slot.replace((self.slot.get() + 1) % ROOM.sends);
-            match self.datagrams.post_send(ROOM.receives + slot, len as u64, handle, number) {
+            let signalled = u64::from(slot + 1).is_multiple_of(SIGNALLED);
+            match self.datagrams.post_send((slot, signalled), len as u64, (handle, number)) {
                 true => Ok(()),
                 false => Err(ended("a datagram was not sent")),
             }
         };
-        alternate(is_first, n, send, || until(|| self.look_for_datagrams()))
+        alternate(is_first, n, send, || self.until(self.datagrams.completions(), || self.look_for_datagrams()))
     }
 
     /// The same by a send that announces the message, a read, and a send that says that it was read
@@ -266,7 +277,7 @@ impl BareCard {
         }
         self.post_list(&mut requests.signalled)?;
         // Those before the last 32 are over.
-        until(|| {
+        self.until(&self.completions, || {
             self.look()?;
             Ok(self.over.get() + 2 * SIGNALLED > posted)
         })
@@ -277,7 +288,7 @@ impl BareCard {
     }
 
     fn wait_for_transfer(&self) -> Result<(), Error> {
-        until(|| {
+        self.until(&self.completions, || {
             self.look()?;
             Ok(self.is_transferred.take())
         })
@@ -296,10 +307,37 @@ impl BareCard {
         Ok(())
     }
 
+    /// Waits until something is there, which completes in a queue: polls, yields, and sleeps.
+    fn until(&self, queue: &CompletionQueue, mut look: impl FnMut() -> Result<bool, Error>) -> Result<(), Error> {
+        let (mut polls, mut deadline) = (0_u64, None);
+        while !look()? {
+            polls += 1;
+            if polls <= self.polls {
+                continue;
+            }
+            if polls <= self.polls + YIELDS {
+                std::thread::yield_now();
+                continue;
+            }
+            queue.request_event(false);
+            if look()? {
+                return Ok(());
+            }
+            let timeout = Timespec { tv_sec: 1, tv_nsec: 0 };
+            // On every outcome it looks.
+            let _ = rustix::event::poll(&mut [PollFd::new(queue, PollFlags::IN)], Some(&timeout));
+            queue.take_events();
+            if Instant::now() > *deadline.get_or_insert_with(|| Instant::now() + LONG) {
+                return Err(ended("the other end does not answer"));
+            }
+        }
+        Ok(())
+    }
+
     /// Waits for a message by a send.
     fn receive(&self) -> Result<(), Error> {
         let mut one = [MaybeUninit::uninit()];
-        until(|| match self.arrivals.poll(&mut one) {
+        self.until(&self.arrivals, || match self.arrivals.poll(&mut one) {
             [completion] => {
                 check(completion)?;
                 self.receives.post(completion.wr_id() as u32).map(|()| true)
@@ -338,22 +376,6 @@ fn alternate(
         receive()?;
         if !is_first {
             send()?;
-        }
-    }
-    Ok(())
-}
-
-/// Polls until something is there.
-fn until(mut look: impl FnMut() -> Result<bool, Error>) -> Result<(), Error> {
-    let mut polls = 0_u64;
-    let mut deadline = None;
-    while !look()? {
-        polls += 1;
-        if polls.is_multiple_of(1000) {
-            if Instant::now() > *deadline.get_or_insert_with(|| Instant::now() + LONG) {
-                return Err(ended("the other end does not answer"));
-            }
-            std::thread::yield_now();
         }
     }
     Ok(())

@@ -17,7 +17,7 @@ fn bare_loops_end() {
             to.send(own.to_vec()).unwrap();
             Ok::<_, Error>(from.recv().unwrap())
         };
-        let mut card = BareCard::new(100_000)?;
+        let mut card = BareCard::new(100_000, true)?;
         card.connect(exchange)?;
         exchange(&[])?;
         card.sends(is_first, 8, 300)?;

@@ -15,6 +15,9 @@ const HEADER: u64 = 40;
 /// Datagrams are checked by their content, so that one key is enough for all jobs.
 const KEY: u32 = 0x1051_DED0;
 
+/// One send of so many is signalled. When it has completed, those before it have, too.
+const SIGNALLED: u64 = 32;
+
 /// How many datagrams a queue has room for, and the longest one in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::verbs) struct DatagramRoom {
@@ -48,10 +51,17 @@ pub(in crate::verbs) struct DatagramQueue {
     room: DatagramRoom,
     /// Marks the ids of its requests; the rest is the slot.
     mark: u64,
-    /// The slots that no send uses.
-    free: Mutex<Vec<u32>>,
+    sends: Mutex<Sends>,
     completions: Arc<CompletionQueue>,
     domain: Arc<ProtectionDomain>,
+}
+
+/// How many datagrams were posted, and how many of them are known to have left. They have their slots
+/// in turn.
+#[derive(Debug, Default)]
+struct Sends {
+    posted: u64,
+    left: u64,
 }
 
 // SAFETY: as for Context.
@@ -76,7 +86,6 @@ impl DatagramQueue {
             send_cq: completions.raw.as_ptr(),
             recv_cq: completions.raw.as_ptr(),
             qp_type: ibv::ibv_qp_type::IBV_QPT_UD,
-            sq_sig_all: 1,
             ..Default::default()
         };
         attributes.cap = ibv::ibv_qp_cap {
@@ -88,9 +97,9 @@ impl DatagramQueue {
         };
         // SAFETY: domain and queue are open, and are kept below.
         let raw = unsafe { RawQueuePair::new(domain, &mut attributes) }?;
-        let free = Mutex::new((receives..receives + sends).collect());
+        assert!(u64::from(sends) >= SIGNALLED, "a full queue has a signalled send");
         let (completions, domain) = (Arc::clone(completions), Arc::clone(domain));
-        let queue = Self { raw, memory, room, mark, free, completions, domain };
+        let queue = Self { raw, memory, room, mark, sends: Mutex::default(), completions, domain };
 
         let modify = |mut attributes, set| queue.raw.modify(&mut attributes, set);
         let to = |state| ibv::ibv_qp_attr { qp_state: state, ..Default::default() };
@@ -117,8 +126,8 @@ impl DatagramQueue {
         &self.completions
     }
 
-    fn free(&self) -> MutexGuard<'_, Vec<u32>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sends(&self) -> MutexGuard<'_, Sends> {
+        self.sends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn piece(&self, slot: u32, len: u64) -> ibv::ibv_sge {
@@ -144,7 +153,9 @@ impl DatagramQueue {
     pub(in crate::verbs) fn complete(&self, completion: &ibv::ibv_wc) -> Option<Box<[u8]>> {
         let slot = completion.wr_id() as u32;
         if slot >= self.room.receives {
-            self.free().push(slot);
+            let (mut sends, room) = (self.sends(), u64::from(self.room.sends));
+            let ahead = u64::from(slot - self.room.receives) + room - sends.left % room;
+            sends.left += ahead % room + 1;
             return None;
         }
         let len = (completion.len() as u64).saturating_sub(HEADER).min(self.room.longest.into());
@@ -163,27 +174,36 @@ impl DatagramQueue {
     pub(in crate::verbs) fn send(&self, to: &AddressHandle, number: u32, header: &[u8], packet: &[u8]) -> bool {
         let len = (header.len() + packet.len()) as u64;
         assert!(len <= self.room.longest.into(), "a datagram fits its slot");
-        let Some(slot) = self.free().pop() else { return false };
-        let at = self.room.at(slot);
+        let (mut sends, room) = (self.sends(), u64::from(self.room.sends));
+        if sends.posted - sends.left == room {
+            return false;
+        }
+        let slot = (sends.posted % room) as u32;
+        let at = self.room.at(self.room.receives + slot);
         self.memory.memory().write(at, header);
         self.memory.memory().write(at + header.len() as u64, packet);
-        let posted = self.post_send(slot, len, to, number);
-        if !posted {
-            self.free().push(slot);
-        }
+        let signalled = (sends.posted + 1).is_multiple_of(SIGNALLED);
+        let posted = self.post_send((slot, signalled), len, (to, number));
+        sends.posted += u64::from(posted);
         posted
     }
 
-    /// Posts the first `len` bytes of the slot of a send that has completed, as one solicited
-    /// datagram.
-    pub(in crate::verbs) fn post_send(&self, slot: u32, len: u64, to: &AddressHandle, number: u32) -> bool {
+    /// Posts the first `len` bytes of the slot of a send that has left, as one solicited datagram.
+    pub(in crate::verbs) fn post_send(
+        &self,
+        (slot, signalled): (u32, bool),
+        len: u64,
+        (to, number): (&AddressHandle, u32),
+    ) -> bool {
+        let slot = self.room.receives + slot;
+        let signals = if signalled { ibv::ibv_send_flags::IBV_SEND_SIGNALED.0 } else { 0 };
         let mut sge = self.piece(slot, len);
         let mut request = ibv::ibv_send_wr {
             wr_id: self.mark | u64::from(slot),
             sg_list: &mut sge,
             num_sge: 1,
             opcode: ibv::ibv_wr_opcode::IBV_WR_SEND,
-            send_flags: ibv::ibv_send_flags::IBV_SEND_SOLICITED.0,
+            send_flags: ibv::ibv_send_flags::IBV_SEND_SOLICITED.0 | signals,
             ..Default::default()
         };
         request.wr.ud =
