@@ -8,7 +8,7 @@ use onesided_remote_memory::{Fault, FaultKind};
 
 use crate::verbs::Inner;
 use crate::verbs::bounce_buffers::Outcome;
-use crate::verbs::peer::{ConnectionId, Entry, NO_SPACE, REFUSED};
+use crate::verbs::peer::{ConnectionId, Entry, NO_SPACE, REFUSED, Traffic};
 use crate::verbs::queue::{NUMBER, NUMBER_BITS};
 
 impl Inner {
@@ -49,9 +49,12 @@ impl Inner {
             self.report(peer.id, self.buffers.complete(entry.slot(), if number == last { status } else { 0 }));
             peer.completed.store(number + 1, Ordering::Release);
             if number == last {
-                return;
+                break;
             }
             number += 1;
+        }
+        if peer.id.traffic == Traffic::Messages && peer.is_busy() {
+            self.report_packets(peer);
         }
     }
 

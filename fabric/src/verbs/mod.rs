@@ -87,7 +87,7 @@ mod words;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -216,6 +216,13 @@ impl Verbs {
     /// messages.
     pub fn connections(&self) -> usize {
         self.0.known_peers().filter(|peer| peer.is_connected()).count()
+    }
+
+    /// How many requests were posted to a rank on this handle's connection, and how many of them were
+    /// signalled; for tests and benchmarks.
+    #[doc(hidden)]
+    pub fn signalled(&self, rank: Rank) -> [u64; 2] {
+        self.peer(rank).map_or([0; 2], |peer| [peer.posted(), peer.signalled.load(Ordering::Relaxed)])
     }
 
     /// What an atomic finds if its answer was lost, where that can happen; for tests.

@@ -69,8 +69,10 @@ pub(super) struct Peer {
     pub(super) home: Remote,
     /// Held while posting, so that requests are numbered in posting order.
     posting: Mutex<Posting>,
-    /// How many requests were posted. Written by the posting thread.
+    /// How many requests were posted, and how many of them were signalled. Written by the posting
+    /// thread.
     pub(super) posted: AtomicU64,
+    pub(super) signalled: AtomicU64,
     /// How many have completed. Written by the thread that drains completions.
     pub(super) completed: AtomicU64,
     /// The maximum number in flight.
@@ -111,6 +113,8 @@ pub(super) struct Posting {
     pub(super) unproven: bool,
     /// The number of the last request without a response, plus one.
     pub(super) unanswering: u64,
+    /// The number of the last signalled request, plus one.
+    pub(super) reported: u64,
 }
 
 /// A request in flight, in one word: the low half of its number, whether it keeps segments, its
@@ -155,6 +159,7 @@ impl Peer {
             home,
             posting: Mutex::default(),
             posted: AtomicU64::new(0),
+            signalled: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             depth: depth as usize,
             broken: AtomicU32::new(0),

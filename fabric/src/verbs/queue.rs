@@ -9,13 +9,16 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness};
 use crate::drive::now;
 use crate::verbs::bounce_buffers::TakenSlot;
 use crate::verbs::peer::{ConnectionId, Entry, NO_SPACE, Peer, Posting, REFUSED};
-use crate::verbs::raw::{Local, RawWorkRequest, RawWorkRequests, Verb};
+use crate::verbs::raw::{Local, QueuePair, RawWorkRequest, RawWorkRequests, Verb};
 use crate::verbs::{Inner, VerbsSegment};
 
 /// A work request id: the connection, 22 bits; the number of the request in it, 40 bits. Requests of one
 /// queue complete in the order of their numbers.
 pub(super) const NUMBER_BITS: u32 = 40;
 pub(super) const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
+
+/// Of packets that are sent while others are under way, one of so many is signalled.
+const SIGNALLED: u64 = 32;
 
 /// A work request, with the slot of its outcome.
 #[derive(Clone, Copy, Debug)]
@@ -204,14 +207,56 @@ impl Inner {
         work: [WorkRequest; N],
         alive: bool,
     ) {
-        let pair = match peer.pair() {
-            Some(pair) if peer.broken.load(Ordering::Acquire) == 0 && alive && peer.is_ready() => pair,
+        match peer.pair() {
+            Some(pair) if peer.broken.load(Ordering::Acquire) == 0 && alive && peer.is_ready() => {
+                self.post_on(peer, pair, posting, work);
+            }
             _ => {
                 posting.unproven = false; // nothing will prove it; a flush reports the fault once
                 drop(posting);
-                return self.refuse(peer.id, &work);
+                self.refuse(peer.id, &work);
             }
+        }
+    }
+
+    /// Whether the completion of a request is reported. A later request of its list reports for an
+    /// unsignaled one. A packet is reported for by the signalled request that is under way, whose
+    /// completion is followed by another one ([`report_packets`](Self::report_packets)).
+    #[inline]
+    fn is_signalled(peer: &Peer, posting: &Posting, (request, is_last): (&WorkRequest, bool), number: u64) -> bool {
+        match request.verb {
+            Verb::Send => {
+                posting.reported <= peer.completed()
+                    || number + 1 >= posting.reported + SIGNALLED.min(peer.depth as u64 / 2)
+            }
+            _ => !request.unsignaled || is_last,
+        }
+    }
+
+    /// After a completion: if packets were posted behind the last signalled request, a read behind
+    /// them reports that they are over.
+    pub(super) fn report_packets(&self, peer: &Peer) {
+        let posting = peer.posting();
+        let completed = peer.completed();
+        let Some(pair) = peer.pair().filter(|_| posting.reported <= completed && completed < peer.posted()) else {
+            return;
         };
+        if let Some(taken) = self.buffers.take(8) {
+            // Also on a broken connection, where it ends in an error, as they do.
+            let slot = taken.slot;
+            self.post_on(peer, pair, posting, [WorkRequest::new(Verb::Read { from: peer.home }, &taken, 8)]);
+            self.buffers.detach(slot);
+        }
+    }
+
+    #[inline(always)]
+    fn post_on<const N: usize>(
+        &self,
+        peer: &Peer,
+        pair: &QueuePair,
+        mut posting: MutexGuard<'_, Posting>,
+        work: [WorkRequest; N],
+    ) {
         let first = peer.posted.load(Ordering::Relaxed);
         let mut requests = RawWorkRequests::<N>::new();
         let mut returns = false;
@@ -219,12 +264,16 @@ impl Inner {
             let number = first + at as u64;
             // Before the post: the thread that drains its completion reads the entry.
             peer.entry(number).store(Entry::new(number, request.keeps, request.slot).0, Ordering::Release);
+            let signalled = Self::is_signalled(peer, &posting, (request, at + 1 == N), number);
+            if signalled {
+                posting.reported = number + 1;
+                peer.signalled.fetch_add(1, Ordering::Relaxed);
+            }
             let request = RawWorkRequest {
                 id: (peer.id.number() as u64) << NUMBER_BITS | number & NUMBER,
                 verb: request.verb,
                 local: request.local,
-                // A later request of the list reports for an unsignaled one.
-                signalled: !request.unsignaled || at + 1 == N,
+                signalled,
                 // Only a fence keeps it from overtaking an earlier read or atomic.
                 fenced: returns && self.fences,
                 inline: !request.verb.returns() && !request.keeps && request.local.len <= pair.inline(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use onesided_fabric::remote_memory::{FaultKind, Patience, Rank, RemoteMemory};
 use onesided_fabric::verbs::RECEIVES;
-use onesided_fabric::{Fabric, Renewed, Segment, SegmentKey, Transport, block_on, wait_timeout};
+use onesided_fabric::{Drive, Fabric, Renewed, Segment, SegmentKey, Transport, block_on, wait_timeout};
 
 use crate::support::{Barrier, device, segments};
 use crate::{LONG, kind, ranks, until};
@@ -37,6 +37,41 @@ fn a_flood_of_packets_holds_up_no_operation() {
             fabric.put(&all[1], 8, &[1; 8]).unwrap();
             assert_eq!(wait_timeout(fabric, &mut fabric.flush(Rank(1)), LONG), Some(Ok(())));
             over.wait();
+        }
+        world.barrier().wait().unwrap();
+    });
+}
+
+/// Of packets that are sent at once few are signalled, and all count as over in the end.
+#[test]
+fn few_packets_of_a_window_are_signalled() {
+    let Some(_device) = device("few_packets_of_a_window_are_signalled") else { return };
+    const WINDOW: u64 = 64;
+    const WINDOWS: u64 = 10;
+    ranks(2, |world| {
+        let (fabric, other) = (world.fabric(), Rank(1 - world.rank()));
+        let mut packets = fabric.transport().unwrap();
+        let patience = || Patience::until(until(fabric, LONG));
+        for _ in 0..WINDOWS {
+            if world.rank() == 0 {
+                (0..WINDOW).for_each(|_| block_on(fabric, packets.send(other, b"packet")).unwrap());
+                block_on(fabric, packets.recv(patience())).unwrap();
+            } else {
+                (0..WINDOW).for_each(|_| drop(block_on(fabric, packets.recv(patience())).unwrap()));
+                block_on(fabric, packets.send(other, b"answer")).unwrap();
+            }
+        }
+        // Without the keepalive, which would end them as well.
+        let limit = until(fabric, LONG);
+        while !format!("{fabric:?}").contains("requests under way to 0,") {
+            assert!(fabric.now() < limit, "{fabric:?}");
+            fabric.progress();
+        }
+        let messages = fabric.for_messages();
+        let [posted, signalled] = messages.signalled(other);
+        if world.rank() == 0 {
+            // A signalled one may complete before the next ones are posted.
+            assert!(posted >= WINDOW * WINDOWS && signalled <= posted / 2, "{signalled} of {posted}");
         }
         world.barrier().wait().unwrap();
     });
