@@ -13,7 +13,7 @@
 //! |---|---|---|
 //! | `bench locks` | locks between processes of this host: first uncontended, then all ranks at one lock | bare locks by the same instructions, a pthread mutex that processes share |
 //! | `bench locks --lock all --metric all` | every lock by every metric, see below | the same |
-//! | `bench messages` | messages of 8 B to 4 MiB: half a round trip, also of columns, streams one way, both ways and between several pairs, streams that are all unexpected | stores, `memcpy` into shared memory and out of it |
+//! | `bench messages` | messages of 8 B to 4 MiB: half a round trip, also of columns, streams one way, both ways and between several pairs, streams that are all unexpected | stores, `memcpy` into shared memory and out of it; over cards the same calls of libibverbs |
 //! | `bench overlap` | whether messages of 8 B to 4 MiB move while a rank computes, by [progress mode](super::progress) | the computation alone |
 //! | `bench collectives` | a barrier, all_reduce, broadcast, all_gather and all_to_all of 8 B and of 64 KiB or 1 MiB, among 2 and 4 processes | |
 //! | `bench transport` | the packets that messages travel in: half a round trip, streams | the same |
@@ -43,6 +43,7 @@
 //! | stream, pipeline | a stream in pieces; from 256 KiB on | |
 //! | stream, all unexpected | the receives are posted after the 64 messages have arrived; up to 2 KiB | |
 //! | stream, N pairs | a stream in each pair of ranks, counted together | `osu_mbw_mr` |
+//! | buffers, N % reused | 16 buffers of 1 MiB one way, of which so many were registered before | |
 //!
 //! Messages go from a slice into slices. Each message of a stream has a place of its own at the
 //! receiver, because two receives into the same memory are an error in MPI and do not compile here.
@@ -52,6 +53,11 @@
 //! The limit of a ping-pong of 8 B is one of stores. All other limits copy a message into shared
 //! memory and out of it, in pieces of at most 32 KiB that both ends copy at the same time. A library
 //! that reads the other process's memory copies once and may be faster.
+//!
+//! Over cards (`--fabric verbs`) the limits are loops of the same calls of libibverbs, which check
+//! nothing: sends, of which one in 32 is signalled; datagrams, if
+//! [`ONESIDED_MESSAGES_CHANNEL`](super::messages#over-datagrams) says so; reads and writes, with the
+//! sends before and after; and of a stream, sends that are posted in lists of 16.
 //!
 //! `bench transport` sends packets of 8 to 8,208 B by the fabric's
 //! [`Transport`](onesided_fabric::Transport). What a message takes beyond a packet is spent on

@@ -85,6 +85,8 @@ fn check_json(json: &Value) -> &[Value] {
         let name = result["benchmark"].as_str().unwrap();
         if name.ends_with("acquire") || name.ends_with("release") {
             assert!(result["limit"].is_null() && result["ratio"].is_null(), "what is compared is both: {result}");
+        } else if name.ends_with(" reused") {
+            assert!(value > 0.0 && result["limit"].is_null(), "these are compared with one another: {result}");
         } else if ["smallest/largest share", "jain"].contains(&result["metric"].as_str().unwrap()) {
             // Fairness has no limit. A rank that never acquired the lock has a share of 0.
             assert!((0.0..=1.0).contains(&value) && result["limit"].is_null() && result["ratio"].is_null(), "{result}");
@@ -352,13 +354,14 @@ fn check_sizes((ended, results): (&Ended, &[Value]), (benchmark, metric): (&str,
 #[test]
 fn messages_and_packets_are_measured_and_reported() {
     let of_messages: &[(&str, &[u64], &[&str])] = &[
-        ("half a round trip", &[8, 512, 2 << 20], &["latency", "bandwidth"]),
-        ("half a round trip of written buffers", &[32 << 10, 2 << 20], &["latency", "bandwidth"]),
+        ("half a round trip", &[8, 512, 4 << 20], &["latency", "bandwidth"]),
+        ("half a round trip of written buffers", &[32 << 10, 4 << 20], &["latency", "bandwidth"]),
         ("half a round trip of columns", &[8, 512, 256 << 10], &["latency", "bandwidth"]),
-        ("stream", &[8, 512, 2 << 20], &["message rate", "bandwidth"]),
-        ("stream, pipeline", &[256 << 10, 2 << 20], &["message rate", "bandwidth"]),
-        ("streams both ways", &[8, 512, 2 << 20], &["message rate", "bandwidth"]),
+        ("stream", &[8, 512, 4 << 20], &["message rate", "bandwidth"]),
+        ("stream, pipeline", &[256 << 10, 4 << 20], &["message rate", "bandwidth"]),
+        ("streams both ways", &[8, 512, 4 << 20], &["message rate", "bandwidth"]),
         ("stream, all unexpected", &[8, 512], &["message rate", "bandwidth"]),
+        ("buffers, 50 % reused", &[1 << 20], &["message rate", "bandwidth"]),
     ];
     let of_packets: &[(&str, &[u64], &[&str])] = &[
         ("packets, half a round trip", &[8, 64, 512, 2064, 8208], &["latency", "bandwidth"]),

@@ -11,18 +11,22 @@ use crate::failure::Failure;
 
 /// Measures messages between two processes of this host, and between several pairs.
 ///
-/// Rank 0 sends to the last rank, from a slice into slices. Sizes are powers of two (--quick and
-/// pairs: of eight) from 8 B to 4 MiB. Half a round trip: a message there and one back, over two. Of
-/// columns: elements of 8 bytes, each in a cache line of its own, at both ends. A stream: 64 messages
-/// (16 from 1 MiB on), each into a place of its own, whose receives are posted before, and an empty
-/// one back. Both ways: two streams at the same time, counted together. All unexpected: the receives
-/// are posted after all 64 messages, of at most 2 KiB, have arrived. Pairs: a stream in each pair of
-/// ranks at the same time, counted together. 2 pairs share the cores if there are fewer than 4. The
-/// limits send as many messages by stores (a ping-pong of 8 B), or by memcpy into shared memory and
-/// out of it, in pieces of at most 32 KiB and a store for each, columns by a move for each element
-/// before and after; they are measured interleaved with the results by the same processes. Each rank
-/// is kept on one core. Every figure is the median of 7 runs (--quick: 3). The benchmark assumes an
-/// otherwise idle machine.
+/// Rank 0 sends to the last rank, from a slice into slices. Sizes are powers of two from 8 B to 4
+/// MiB (--quick and pairs: eight of them). Half a round trip: a message there and one back, over
+/// two. Of columns: elements of 8 bytes, each in a cache line of its own, at both ends. A stream:
+/// 64 messages (16 from 1 MiB on), each into a place of its own, whose receives are posted before,
+/// and an empty one back. Both ways: two streams at the same time, counted together. All
+/// unexpected: the receives are posted after all 64 messages, of at most 2 KiB, have arrived.
+/// Pairs: a stream in each pair of ranks at the same time, counted together. 2 pairs share the
+/// cores if there are fewer than 4. The limits send as many messages by stores (a ping-pong of 8
+/// B), or by memcpy into shared memory and out of it, in pieces of at most 32 KiB and a store for
+/// each, columns by a move for each element before and after; they are measured interleaved with
+/// the results by the same processes. Each rank is kept on one core. Buffers: 16 messages of 1 MiB,
+/// of which 0 to 100 % have memory that was registered before. Over cards (--fabric verbs) the
+/// limits are loops of the same calls of libibverbs: sends; datagrams, if ONESIDED_MESSAGES_CHANNEL
+/// says so; reads and writes of messages that are announced, with the sends before and after; a
+/// stream of sends that are posted in lists of 16. Every figure is the median of 7 runs (--quick:
+/// 3). The benchmark assumes an otherwise idle machine.
 #[derive(Debug, clap::Args)]
 #[command(after_help = runner::help())]
 pub(crate) struct Args {

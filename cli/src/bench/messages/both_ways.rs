@@ -5,8 +5,14 @@ use super::{End, Loop, window};
 use crate::bench::messages::stream;
 use crate::failure::Failure;
 
-pub(super) static LOOP: Loop =
-    Loop { name: "streams both ways", limit: |_| Some(&LIMIT), messages: |size| 2 * window(size), run, ..stream::LOOP };
+pub(super) static LOOP: Loop = Loop {
+    name: "streams both ways",
+    limit: |_| Some(&LIMIT),
+    limit_by_card: |_, _| None,
+    messages: |size| 2 * window(size),
+    run,
+    ..stream::LOOP
+};
 
 pub(super) static LIMIT: Loop = Loop { name: "streams both ways by memcpy", limit: |_| None, run: bare, ..LOOP };
 

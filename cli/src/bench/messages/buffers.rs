@@ -5,7 +5,7 @@ use std::hint::black_box;
 use super::{DATA, End, Loop, ping_pong};
 use crate::failure::Failure;
 
-pub(super) static LOOP: Loop =
+pub(crate) static LOOP: Loop =
     Loop { name: "half a round trip of buffers", limit: |_| Some(&ping_pong::BY_MEMCPY), run, ..ping_pong::LOOP };
 
 fn run(end: &End<'_>, size: usize, n: u64) -> Result<(), Failure> {

@@ -4,12 +4,18 @@
 //! loops.
 
 pub(super) mod both_ways;
-mod buffers;
+pub(super) mod buffers;
+#[cfg(feature = "verbs")]
+mod card;
+#[cfg(not(feature = "verbs"))]
+#[path = "no_card.rs"]
+mod card;
 mod columns;
 pub(super) mod ping_pong;
+mod reuse;
 pub(super) mod stream;
 pub(super) mod unexpected;
-mod written;
+pub(super) mod written;
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -18,6 +24,7 @@ use std::ptr;
 use onesided_fabric::{Any, WaitAll, World};
 use onesided_two_sided::{Error, Messages, RecvInto, SendRequest, Tag};
 
+use self::card::Card;
 use crate::bench::baselines::ends::BareEnd;
 use crate::bench::effort::Effort;
 use crate::bench::output::json::Sections;
@@ -36,6 +43,8 @@ pub(crate) struct Loop {
     name: &'static str,
     /// The bare loop that it is compared with, by size. Bare loops have none.
     limit: fn(usize) -> Option<&'static Self>,
+    /// The same over a card.
+    limit_by_card: fn(&Card, usize) -> Option<&'static Self>,
     quantities: &'static [Quantity],
     /// The messages of an iteration, by their size.
     messages: fn(usize) -> usize,
@@ -46,8 +55,8 @@ pub(crate) struct Loop {
     pub(crate) run: fn(&End<'_>, usize, u64) -> Result<(), Failure>,
 }
 
-/// The loops that rank 0 asks for, by number.
-static LOOPS: [&Loop; 14] = [
+/// The loops that rank 0 asks for, by number; those over a [`card`] follow.
+static LOOPS: [&Loop; 15] = [
     &ping_pong::LOOP,
     &ping_pong::BY_STORES,
     &ping_pong::BY_MEMCPY,
@@ -62,7 +71,16 @@ static LOOPS: [&Loop; 14] = [
     &written::BUFFERS,
     &written::STREAM,
     &written::IN_PIECES,
+    &reuse::LOOP,
 ];
+
+fn all_loops() -> impl Iterator<Item = &'static Loop> {
+    LOOPS.iter().chain(&card::LOOPS).copied()
+}
+
+fn number_of(one: &Loop) -> u64 {
+    all_loops().position(|other| ptr::eq(other, one)).expect("one of the loops") as u64
+}
 
 /// What is interleaved. A stream pushes the memory of a ping-pong out of the caches, so that few
 /// rounds of large messages would measure that. Whole messages and pieces push one another's memory
@@ -123,6 +141,12 @@ const DESCRIPTIONS: &[Description] = &[
         ..Description::of("streams both ways", &[])
     },
     Description {
+        benchmark: Name::StartsWith("buffers, "),
+        sentence: "16 messages of 1 MiB one way, one after the other, of buffers. Some of them were registered before; \
+            the others are registered for the message, at both ends.",
+        shown: &[],
+    },
+    Description {
         benchmark: Name::StartsWith("stream, "),
         sentence: "A stream in each pair of ranks at the same time, counted together.",
         shown: &[],
@@ -130,7 +154,7 @@ const DESCRIPTIONS: &[Description] = &[
 ];
 
 pub(crate) static SUITE: Suite = Suite {
-    steps: |effort| (sizes(effort).count() * GROUPS.len() * effort.runs()) as u64,
+    steps: |effort| ((sizes(effort).count() * GROUPS.len() + reuse::PERCENT.len()) * effort.runs()) as u64,
     ..Suite::new("two-sided", Program::Plain(between_two))
 };
 
@@ -139,29 +163,28 @@ pub(crate) static PAIRS: Suite = Suite {
     ..Suite::new("two-sided-pairs", Program::Plain(between_pairs))
 };
 
-/// Powers of two (`--quick`: of eight) from 8 B to 4 MiB.
+/// Powers of two from 8 B to 4 MiB; for `--quick` some of them.
 fn sizes(effort: Effort) -> impl Iterator<Item = usize> {
-    let factor = match effort {
-        Effort::Full => 2,
-        Effort::Quick | Effort::Trial => 8,
-    };
-    std::iter::successors(Some(8), move |size| Some(size * factor)).take_while(|size| *size <= LARGEST)
+    let is_quick = effort != Effort::Full;
+    (3..=LARGEST.ilog2())
+        .filter(move |power| !is_quick || [3, 6, 9, 12, 15, 18, 20, 22].contains(power))
+        .map(|power| 1 << power)
 }
 
 fn between_two(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
-    run((rank, 1), effort, sizes(effort), &GROUPS)
+    run((rank, 1), effort, (sizes(effort), &GROUPS), |end| reuse::measure(end, effort))
 }
 
 /// All pairs stream at the same time.
 fn between_pairs(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
-    run((rank, rank.world.size() / 2), effort, sizes(Effort::Quick), &[&[&stream::LOOP]])
+    run((rank, rank.world.size() / 2), effort, (sizes(Effort::Quick), &[&[&stream::LOOP]]), |_| Ok(()))
 }
 
 fn run(
     (rank, pairs): (&BenchRank, u32),
     effort: Effort,
-    sizes: impl Iterator<Item = usize>,
-    groups: &[&[&'static Loop]],
+    (sizes, groups): (impl Iterator<Item = usize>, &[&[&'static Loop]]),
+    then: impl FnOnce(&End<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     match End::new(rank, pairs)? {
         None => Ok(()), // this rank waits for the end of the suite
@@ -169,7 +192,8 @@ fn run(
             for size in sizes {
                 groups.iter().try_for_each(|loops| probes::run(rank, effort, end.probes(loops, size)))?;
             }
-            end.ask(LOOPS.len(), 0, 0)
+            then(&end)?;
+            end.ask(u64::MAX, 0, 0)
         }
         Some(end) => end.answer(),
     }
@@ -184,6 +208,7 @@ pub(crate) struct End<'r> {
     /// The other end.
     other: u32,
     bare: BareEnd<'r>,
+    card: Option<Card>,
     out: Vec<u8>,
     /// A stream's messages have a place each.
     into: RefCell<Vec<u8>>,
@@ -199,6 +224,7 @@ impl<'r> End<'r> {
         if pair >= pairs {
             return Ok(None);
         }
+        let card = Card::new(rank, &messages, other)?;
         Ok(Some(Self {
             rank,
             pairs,
@@ -206,6 +232,7 @@ impl<'r> End<'r> {
             is_first,
             other,
             bare: BareEnd::new(rank, (pair as usize, pairs as usize), is_first),
+            card,
             out: vec![1; LARGEST],
             into: RefCell::new(vec![0; window(LARGEST) * LARGEST]),
         }))
@@ -220,11 +247,15 @@ impl<'r> End<'r> {
         let mut probes = Vec::new();
         let mut limits: Vec<&Loop> = Vec::new();
         for one in loops.iter().filter(|one| (one.smallest..=one.largest).contains(&size)) {
-            let limit = (one.limit)(size);
+            let limit = match &self.card {
+                Some(card) => (one.limit_by_card)(card, size),
+                None if self.rank.has_limits() => (one.limit)(size),
+                None => None,
+            };
             let beside = limit.map_or_else(String::new, |limit| self.name(limit));
             probes.push(self.probe(one, size, |batch| Probe::ours(&self.name(one), &beside, batch)));
             let is_new = |limit: &&Loop| limits.iter().all(|other| !ptr::eq(*other, *limit));
-            if let Some(limit) = limit.filter(|_| self.rank.has_limits()).filter(is_new) {
+            if let Some(limit) = limit.filter(is_new) {
                 probes.push(self.probe(limit, size, |batch| Probe::limit_of_two(&self.name(limit), batch)));
                 limits.push(limit);
             }
@@ -243,9 +274,8 @@ impl<'r> End<'r> {
     where
         P: FnOnce(Box<dyn FnMut(u64) -> Result<(), Failure> + 'e>) -> Probe<'e>,
     {
-        let number = LOOPS.iter().position(|other| ptr::eq(*other, one)).expect("one of the loops");
         let batch = move |n| {
-            self.ask(number, size, n)?;
+            self.ask(number_of(one), size, n)?;
             (one.run)(self, size, n)?;
             // Until all pairs are done.
             (1..self.pairs).try_for_each(|first| self.receive(first, CONTROL, &mut []))
@@ -255,8 +285,8 @@ impl<'r> End<'r> {
     }
 
     /// Asks all other ends for a loop of this number, or for the end of the suite.
-    fn ask(&self, number: usize, size: usize, n: u64) -> Result<(), Failure> {
-        let asked = [number as u64, size as u64, n];
+    fn ask(&self, number: u64, size: usize, n: u64) -> Result<(), Failure> {
+        let asked = [number, size as u64, n];
         let last = self.rank.world.size() - self.pairs..self.rank.world.size();
         (1..self.pairs).chain(last).try_for_each(|end| Ok(self.messages.send(&asked, end, CONTROL).wait()?))
     }
@@ -267,7 +297,7 @@ impl<'r> End<'r> {
             let mut asked = [0_u64; 3];
             self.messages.recv_into(&mut asked, 0, CONTROL).wait()?;
             let [number, size, n] = asked;
-            let Some(one) = LOOPS.get(number as usize) else { return Ok(()) };
+            let Some(one) = all_loops().nth(number as usize) else { return Ok(()) };
             (one.run)(self, size as usize, n)?;
             if self.is_first {
                 self.send(0, CONTROL, &[]).wait()?;

@@ -1,6 +1,6 @@
 //! Half a round trip: a message there and one back, over two (osu_latency).
 
-use super::{DATA, End, Loop};
+use super::{Card, DATA, End, Loop};
 use crate::bench::results::quantity::Quantity;
 use crate::bench::worker::rank::LARGEST;
 use crate::failure::Failure;
@@ -8,6 +8,7 @@ use crate::failure::Failure;
 pub(crate) static LOOP: Loop = Loop {
     name: "half a round trip",
     limit: |size| Some(if size <= 8 { &BY_STORES } else { &BY_MEMCPY }),
+    limit_by_card: Card::half_a_round_trip,
     quantities: &[Quantity::Latency, Quantity::Bandwidth],
     messages: |_| 2,
     smallest: 0,

@@ -1,7 +1,7 @@
 //! Windows of messages one way: the receives are posted, the messages sent, and an empty one comes
 //! back (osu_bw; between pairs osu_mbw_mr).
 
-use super::{End, Loop, window};
+use super::{Card, End, Loop, window};
 use crate::bench::results::quantity::Quantity;
 use crate::bench::worker::rank::LARGEST;
 use crate::failure::Failure;
@@ -9,6 +9,7 @@ use crate::failure::Failure;
 pub(crate) static LOOP: Loop = Loop {
     name: "stream",
     limit: |_| Some(&LIMIT),
+    limit_by_card: Card::of_stream,
     quantities: &[Quantity::MessageRate, Quantity::Bandwidth],
     messages: window,
     smallest: 0,

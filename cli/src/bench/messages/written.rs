@@ -3,20 +3,21 @@
 
 use onesided_two_sided::Rendezvous;
 
-use super::{End, Loop, buffers, stream};
+use super::{Card, End, Loop, buffers, stream};
 use crate::failure::Failure;
 
 /// Shorter ones may be eager, and go as they always go.
 const SMALLEST: usize = 16 << 10;
 
-pub(super) static BUFFERS: Loop = Loop {
+pub(crate) static BUFFERS: Loop = Loop {
     name: "half a round trip of written buffers",
+    limit_by_card: Card::written,
     smallest: SMALLEST,
     run: |end, size, n| by(Rendezvous::Rput, end, || (buffers::LOOP.run)(end, size, n)),
     ..buffers::LOOP
 };
 
-pub(super) static STREAM: Loop = Loop {
+pub(crate) static STREAM: Loop = Loop {
     name: "stream, written",
     smallest: SMALLEST,
     run: |end, size, n| by(Rendezvous::Rput, end, || (stream::LOOP.run)(end, size, n)),

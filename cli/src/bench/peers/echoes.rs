@@ -6,7 +6,7 @@ use onesided_fabric::{Any, World};
 use onesided_windows::Window;
 
 use crate::bench::collectives::{self, Group};
-use crate::bench::messages::{End, Loop, ping_pong, stream, unexpected};
+use crate::bench::messages::{End, Loop, buffers, ping_pong, stream, unexpected, written};
 use crate::bench::worker::rank::TRANSFER_AREA;
 use crate::failure::Failure;
 
@@ -62,7 +62,10 @@ pub(super) fn collectives(group: &Group<'_>, one: &collectives::Loop, size: u64,
 pub(super) fn loop_of(probe: &str) -> Option<&'static Loop> {
     Some(match probe {
         "ping_pong" => &ping_pong::LOOP,
+        "ping_pong_read" => &buffers::LOOP,
+        "ping_pong_written" => &written::BUFFERS,
         "stream" => &stream::LOOP,
+        "stream_written" => &written::STREAM,
         "unexpected" => &unexpected::LOOP,
         "bare_store_ping_pong" => &ping_pong::BY_STORES,
         "bare_ping_pong" => &ping_pong::BY_MEMCPY,

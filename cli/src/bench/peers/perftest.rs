@@ -11,8 +11,8 @@ use crate::bench::peers::plan::Measure;
 pub(crate) const NAME: &str = "perftest";
 
 /// Few, because rounds may take milliseconds if a software device shares two cores with two
-/// spinning processes.
-const ROUNDS: &str = "300";
+/// spinning processes; and of long ones.
+const ROUNDS: [&str; 2] = ["300", "30"];
 
 /// The installed perftest, and the device that it measures.
 #[derive(Debug)]
@@ -31,6 +31,8 @@ struct Job {
     program: &'static str,
     options: &'static [&'static str],
     figure: Figure,
+    is_long: bool,
+    by_datagrams: bool,
 }
 
 /// Which figure of its output counts.
@@ -48,19 +50,35 @@ enum Figure {
 impl Job {
     fn of(measure: &Measure) -> Option<Self> {
         let small = measure.size == 8;
+        let mut by_datagrams = false;
         let (program, options, figure): (_, &[_], _) = match measure.probe {
             "get" if small => ("ib_read_lat", &["-s", "8"], Figure::Typical),
             "compare_and_swap" => ("ib_atomic_lat", &["-A", "CMP_AND_SWAP"], Figure::Typical),
             "fetch_and_op" => ("ib_atomic_lat", &["-A", "FETCH_AND_ADD"], Figure::Typical),
             "signal_echo" => ("ib_write_lat", &["-s", "8"], Figure::Typical),
-            "ping_pong" => ("ib_send_lat", &["-s", "8"], Figure::Typical),
-            "stream" => ("ib_send_bw", &["-s", "8", "-t", "64"], Figure::Average(8)),
+            "ping_pong" => {
+                by_datagrams = messages_by_datagrams();
+                ("ib_send_lat", &["-s", "8"], Figure::Typical)
+            }
+            "ping_pong_read" => ("ib_read_lat", &["-s", "1048576"], Figure::Typical),
+            "ping_pong_written" => ("ib_write_lat", &["-s", "1048576"], Figure::Typical),
+            "stream" if small => {
+                by_datagrams = messages_by_datagrams();
+                ("ib_send_bw", &["-s", "8", "-t", "64"], Figure::Average(8))
+            }
+            "stream" => ("ib_read_bw", &["-s", "1048576", "-t", "16"], Figure::Average(1 << 20)),
+            "stream_written" => ("ib_write_bw", &["-s", "1048576", "-t", "16"], Figure::Average(1 << 20)),
             "put_many" if small => ("ib_write_bw", &["-s", "8", "-t", "64"], Figure::Average(8)),
             "put_many" => ("ib_write_bw", &["-s", "65536", "-t", "64"], Figure::Average(65536)),
             _ => return None,
         };
-        Some(Self { program, options, figure })
+        Some(Self { program, options, figure, is_long: measure.size >= 1 << 20, by_datagrams })
     }
+}
+
+/// Whether the packets of this library's messages are datagrams.
+fn messages_by_datagrams() -> bool {
+    std::env::var("ONESIDED_MESSAGES_CHANNEL").is_ok_and(|channel| channel == "ud")
 }
 
 /// Whether perftest has a program that corresponds to the measure.
@@ -110,9 +128,13 @@ impl Perftest {
     }
 
     fn command(&self, job: &Job, port: u16) -> Command {
+        let rounds = ROUNDS[usize::from(job.is_long)];
         let mut words = self.wrapper().iter().copied().chain([job.program]);
         let mut command = Command::new(words.next().unwrap_or(job.program));
-        command.args(words).args(["-d", &self.device, "-n", ROUNDS, "-p", &port.to_string()]).args(job.options);
+        command.args(words).args(["-d", &self.device, "-n", rounds, "-p", &port.to_string()]).args(job.options);
+        if job.by_datagrams {
+            command.args(["-c", "UD"]);
+        }
         if self.by_address {
             command.args(["-x", "1"]);
         }

@@ -159,11 +159,20 @@ pub(crate) fn over_cards() -> Vec<Measure> {
     let echo = |measure| Measure { operations: 2, ..measure };
     let many = |measure| Measure { quantity: Quantity::MessageRate, operations: MANY, ..measure };
     let pieces = Measure { size: 64 << 10, sized: true, ..one("64 puts + flush", TRANSFERS, "put_many") };
+    let long = |measure| Measure { size: 1 << 20, sized: true, ..measure };
+    let long_stream = |measure| {
+        let many = window(1 << 20) as u64;
+        long(Measure { quantity: Quantity::Bandwidth, operations: many, argument: many, ..measure })
+    };
     vec![
         echo(one("signal, one way",       SMALL, "signal_echo")),
         echo(one("message, one way",      SMALL, "ping_pong")),
         many(one("64 messages + answer",  SMALL, "stream")),
         Measure { quantity: Quantity::Bandwidth, operations: MANY, ..pieces },
+        long(echo(one("buffer, one way, read",     ONE_WAY, "ping_pong_read"))),
+        long(echo(one("buffer, one way, written",  ONE_WAY, "ping_pong_written"))),
+        long_stream(one("stream, read",            STREAMS, "stream")),
+        long_stream(one("stream, written",         STREAMS, "stream_written")),
     ]
 }
 

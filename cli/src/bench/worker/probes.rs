@@ -11,6 +11,11 @@ use crate::failure::Failure;
 /// The approximate duration of a batch: long compared with reading the clock, short compared with a
 /// time slice.
 const BATCH: Duration = Duration::from_micros(500);
+/// Over a card a batch has so many iterations as well, unless it takes long: messages begin it.
+const ITERATIONS: u64 = 64;
+const LONG_BATCH: Duration = Duration::from_millis(10);
+/// The batches of a run take no longer together, if one does: it is an average of much already.
+const RUN: Duration = Duration::from_millis(200);
 
 /// A loop whose time is measured.
 pub(crate) struct Probe<'p> {
@@ -79,14 +84,19 @@ impl<'p> Probe<'p> {
         Ok(start.elapsed().as_nanos() as f64 / (n * self.operations) as f64)
     }
 
-    /// How many iterations make a batch. The shortest of three counts: the first is cold, and any
-    /// may lose its core.
-    fn calibrate(&mut self) -> Result<u64, Failure> {
+    /// How many iterations make a batch, and how many nanoseconds it takes. The shortest of three
+    /// counts: the first is cold, and any may lose its core.
+    fn calibrate(&mut self, iterations: u64) -> Result<(u64, f64), Failure> {
         let mut n = 1;
         loop {
-            let shortest = self.time(n)?.min(self.time(n)?).min(self.time(n)?);
-            if shortest * (n * self.operations) as f64 * 2.0 >= BATCH.as_nanos() as f64 {
-                return Ok(n);
+            let operations = (n * self.operations) as f64;
+            let mut taken = self.time(n)? * operations;
+            if taken < RUN.as_nanos() as f64 {
+                taken = taken.min(self.time(n)?.min(self.time(n)?) * operations);
+            }
+            let is_enough = n >= iterations || taken >= LONG_BATCH.as_nanos() as f64;
+            if is_enough && taken * 2.0 >= BATCH.as_nanos() as f64 {
+                return Ok((n, taken));
             }
             n *= 2;
         }
@@ -105,12 +115,15 @@ impl<'p> Probe<'p> {
 /// Measures the probes, interleaved, and reports them. The value of a run is the median of its
 /// batches.
 pub(crate) fn run(rank: &BenchRank, effort: Effort, mut probes: Vec<Probe<'_>>) -> Result<(), Failure> {
-    let sizes = probes.iter_mut().map(Probe::calibrate).collect::<Result<Vec<_>, _>>()?;
+    let iterations = if rank.has_limits() { 1 } else { ITERATIONS };
+    let sizes = probes.iter_mut().map(|probe| probe.calibrate(iterations)).collect::<Result<Vec<_>, _>>()?;
+    let longest = sizes.iter().map(|(_, nanos)| *nanos).fold(1.0, f64::max);
+    let most = (RUN.as_nanos() as f64 / longest).max(1.0) as usize;
     let mut runs = vec![Vec::new(); probes.len()];
     for _ in 0..effort.runs() {
         let mut batches = vec![Vec::new(); probes.len()];
-        for _ in 0..effort.batches() {
-            for ((probe, n), nanos) in probes.iter_mut().zip(&sizes).zip(&mut batches) {
+        for _ in 0..effort.batches().min(most) {
+            for ((probe, (n, _)), nanos) in probes.iter_mut().zip(&sizes).zip(&mut batches) {
                 nanos.push(probe.time(*n)?);
             }
         }

@@ -168,7 +168,7 @@ impl<F: Drive> BenchRank<F> {
         let against = match limit {
             None => Against::IsLimit,
             Some("") => Against::Nothing,
-            Some(limit) if self.has_limits() && quantity.has_limits() => Against::Limit(limit.to_owned()),
+            Some(limit) if quantity.has_limits() => Against::Limit(limit.to_owned()),
             Some(_) => Against::Nothing,
         };
         let (what, ranks, value) = (what.to_owned(), self.world.size(), Summary::of(values));

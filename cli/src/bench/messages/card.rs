@@ -1,0 +1,115 @@
+//! Messages by bare calls of libibverbs: what messages over a card are compared with.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use onesided_fabric::bootstrap::environment::FABRIC;
+use onesided_fabric::verbs::MESSAGES_CHANNEL;
+use onesided_fabric::verbs::bare::BareCard;
+use onesided_two_sided::Messages;
+
+use super::{CONTROL, End, Loop, ping_pong, stream, window};
+use crate::bench::worker::rank::{BenchRank, LARGEST};
+use crate::failure::Failure;
+
+/// Longer messages are announced: over connections, and over datagrams.
+const EAGER: [usize; 2] = [1 << 10, 2 << 10];
+
+pub(super) static LOOPS: [&Loop; 5] = [&SENDS, &DATAGRAMS, &READS, &WRITES, &STREAM];
+
+static SENDS: Loop = Loop {
+    name: "ping-pong by sends",
+    run: |end, size, n| on(end, |Card { bare, .. }| bare.sends(end.is_first, size, n)),
+    ..ping_pong::BY_STORES
+};
+
+static DATAGRAMS: Loop = Loop {
+    name: "ping-pong by datagrams",
+    run: |end, size, n| on(end, |Card { bare, .. }| bare.datagrams(end.is_first, size, n)),
+    ..SENDS
+};
+
+static READS: Loop = Loop {
+    name: "ping-pong by reads",
+    run: |end, size, n| on(end, |Card { bare, .. }| bare.reads(end.is_first, size, n)),
+    ..SENDS
+};
+
+static WRITES: Loop = Loop {
+    name: "ping-pong by writes",
+    run: |end, size, n| on(end, |Card { bare, .. }| bare.writes(end.is_first, size, n)),
+    ..SENDS
+};
+
+static STREAM: Loop = Loop {
+    name: "stream by sends",
+    run: |end, size, n| on(end, |Card { bare, .. }| bare.stream(end.is_first, size, window(size), n)),
+    ..stream::LIMIT
+};
+
+/// An end of bare calls, beside that of messages.
+pub(super) struct Card {
+    bare: BareCard,
+    by_datagrams: bool,
+    /// The loops that were begun.
+    begun: Cell<u64>,
+}
+
+impl Card {
+    /// Of two ranks over cards, which both call it.
+    pub(super) fn new(rank: &BenchRank, messages: &Messages, other: u32) -> Result<Option<Self>, Failure> {
+        let is = |variable, value| std::env::var(variable).is_ok_and(|is| is == value);
+        if !is(FABRIC, "verbs") {
+            return Ok(None);
+        }
+        let mut bare = BareCard::new(LARGEST, rank.cores < rank.world.size() as usize)?;
+        bare.connect(|own| -> Result<_, Failure> {
+            let sent = messages.send(own, other, CONTROL);
+            let (address, _) = messages.recv::<u8>(other, CONTROL).wait()?;
+            sent.wait()?;
+            Ok(address)
+        })?;
+        let sent = messages.send::<u8>(&[], other, CONTROL);
+        messages.recv_into::<u8>(&mut [], other, CONTROL).wait()?;
+        sent.wait()?;
+        let by_datagrams = is(MESSAGES_CHANNEL, "ud");
+        Ok(Some(Self { bare, by_datagrams, begun: Cell::new(0) }))
+    }
+
+    /// The limit of half a round trip: by sends while messages are eager, then by reads.
+    pub(super) fn half_a_round_trip(&self, size: usize) -> Option<&'static Loop> {
+        Some(match size <= EAGER[usize::from(self.by_datagrams)] {
+            true if self.by_datagrams => &DATAGRAMS,
+            true => &SENDS,
+            false => &READS,
+        })
+    }
+
+    /// The limit of messages that their sender writes.
+    pub(super) const fn written(&self, _: usize) -> Option<&'static Loop> {
+        Some(&WRITES)
+    }
+
+    /// The limit of a stream of eager messages.
+    pub(super) fn of_stream(&self, size: usize) -> Option<&'static Loop> {
+        (size <= EAGER[0] && !self.by_datagrams).then_some(&STREAM)
+    }
+}
+
+fn on<E: Into<Failure>>(end: &End<'_>, run: impl FnOnce(&Card) -> Result<(), E>) -> Result<(), Failure> {
+    let Some(card) = &end.card else { return Ok(()) };
+    if card.by_datagrams {
+        // The message that asks for the loop may have to be sent again.
+        let begun = card.begun.get() + 1;
+        let word = end.rank.scratch_word(16 * end.rank.world.rank().min(end.other) as usize);
+        if !end.is_first {
+            word.store(begun, Ordering::Release);
+        }
+        while word.load(Ordering::Acquire) < begun {
+            let _ = end.messages.probe(end.other, CONTROL).deadline(Duration::from_micros(10)).wait();
+        }
+        card.begun.set(begun);
+    }
+    run(card).map_err(Into::into)
+}
