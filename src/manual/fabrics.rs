@@ -98,7 +98,10 @@
 //! datagrams, and once more at the first message between them: so a rank takes a queue pair for
 //! itself, one or two for each rank that it speaks to, and none for the others. Neither a rank that
 //! takes in no messages nor a message that breaks its connection (a stale key) holds up a put or a
-//! lock. The receive queue of messages, 2 MiB of locked memory, is made with a rank's first
+//! lock. A rank with more connections of messages than `ONESIDED_MESSAGES_CONNECTIONS` gives back those
+//! that were idle for a tenth of a second, if their peers agree: their queue pairs are destroyed, and the
+//! next message makes another one. Busy ones stay, so there may be more.
+//! The receive queue of messages, 2 MiB of locked memory, is made with a rank's first
 //! communicator. The creation of a window or a communicator, like a barrier, speaks to
 //! the ranks 1, 2, 4, 8 and so on before and after this one: with 1,000 ranks to 20. The completion
 //! queue grows with the connections, if the card can resize one. A thread of the target answers, also

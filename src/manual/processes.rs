@@ -172,6 +172,7 @@
 //! | `ONESIDED_JOIN_TIMEOUT` | how many seconds the ranks may take to join if rank 0 is the head daemon, and the agents of `run --hosts` to answer | 60 |
 //! | `ONESIDED_SUSPECT_AFTER` | how many seconds another host may be silent before it counts as dead, 0.1 or more; the value of the launcher or rank 0 applies to all | 5 |
 //! | `ONESIDED_FULL_AFTER` | on verbs, how many seconds a post waits for room at a rank that makes no progress, 0.1 or more (see [failures](super::failures)) | 60 |
+//! | `ONESIDED_MESSAGES_CONNECTIONS` | on verbs, how many connections of messages a rank has before it [gives idle ones back](super::fabrics#verbs) | no limit |
 //! | `ONESIDED_MESSAGES_CHANNEL` | on verbs, over what the packets of messages travel, the same at all ranks: connections (`rc`) or [datagrams](super::messages#over-datagrams) (`ud`) | `rc` |
 //! | `ONESIDED_STUCK_AFTER` | after how many seconds of one wait a process writes what its ranks wait for (`onesided run --stuck-after` sets it); 0: only on SIGUSR1 ([hangs](super::hangs)) | never |
 //! | `ONESIDED_COUNT` | `1`: windows [count](crate::Window::paths) every operation by the way it took, also those by the CPU | only the others |

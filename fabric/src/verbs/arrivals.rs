@@ -61,6 +61,11 @@ impl Arrivals {
         self.by_number.write().unwrap_or_else(PoisonError::into_inner).insert(queue_pair, rank);
     }
 
+    /// The queue pair is gone, and what came over it was [saved](Self::save).
+    pub(super) fn forget(&self, queue_pair: u32) {
+        self.by_number.write().unwrap_or_else(PoisonError::into_inner).remove(&queue_pair);
+    }
+
     /// Posts receives again; those that the card refuses are left.
     pub(super) fn post(&self, unposted: &mut Vec<u32>) {
         unposted.retain(|slot| self.receives.post(*slot).is_err());

@@ -11,6 +11,7 @@
 //! | knows | send: the peer has connected its queue pair to this one |
 //! | refuses | close its side of both connections: the peer has cut this rank |
 //! | is of a later generation | give up its own connection, which the peer has given up ([`renewal`](super::renewal)) |
+//! | gives | agree to give the connection back, or keep it ([`giving`](super::giving)) |
 //! | waits | ask on: the peer has not yet taken in what came over the last connection |
 //!
 //! Datagrams may be lost, so a rank asks again until the peer knows. A peer that computes answers by
@@ -31,7 +32,8 @@ use crate::drive::now;
 use crate::verbs::arrivals::Arrivals;
 use crate::verbs::device::Device;
 use crate::verbs::endpoint_address::EndpointAddress;
-use crate::verbs::peer::{ConnectionId, Peer, Traffic};
+use crate::verbs::giving::SCAN;
+use crate::verbs::peer::{Connecting, ConnectionId, Peer, Traffic, is_after_break};
 use crate::verbs::raw::{AddressHandle, BATCH, DatagramQueue, DatagramRoom, ProtectionDomain, QueuePair, Route};
 use crate::verbs::wake_up::WakeUp;
 use crate::verbs::{Inner, start_thread};
@@ -57,12 +59,16 @@ struct Hello {
     /// Which connection it is about, and the sender's queue pair of it.
     traffic: Traffic,
     queue_pair: u32,
-    /// How many connections of the kind the two had before.
-    generation: u32,
+    /// Tells the connection from earlier ones of its kind between the two.
+    generation: u64,
     asks: bool,
     knows: bool,
     refuses: bool,
     waits: bool,
+    /// The number of a wish to give the connection back, or 0; and the answer to it.
+    gives: u32,
+    keeps: bool,
+    given: bool,
 }
 
 impl Hello {
@@ -113,7 +119,7 @@ impl Connector {
     }
 
     /// The route from this rank's queue pair for a peer to the peer's.
-    pub(super) fn route(&self, me: Rank, peer: Rank, (queue_pair, generation): (u32, u32)) -> Route {
+    pub(super) fn route(&self, me: Rank, peer: Rank, (queue_pair, generation): (u32, u64)) -> Route {
         let (mine, theirs) = (&self.addresses[me.index()], &self.addresses[peer.index()]);
         Route {
             port: self.port,
@@ -128,6 +134,11 @@ impl Connector {
             reads_of_ours: mine.reads.min(theirs.reads),
             reads_of_theirs: mine.reads,
         }
+    }
+
+    /// Has the thread look.
+    pub(super) fn look(&self) {
+        self.wake_up.ring();
     }
 
     /// Where datagrams to a peer go. `None`: the card has no memory for it now.
@@ -146,6 +157,10 @@ struct Thread {
     connector: Arc<Connector>,
     datagrams: DatagramQueue,
     asking: Vec<Asking>,
+    /// The peers whose connection is being given back, and when others are looked for.
+    giving: Vec<Asking>,
+    scans_at: u64,
+    has_too_many: bool,
 }
 
 /// A peer that is asked.
@@ -170,7 +185,8 @@ impl Inner {
     /// Starts the thread that connects. It ends with the endpoint.
     pub(super) fn start_connecting(self: &Arc<Self>, datagrams: DatagramQueue) -> Result<(), Error> {
         let (inner, connector) = (Arc::downgrade(self), Arc::clone(&self.connector));
-        let thread = Thread { connector, datagrams, asking: Vec::new() };
+        let thread =
+            Thread { connector, datagrams, asking: Vec::new(), giving: Vec::new(), scans_at: 0, has_too_many: false };
         start_thread("onesided-connect", "start the thread that connects ranks", move || thread.run(&inner))
     }
 
@@ -178,44 +194,58 @@ impl Inner {
     /// may be posted from now on.
     fn connect(&self, peer: &Peer, hello: &Hello) -> Option<(u32, bool)> {
         let rank = peer.id.rank;
-        let mut connected = peer.connecting();
+        let mut connecting = peer.connecting();
         let is_of_it = peer.generation() == hello.generation;
         if !is_of_it || peer.is_broken() || self.job_segment.liveness(rank) != Liveness::Alive {
             return None;
         }
-        let number = self.queue_pair_of(peer)?;
-        match *connected {
+        let pair = self.queue_pair_of(peer, &mut connecting)?;
+        match connecting.connected {
             Some(earlier) if earlier != hello.queue_pair => return None,
             Some(_) => {}
             None => {
-                let route = self.connector.route(self.rank, rank, (hello.queue_pair, hello.generation));
-                peer.connect(&mut connected, &route).ok()?;
+                pair.connect(&self.connector.route(self.rank, rank, (hello.queue_pair, hello.generation))).ok()?;
+                connecting.connected = Some(hello.queue_pair);
             }
         }
-        let becomes_ready = hello.knows && !peer.is_ready();
+        let becomes_ready = hello.knows && !peer.is_ready() && !peer.giving.is_under_way();
         if becomes_ready {
             peer.set_ready();
         }
-        Some((number, becomes_ready))
+        Some((pair.number(), becomes_ready))
     }
 
-    /// The number of this rank's queue pair for a peer, made at the first call.
-    fn queue_pair_of(&self, peer: &Peer) -> Option<u32> {
-        if let Some(pair) = peer.pair() {
-            return Some(pair.number());
+    /// This rank's queue pair for a peer, made at the first call for a connection.
+    fn queue_pair_of(&self, peer: &Peer, connecting: &mut Connecting) -> Option<Arc<QueuePair>> {
+        if let Some(pair) = &connecting.pair {
+            return Some(Arc::clone(pair));
         }
-        let brings_packets = peer.id.traffic == Traffic::Messages && self.datagrams.is_none();
-        let arrivals = if brings_packets { Some(self.arrivals().ok()?) } else { None };
+        let arrivals = if self.brings_packets(peer) { Some(self.arrivals().ok()?) } else { None };
         let receives =
             arrivals.map_or((&self.receives, &self.completions), |packets| (&packets.receives, &packets.completions));
         let pair = QueuePair::new(&self.domain, &self.completions, receives, self.depth).ok()?;
         self.completions.make_room(self.depth).ok()?; // last: what was promised is not taken back
-        let number = pair.number();
         if let Some(arrivals) = arrivals {
-            arrivals.are_of(peer.id.rank, number);
+            arrivals.are_of(peer.id.rank, pair.number());
         }
-        peer.set_pair(pair);
-        Some(number)
+        peer.set_pair(connecting, pair);
+        connecting.pair.clone()
+    }
+
+    fn brings_packets(&self, peer: &Peer) -> bool {
+        peer.id.traffic == Traffic::Messages && self.datagrams.is_none()
+    }
+
+    /// Ends a connection of packets that were [saved](Arrivals::save). `false`: requests are in flight.
+    pub(super) fn end_connection(&self, peer: &Peer) -> bool {
+        let generation = peer.generation();
+        if let Some(pair) = peer.end() {
+            if let Some(arrivals) = self.arrivals.get() {
+                arrivals.forget(pair.number());
+            }
+            self.completions.give_room(self.depth);
+        }
+        peer.generation() != generation
     }
 
     /// Where packets arrive, made at the first call.
@@ -247,9 +277,11 @@ impl Thread {
                 PollFd::from_borrowed_fd(self.datagrams.completions().as_fd(), PollFlags::IN),
                 PollFd::from_borrowed_fd(self.connector.wake_up.as_fd(), PollFlags::IN),
             ];
-            let repeat = Timespec { tv_sec: 0, tv_nsec: REPEAT as i64 };
+            let soon = if self.asking.is_empty() && self.giving.is_empty() { SCAN } else { REPEAT };
+            let soon = Timespec { tv_sec: 0, tv_nsec: soon as i64 };
+            let waits = self.asking.is_empty() && self.giving.is_empty() && !self.has_too_many;
             // On every outcome it looks.
-            let _ = rustix::event::poll(&mut fds, (!self.asking.is_empty()).then_some(&repeat));
+            let _ = rustix::event::poll(&mut fds, (!waits).then_some(&soon));
             self.connector.wake_up.clear();
         }
     }
@@ -272,6 +304,69 @@ impl Thread {
         let mut asking = std::mem::take(&mut self.asking);
         asking.retain_mut(|asked| self.ask(inner, asked, now));
         self.asking = asking;
+        self.find_idle(inner, now);
+        let mut giving = std::mem::take(&mut self.giving);
+        giving.retain_mut(|given| self.give(inner, given, now));
+        self.giving = giving;
+    }
+
+    /// Chooses idle connections to be given back, if there are too many.
+    fn find_idle(&mut self, inner: &Inner, now: u64) {
+        if now < self.scans_at {
+            self.has_too_many = inner.has_limit(); // looked at then
+            return;
+        }
+        self.scans_at = now + SCAN;
+        let idle = inner.too_many();
+        self.has_too_many = idle.is_some();
+        self.giving.extend(idle.into_iter().flatten().map(|id| Asking { id, until: now + GIVE_UP_AFTER, again: now }));
+    }
+
+    /// Tells a peer of a connection that is given back, when it is time. Returns whether that goes on.
+    fn give(&self, inner: &Inner, given: &mut Asking, now: u64) -> bool {
+        let Ok(peer) = inner.peer(given.id) else { return false };
+        let gives = peer.giving.number();
+        if gives == 0 || peer.is_broken() || inner.job_segment.liveness(given.id.rank) != Liveness::Alive {
+            return false;
+        }
+        if now >= given.until {
+            peer.fail();
+            inner.ring();
+            return false;
+        }
+        if now >= given.again {
+            given.again = now + REPEAT;
+            let (traffic, generation) = (given.id.traffic, peer.generation());
+            self.say(inner, given.id.rank, Hello { traffic, generation, gives, ..self.hello(inner, given.id.rank) });
+        }
+        true
+    }
+
+    /// Takes in a wish to give a connection back, or its answer.
+    fn take_giving(&self, inner: &Inner, peer: &Peer, hello: Hello, mine: Hello) {
+        let is_of_it = hello.generation == peer.generation();
+        if hello.keeps || hello.given {
+            if is_of_it && peer.giving.number() == hello.gives {
+                if hello.given {
+                    inner.give_back(peer)
+                } else {
+                    peer.keep()
+                }
+                inner.ring();
+            }
+            return;
+        }
+        let mine = Hello { gives: hello.gives, ..mine };
+        let answer = match hello.generation < peer.generation() {
+            true if is_after_break(peer.generation(), hello.generation) => {
+                Hello { generation: peer.generation(), gives: 0, ..mine }
+            }
+            true => Hello { given: true, ..mine },
+            false if is_of_it && inner.agrees_to_give(peer, hello.gives) => Hello { given: true, ..mine },
+            false if is_of_it => Hello { keeps: true, ..mine },
+            false => return,
+        };
+        self.say(inner, peer.id.rank, answer);
     }
 
     /// Asks a peer when it is time. Returns whether the peer stays among those that are asked.
@@ -283,8 +378,9 @@ impl Thread {
             return false;
         }
         let (number, knows, generation) = {
-            let connected = peer.connecting();
-            (inner.queue_pair_of(peer), connected.is_some(), peer.generation())
+            let mut connecting = peer.connecting();
+            let pair = inner.queue_pair_of(peer, &mut connecting);
+            (pair.map(|pair| pair.number()), connecting.connected.is_some(), peer.generation())
         };
         let Some(number) = number.filter(|_| now < asked.until) else {
             peer.fail();
@@ -312,6 +408,9 @@ impl Thread {
             knows: false,
             refuses: false,
             waits: false,
+            gives: 0,
+            keeps: false,
+            given: false,
         }
     }
 
@@ -333,6 +432,13 @@ impl Thread {
         if hello.waits {
             let until = now() + GIVE_UP_AFTER;
             return self.asking.iter_mut().filter(|asked| asked.id == peer.id).for_each(|asked| asked.until = until);
+        }
+        if hello.gives > 0 {
+            return self.take_giving(inner, peer, hello, mine);
+        }
+        // It has agreed, and asks for the next one.
+        if peer.giving.is_under_way() && hello.generation == peer.generation() + 1 {
+            inner.give_back(peer);
         }
         let answer = match inner.connect(peer, &hello) {
             Some((queue_pair, becomes_ready)) => {
@@ -373,11 +479,14 @@ mod tests {
             incarnations: [u64::MAX; 2],
             traffic: Traffic::Messages,
             queue_pair: u32::MAX,
-            generation: u32::MAX,
+            generation: u64::MAX,
             asks: true,
             knows: false,
             refuses: false,
             waits: true,
+            gives: u32::MAX,
+            keeps: true,
+            given: true,
         };
         let mut room = [0; ROOM.longest as usize];
         let bytes = hello.write(&mut room);

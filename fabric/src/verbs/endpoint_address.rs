@@ -31,8 +31,8 @@ impl EndpointAddress {
     /// The number of the first packet of each of its connections: any number except one that an
     /// earlier queue pair of the same number used, for which old packets might be accepted, or an
     /// earlier connection of the same queue pair.
-    pub(super) const fn first(&self, generation: u32) -> u32 {
-        (self.incarnation as u32).wrapping_add(generation.wrapping_mul(0x9e_3779)) & 0xff_ffff
+    pub(super) const fn first(&self, generation: u64) -> u32 {
+        (self.incarnation.wrapping_add(generation.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40)) as u32 & 0xff_ffff
     }
 
     /// The version and the address in postcard's wire format.

@@ -36,7 +36,8 @@
 //!   happens all the same, the connection is given up (`device`).
 //! - What breaks the connection of messages, or waits there for a receive, leaves windows and locks
 //!   alone. The two ranks' messages under way end, as `ConnectionLost`, nothing is cut, and the
-//!   connection is made anew (`renewal`).
+//!   connection is made anew (`renewal`). With [`MESSAGES_CONNECTIONS`] idle ones are given back
+//!   (`giving`), which their packets do not notice.
 //! - A broken connection to memory stays broken. Operations in flight end as `Unknown`, `NoSuchRegion` (the
 //!   target's card refused the key) or `PeerDied`, and every later one as `ConnectionLost` (or
 //!   `PeerDied`), naming the peer. A stale key is refused when it is opened or looked up, before it
@@ -73,6 +74,7 @@ mod datagrams;
 mod device;
 mod drive;
 mod endpoint_address;
+mod giving;
 mod keepalive;
 mod memory;
 mod peer;
@@ -88,7 +90,7 @@ mod words;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -117,6 +119,7 @@ use crate::{AtomicAgent, Capabilities, Error, Fabric, block_on};
 pub use crate::verbs::bulk::{VerbsFlush, VerbsGet, VerbsTransfer};
 pub use crate::verbs::datagrams::{MESSAGES_CHANNEL, VerbsDatagrams, VerbsWaits};
 pub use crate::verbs::device::{DeviceInfo, devices};
+pub use crate::verbs::giving::MESSAGES_CONNECTIONS;
 pub use crate::verbs::segment::{VerbsSegment, VerbsWord};
 pub use crate::verbs::transport::{ConnectionTransport, VerbsTransport};
 pub use crate::verbs::words::{VerbsOp, VerbsPause, VerbsWait};
@@ -154,6 +157,8 @@ struct Inner {
     receive_count: u32,
     arrivals: OnceLock<Arrivals>,
     making_arrivals: Mutex<()>,
+    /// How many connections of packets there may be before idle ones are given back.
+    most_connections: AtomicU32,
     /// Whether a connection of packets is to be [made anew](renewal).
     has_to_renew: AtomicBool,
     /// Whether a packet was taken since the last progress.
@@ -239,10 +244,17 @@ impl Verbs {
         self.0.keepalive.set_silent(self.0.full_after.nanos().saturating_mul(2));
     }
 
+    /// Overrides [`MESSAGES_CONNECTIONS`], for tests.
+    #[doc(hidden)]
+    pub fn set_most_connections(&self, most: u32) {
+        self.0.most_connections.store(most, Ordering::Relaxed);
+        self.0.connector.look();
+    }
+
     /// The same; `prepare` runs before any other rank's call returns.
     pub(crate) fn join(job: Job, prepare: impl FnOnce(&Self) -> Result<(), Error>) -> Result<Self, Error> {
         let full_after = FullAfter::read()?;
-        let over_datagrams = datagrams::chosen()?;
+        let (over_datagrams, most_connections) = (datagrams::chosen()?, giving::most()?);
         let device = Device::choose()?;
         let size = job.job_segment.size();
         let unfit =
@@ -270,7 +282,7 @@ impl Verbs {
         let own = ConnectionId { rank: job.rank, traffic: Traffic::Memory };
         let peers: Box<[_]> = (0..2 * size).map(|_| OnceLock::new()).collect();
         let peer = peers[own.number()].get_or_init(|| Box::new(Peer::new(own, region_table.home().remote(0), depth)));
-        peer.set_pair(pair);
+        peer.set_pair(&mut peer.connecting(), pair);
         peer.set_ready();
 
         let mut capabilities = Capabilities::new("verbs", AtomicAgent::Card);
@@ -291,6 +303,7 @@ impl Verbs {
             receive_count,
             arrivals: OnceLock::new(),
             making_arrivals: Mutex::default(),
+            most_connections: AtomicU32::new(most_connections),
             has_to_renew: AtomicBool::new(false),
             has_received: AtomicBool::new(false),
             has_transport: AtomicBool::new(true),

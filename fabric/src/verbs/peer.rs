@@ -1,15 +1,16 @@
 //! A connection to a peer: how many requests are under way, and whether it works.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ibverbs_sys::ibv_wc_status;
 use onesided_remote_memory::{Fault, Rank};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::verbs::giving::Giving;
 use crate::verbs::keepalive::Observation;
-use crate::verbs::raw::{QueuePair, Remote, Route};
+use crate::verbs::raw::{QueuePair, Remote};
 
 /// The status of a request that was refused before it was posted; the library's own are small.
 pub(super) const REFUSED: u32 = 256;
@@ -28,6 +29,16 @@ pub(super) enum Traffic {
     Memory,
     /// Packets, and the data of messages.
     Messages,
+}
+
+/// The first generation after a break.
+const fn after_break(generation: u64) -> u64 {
+    ((generation >> 32) + 1) << 32
+}
+
+/// Whether a later generation comes after a break.
+pub(super) const fn is_after_break(generation: u64, earlier: u64) -> bool {
+    generation >> 32 > earlier >> 32
 }
 
 /// Names a connection of this rank.
@@ -55,12 +66,17 @@ impl ConnectionId {
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) id: ConnectionId,
-    connection: OnceLock<Connection>,
-    /// The peer's queue pair that this rank's is connected to. Held while that changes, or fails.
-    connecting: Mutex<Option<u32>>,
-    /// How many connections there were before; and how many the peer says, if it is ahead.
-    generation: AtomicU32,
-    heard: AtomicU32,
+    /// The request `n` in flight, at `n` modulo the length, a power of two.
+    under_way: OnceLock<Box<[AtomicU64]>>,
+    /// Held while the connection is made, fails or ends.
+    connecting: Mutex<Connecting>,
+    /// Tells the connections that the two had one after the other: the high half counts those that
+    /// broke, the low half those that were [given back](super::giving) since. And what the peer says, if
+    /// it is ahead.
+    generation: AtomicU64,
+    heard: AtomicU64,
+    /// Whether it is being given back.
+    pub(super) giving: Giving,
     /// Whether the peer is known to have connected its queue pair as well: requests may be posted.
     ready: AtomicBool,
     /// Whether the connection was asked for.
@@ -99,16 +115,17 @@ pub(super) struct Peer {
     pub(super) revocation: Mutex<Revocation>,
 }
 
-/// What a peer takes once it is spoken to.
-#[derive(Debug)]
-struct Connection {
-    pair: QueuePair,
-    /// The request `n` in flight, at `n` modulo the length, a power of two.
-    under_way: Box<[AtomicU64]>,
+/// This rank's side of a connection.
+#[derive(Debug, Default)]
+pub(super) struct Connecting {
+    pub(super) pair: Option<Arc<QueuePair>>,
+    /// The peer's queue pair that it is connected to.
+    pub(super) connected: Option<u32>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Posting {
+    pub(super) pair: Option<Arc<QueuePair>>,
     /// Whether a write was posted with no later request that has a response.
     pub(super) unproven: bool,
     /// The number of the last request without a response, plus one.
@@ -150,10 +167,11 @@ impl Peer {
     pub(super) fn new(id: ConnectionId, home: Remote, depth: u32) -> Self {
         Self {
             id,
-            connection: OnceLock::new(),
+            under_way: OnceLock::new(),
             connecting: Mutex::default(),
-            generation: AtomicU32::new(0),
-            heard: AtomicU32::new(0),
+            generation: AtomicU64::new(0),
+            heard: AtomicU64::new(0),
+            giving: Giving::default(),
             ready: AtomicBool::new(false),
             asked: AtomicBool::new(false),
             home,
@@ -174,64 +192,54 @@ impl Peer {
         }
     }
 
-    /// Gives it its queue pair, once.
-    pub(super) fn set_pair(&self, pair: QueuePair) {
-        let under_way = (0..self.depth.next_power_of_two()).map(|_| AtomicU64::new(Entry::EMPTY)).collect();
-        assert!(self.connection.set(Connection { pair, under_way }).is_ok(), "a connection has one queue pair");
+    /// Gives it a queue pair.
+    pub(super) fn set_pair(&self, connecting: &mut Connecting, pair: QueuePair) {
+        let entries = || (0..self.depth.next_power_of_two()).map(|_| AtomicU64::new(Entry::EMPTY)).collect();
+        self.under_way.get_or_init(entries);
+        let pair = Arc::new(pair);
+        self.posting().pair = Some(Arc::clone(&pair));
+        connecting.pair = Some(pair);
     }
 
-    /// Its queue pair, if there is one.
-    #[inline]
-    pub(super) fn pair(&self) -> Option<&QueuePair> {
-        self.connection.get().map(|connection| &connection.pair)
-    }
-
-    pub(super) fn connecting(&self) -> MutexGuard<'_, Option<u32>> {
+    pub(super) fn connecting(&self) -> MutexGuard<'_, Connecting> {
         self.connecting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connects this rank's queue pair to the peer's.
-    pub(super) fn connect(&self, connected: &mut Option<u32>, route: &Route) -> Result<(), Error> {
-        if let Some(pair) = self.pair() {
-            pair.connect(route)?;
-            *connected = Some(route.queue_pair);
-        }
-        Ok(())
-    }
-
-    /// How many connections there were before.
-    pub(super) fn generation(&self) -> u32 {
+    /// Tells its connection from earlier ones.
+    pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The peer has given up all connections before this one.
-    pub(super) fn hear(&self, generation: u32) {
+    /// The peer has ended all connections before this one.
+    pub(super) fn hear(&self, generation: u64) {
         self.heard.fetch_max(generation, Ordering::Relaxed);
     }
 
-    /// Forgets the connection, which is broken: the next request asks for another one. `false`:
-    /// requests are still in flight.
-    pub(super) fn renew(&self) -> Result<bool, Error> {
-        let (mut connected, mut posting) = (self.connecting(), self.posting());
+    /// Ends the connection, and gives its queue pair back: the next request asks for another one.
+    /// `None`: requests are still in flight, or there is no queue pair to end.
+    pub(super) fn end(&self) -> Option<Arc<QueuePair>> {
+        let (mut connecting, mut posting) = (self.connecting(), self.posting());
         if self.is_busy() {
-            return Ok(false);
+            return None;
         }
-        self.pair().map_or(Ok(()), QueuePair::reset)?;
-        *connected = None;
-        posting.unproven = false;
+        let pair = connecting.pair.take();
+        *connecting = Connecting::default();
+        *posting = Posting { unanswering: posting.unanswering, ..Posting::default() };
         self.ready.store(false, Ordering::Release);
         self.asked.store(false, Ordering::Release);
         self.noticed.store(0, Ordering::Relaxed);
         self.stalled.store(u64::MAX, Ordering::Relaxed);
-        let next = (self.generation() + 1).max(self.heard.load(Ordering::Relaxed));
-        self.generation.store(next, Ordering::Release);
+        self.giving.end();
+        let generation = self.generation();
+        let next = if self.is_broken() { after_break(generation) } else { generation + 1 };
+        self.generation.store(next.max(self.heard.load(Ordering::Relaxed)), Ordering::Release);
         self.broken.store(0, Ordering::Release);
-        Ok(true)
+        pair
     }
 
     /// Whether this rank's queue pair is connected, and works.
     pub(super) fn is_connected(&self) -> bool {
-        (self.is_ready() || self.connecting().is_some()) && !self.is_broken()
+        (self.is_ready() || self.connecting().connected.is_some()) && !self.is_broken()
     }
 
     /// Whether requests may be posted.
@@ -243,6 +251,11 @@ impl Peer {
     /// The peer has connected its queue pair to this rank's.
     pub(super) fn set_ready(&self) {
         self.ready.store(true, Ordering::Release);
+    }
+
+    /// Requests are posted no more.
+    pub(super) fn set_unready(&self) {
+        self.ready.store(false, Ordering::Release);
     }
 
     #[inline]
@@ -272,7 +285,7 @@ impl Peer {
     /// The entry of a request.
     #[inline]
     pub(super) fn entry(&self, number: u64) -> &AtomicU64 {
-        let Connection { under_way, .. } = self.connection.get().expect("requests are posted on a connection");
+        let under_way = self.under_way.get().expect("requests are posted on a connection");
         &under_way[number as usize & (under_way.len() - 1)]
     }
 
@@ -327,6 +340,11 @@ impl Peer {
         self.waited_on.store(true, Ordering::Relaxed);
     }
 
+    /// Whether a thread has recorded that since the last check.
+    pub(super) fn is_waited_on(&self) -> bool {
+        self.waited_on.load(Ordering::Relaxed)
+    }
+
     /// Whether a thread has recorded that since the last call.
     pub(super) fn was_waited_on(&self) -> bool {
         self.waited_on.swap(false, Ordering::Relaxed)
@@ -335,7 +353,7 @@ impl Peer {
     /// The slot of the oldest request in flight, if it keeps segments.
     pub(super) fn oldest_in_flight(&self) -> Option<u32> {
         let number = self.completed();
-        self.connection.get()?;
+        self.under_way.get()?;
         let entry = Entry(self.entry(number).load(Ordering::Acquire));
         (entry.is_of(number) && entry.keeps()).then(|| entry.slot())
     }
@@ -362,15 +380,14 @@ impl Peer {
 
     /// Sets the queue pair to the error state.
     pub(super) fn fail_again(&self) {
-        let _connecting = self.connecting(); // what is connected after this finds it broken
+        let connecting = self.connecting(); // what is connected after this finds it broken
         // If this fails, the queue pair is in the error state already.
-        let _ = self.pair().map(QueuePair::fail);
+        let _ = connecting.pair.as_ref().map(|pair| pair.fail());
     }
 
     /// Resets the queue pair, if there is one.
     pub(super) fn reset(&self) -> Result<(), Error> {
-        let _connecting = self.connecting();
-        self.pair().map_or(Ok(()), QueuePair::reset)
+        self.connecting().pair.as_ref().map_or(Ok(()), |pair| pair.reset())
     }
 
     /// Stores a deferred error.

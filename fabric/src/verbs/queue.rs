@@ -9,7 +9,7 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness};
 use crate::drive::now;
 use crate::verbs::bounce_buffers::TakenSlot;
 use crate::verbs::peer::{ConnectionId, Entry, NO_SPACE, Peer, Posting, REFUSED};
-use crate::verbs::raw::{Local, QueuePair, RawWorkRequest, RawWorkRequests, Verb};
+use crate::verbs::raw::{Local, RawWorkRequest, RawWorkRequests, Verb};
 use crate::verbs::{Inner, VerbsSegment};
 
 /// A work request id: the connection, 22 bits; the number of the request in it, 40 bits. Requests of one
@@ -207,28 +207,21 @@ impl Inner {
         work: [WorkRequest; N],
         alive: bool,
     ) {
-        match peer.pair() {
-            Some(pair) if peer.broken.load(Ordering::Acquire) == 0 && alive && peer.is_ready() => {
-                self.post_on(peer, pair, posting, work);
-            }
-            _ => {
-                posting.unproven = false; // nothing will prove it; a flush reports the fault once
-                drop(posting);
-                self.refuse(peer.id, &work);
-            }
+        if peer.broken.load(Ordering::Acquire) != 0 || !alive || !peer.is_ready() {
+            posting.unproven = false; // nothing will prove it; a flush reports the fault once
+            drop(posting);
+            return self.refuse(peer.id, &work);
         }
+        self.post_on(peer, posting, work);
     }
 
     /// Whether the completion of a request is reported. A later request of its list reports for an
     /// unsignaled one. A packet is reported for by the signalled request that is under way, whose
     /// completion is followed by another one ([`report_packets`](Self::report_packets)).
     #[inline]
-    fn is_signalled(peer: &Peer, posting: &Posting, (request, is_last): (&WorkRequest, bool), number: u64) -> bool {
+    fn is_signalled(peer: &Peer, reported: u64, (request, is_last): (&WorkRequest, bool), number: u64) -> bool {
         match request.verb {
-            Verb::Send => {
-                posting.reported <= peer.completed()
-                    || number + 1 >= posting.reported + SIGNALLED.min(peer.depth as u64 / 2)
-            }
+            Verb::Send => reported <= peer.completed() || number + 1 >= reported + SIGNALLED.min(peer.depth as u64 / 2),
             _ => !request.unsignaled || is_last,
         }
     }
@@ -238,25 +231,22 @@ impl Inner {
     pub(super) fn report_packets(&self, peer: &Peer) {
         let posting = peer.posting();
         let completed = peer.completed();
-        let Some(pair) = peer.pair().filter(|_| posting.reported <= completed && completed < peer.posted()) else {
+        if posting.pair.is_none() || posting.reported > completed || completed >= peer.posted() {
             return;
-        };
+        }
         if let Some(taken) = self.buffers.take(8) {
             // Also on a broken connection, where it ends in an error, as they do.
             let slot = taken.slot;
-            self.post_on(peer, pair, posting, [WorkRequest::new(Verb::Read { from: peer.home }, &taken, 8)]);
+            self.post_on(peer, posting, [WorkRequest::new(Verb::Read { from: peer.home }, &taken, 8)]);
             self.buffers.detach(slot);
         }
     }
 
     #[inline(always)]
-    fn post_on<const N: usize>(
-        &self,
-        peer: &Peer,
-        pair: &QueuePair,
-        mut posting: MutexGuard<'_, Posting>,
-        work: [WorkRequest; N],
-    ) {
+    fn post_on<const N: usize>(&self, peer: &Peer, mut posting: MutexGuard<'_, Posting>, work: [WorkRequest; N]) {
+        let Posting { pair: Some(pair), unproven, unanswering, reported } = &mut *posting else {
+            unreachable!("a connection that is ready has a queue pair")
+        };
         let first = peer.posted.load(Ordering::Relaxed);
         let mut requests = RawWorkRequests::<N>::new();
         let mut returns = false;
@@ -264,9 +254,9 @@ impl Inner {
             let number = first + at as u64;
             // Before the post: the thread that drains its completion reads the entry.
             peer.entry(number).store(Entry::new(number, request.keeps, request.slot).0, Ordering::Release);
-            let signalled = Self::is_signalled(peer, &posting, (request, at + 1 == N), number);
+            let signalled = Self::is_signalled(peer, *reported, (request, at + 1 == N), number);
             if signalled {
-                posting.reported = number + 1;
+                *reported = number + 1;
                 peer.signalled.fetch_add(1, Ordering::Relaxed);
             }
             let request = RawWorkRequest {
@@ -280,11 +270,11 @@ impl Inner {
             };
             requests.set(at, request);
             returns |= request.verb.returns();
-            posting.unproven = request.verb.writes() || (posting.unproven && !request.verb.returns());
+            *unproven = request.verb.writes() || (*unproven && !request.verb.returns());
             if request.verb.returns() {
                 peer.proof.store(number + 1, Ordering::Release);
             } else {
-                posting.unanswering = number + 1;
+                *unanswering = number + 1;
             }
             if request.verb.takes_receive() {
                 peer.rung.store(number + 1, Ordering::Release);

@@ -4,7 +4,7 @@
 //! Once its requests have ended, and no death is expected to be the cause, each side
 //!
 //! 1. receives the packets that have arrived over it,
-//! 2. resets its queue pair and counts one generation more,
+//! 2. ends its queue pair and counts one generation more,
 //! 3. reports the loss, once ([`Transport::renewed`](crate::Transport::renewed)).
 //!
 //! The next request asks for the connection of that generation, as for a first one. A peer that has not
@@ -23,7 +23,7 @@ use onesided_remote_memory::{Fault, Liveness, Rank};
 use crate::Renewed;
 use crate::verbs::Inner;
 use crate::verbs::arrivals::Arrivals;
-use crate::verbs::peer::{ConnectionId, Peer, REFUSED, Revocation, Traffic};
+use crate::verbs::peer::{ConnectionId, Peer, REFUSED, Revocation, Traffic, is_after_break};
 
 impl Inner {
     /// Whether a connection may be made anew once it is broken.
@@ -42,8 +42,8 @@ impl Inner {
     }
 
     /// The peer asks for a later connection than this rank has. Whether there will be one.
-    pub(super) fn begins_anew(&self, peer: &Peer, generation: u32) -> bool {
-        if !self.may_renew(peer.id) || generation <= peer.generation() {
+    pub(super) fn begins_anew(&self, peer: &Peer, generation: u64) -> bool {
+        if !self.may_renew(peer.id) || !is_after_break(generation, peer.generation()) {
             return false;
         }
         peer.hear(generation);
@@ -52,8 +52,8 @@ impl Inner {
         true
     }
 
-    /// Makes a broken connection anew: why it broke, and whether it was.
-    pub(super) fn renew_one(&self) -> Option<(Fault, Option<Renewed>)> {
+    /// Makes a broken connection anew, and says why it broke.
+    pub(super) fn renew_one(&self) -> Option<(Fault, Renewed)> {
         let is_to_renew = |peer: &&Peer| peer.is_broken() && self.may_renew(peer.id);
         let broken: Vec<_> = self.known_peers().filter(is_to_renew).map(|peer| peer.id.rank).collect();
         let renewed = broken.into_iter().find_map(|rank| self.renew(rank));
@@ -64,7 +64,7 @@ impl Inner {
     }
 
     /// The same of the connection to this rank. `None`: later.
-    fn renew(&self, rank: Rank) -> Option<(Fault, Option<Renewed>)> {
+    fn renew(&self, rank: Rank) -> Option<(Fault, Renewed)> {
         let [memory, peer] = self.peers_of(rank).ok()?;
         // Held against a cut.
         let revocation = memory.revocation.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,10 +82,6 @@ impl Inner {
             return None;
         }
         let is_missing = peer.take_deferred().is_some();
-        match peer.renew() {
-            Ok(true) => Some((fault, Some(Renewed { is_missing }))),
-            Ok(false) => None,
-            Err(_) => Some((fault, None)), // the card does not let it
-        }
+        self.end_connection(peer).then_some((fault, Renewed { is_missing }))
     }
 }

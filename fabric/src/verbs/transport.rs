@@ -87,7 +87,7 @@ impl ConnectionTransport {
     fn renew(&mut self) -> Option<Fault> {
         self.fabric.0.has_to_renew.store(false, Ordering::Relaxed);
         let (fault, renewed) = self.fabric.0.renew_one()?;
-        self.renewed = renewed.zip(fault.rank()).map(|(renewed, rank)| (rank, renewed));
+        self.renewed = fault.rank().map(|rank| (rank, renewed));
         Some(fault)
     }
 

@@ -13,7 +13,7 @@ use onesided_fabric::{Fabric, World, block_on};
 use crate::support::{Barrier, device, segments};
 use crate::{LONG, kind, ranks, until};
 
-fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
     while !condition() {
         assert!(began.elapsed() < LONG, "{what}");

@@ -1,11 +1,15 @@
 //! Connections are made at the first operation.
 
-use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
-use onesided_fabric::verbs::Verbs;
-use onesided_fabric::{Fabric, block_on};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
+use onesided_fabric::remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
+use onesided_fabric::verbs::{Verbs, VerbsTransport};
+use onesided_fabric::{Drive, Fabric, Transport, block_on};
+
+use crate::connections::eventually;
 use crate::support::{Barrier, device};
-use crate::{kind, ranks};
+use crate::{LONG, kind, ranks, until};
 
 fn read(fabric: &Verbs, rank: u32) -> Result<(), Fault> {
     let home = fabric.world_segment(Rank(rank)).unwrap();
@@ -84,5 +88,102 @@ fn a_rank_that_was_cut_before_it_came_is_refused() {
         }
         step.wait();
         assert_eq!(fabric.connections(), 1);
+    });
+}
+
+/// A rank that has more connections of messages than it should gives idle ones back, and its peers
+/// theirs. The next packet makes another one.
+#[test]
+fn idle_connections_are_given_back() {
+    let Some(_device) = device("idle_connections_are_given_back") else { return };
+    let step = Barrier::new(4);
+    ranks(4, |world| {
+        let fabric = world.fabric();
+        let mut packets = fabric.transport().unwrap();
+        step.wait();
+        let before = fabric.connections();
+        step.wait();
+        let patience = || Patience::until(until(fabric, LONG));
+        for round in 0..3_u32 {
+            if world.rank() == 0 {
+                fabric.set_most_connections(1);
+                for to in 1..4 {
+                    block_on(fabric, packets.send(Rank(to), &round.to_le_bytes())).unwrap();
+                }
+                for _ in 1..4 {
+                    assert_eq!(block_on(fabric, packets.recv(patience())).unwrap().1, round.to_le_bytes());
+                }
+                assert!(round > 0 || fabric.connections() > before + 1);
+                for to in 1..4 {
+                    block_on(fabric, packets.send(Rank(to), b"kept")).unwrap(); // taken in later
+                }
+                eventually("they are given back", || {
+                    fabric.progress();
+                    fabric.connections() == before + 1
+                });
+            } else {
+                let (from, bytes) = block_on(fabric, packets.recv(patience())).unwrap();
+                block_on(fabric, packets.send(from, &bytes)).unwrap();
+            }
+            step.wait();
+            if world.rank() > 0 {
+                assert_eq!(block_on(fabric, packets.recv(patience())).unwrap().1, b"kept");
+            }
+        }
+        step.wait();
+    });
+}
+
+/// Packets arrive once and in order, whatever becomes of connections meanwhile.
+#[test]
+fn packets_over_connections_that_come_and_go_arrive_in_order() {
+    let Some(_device) = device("packets_over_connections_that_come_and_go_arrive_in_order") else { return };
+    const ROUNDS: u32 = 24;
+    const BURST: u32 = 20;
+    let (step, finished, fewest) = (Barrier::new(3), AtomicU32::new(0), AtomicU32::new(u32::MAX));
+    ranks(3, |world| {
+        let (fabric, me) = (world.fabric(), world.rank());
+        fabric.set_most_connections(1);
+        let mut packets = fabric.transport().unwrap();
+        step.wait();
+        let before = fabric.connections() as u32;
+        let mut next = [0_u32; 3];
+        let mut sent = [0_u32; 3];
+        let receive = |packets: &mut VerbsTransport, next: &mut [u32; 3], after: Duration| {
+            let patience = Patience::until(until(fabric, after));
+            match block_on(fabric, packets.recv(patience)) {
+                Ok((from, bytes)) => {
+                    assert_eq!(bytes, next[from.index()].to_le_bytes(), "from {from}");
+                    next[from.index()] += 1;
+                }
+                Err(fault) => assert_eq!(fault.kind(), FaultKind::TimedOut, "{fault}"),
+            }
+        };
+        for round in 0..ROUNDS {
+            let to = Rank((me + 1 + (round / 3) % 2) % 3);
+            for _ in 0..BURST {
+                block_on(fabric, packets.send(to, &sent[to.index()].to_le_bytes())).unwrap();
+                sent[to.index()] += 1;
+                receive(&mut packets, &mut next, Duration::from_micros(100 * u64::from(round % 4)));
+            }
+            // Long enough for a connection to be given back, or nearly.
+            let (began, pause) = (Instant::now(), [0, 150, 260, 420][(round % 4) as usize]);
+            while began.elapsed() < Duration::from_millis(pause) {
+                receive(&mut packets, &mut next, Duration::from_millis(1));
+                fewest.fetch_min(fabric.connections() as u32, Ordering::Relaxed);
+            }
+        }
+        if me == 0 {
+            assert!(fewest.load(Ordering::Relaxed) <= before + 1, "none was given back");
+        }
+        while next.iter().sum::<u32>() < ROUNDS * BURST {
+            // Each rank gets as many in all.
+            receive(&mut packets, &mut next, LONG);
+        }
+        finished.fetch_add(1, Ordering::Relaxed);
+        while finished.load(Ordering::Relaxed) < 3 {
+            receive(&mut packets, &mut next, Duration::from_millis(20));
+        }
+        step.wait();
     });
 }

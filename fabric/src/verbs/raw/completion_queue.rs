@@ -75,6 +75,11 @@ impl CompletionQueue {
         Ok(())
     }
 
+    /// Takes back a promise of [`make_room`](Self::make_room). The queue stays as long as it is.
+    pub(in crate::verbs) fn give_room(&self, less: u32) {
+        self.room.lock().unwrap_or_else(PoisonError::into_inner).promised -= less;
+    }
+
     fn resize(&self, entries: u32) -> Result<(), Error> {
         // SAFETY: the queue is open; libibverbs orders this with polls.
         done("ibv_resize_cq", unsafe { ibv::ibv_resize_cq(self.raw.as_ptr(), entries as i32) })

@@ -1,0 +1,173 @@
+//! Connections of messages that are given back: with [`MESSAGES_CONNECTIONS`], a rank that has more ends
+//! those that are idle. The next message makes another one. Nothing is lost, and messages notice nothing.
+//!
+//! A connection ends by agreement. The rank that gives it back has no request in flight, posts none any
+//! more, and says so, with a number. Its peer decides once for each number:
+//!
+//! - It agrees if it has no request in flight either and has posted none since it was last asked. All that
+//!   either has sent has then arrived. It saves its packets, ends its queue pair, and counts one generation
+//!   more; and so does the other rank when it hears that.
+//! - Or it keeps the connection, and the other rank goes on with it.
+//!
+//! Where both give the connection back at the same time, the lower rank's wish counts.
+
+use std::ffi::OsString;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use onesided_job::Error as JobError;
+
+use crate::verbs::Inner;
+use crate::verbs::arrivals::Arrivals;
+use crate::verbs::peer::{ConnectionId, Peer, Revocation, Traffic};
+
+/// How many connections of messages a rank has before it gives idle ones back. Without it there is no
+/// limit.
+pub const MESSAGES_CONNECTIONS: &str = "ONESIDED_MESSAGES_CONNECTIONS";
+
+/// How often a rank with too many looks for idle ones, in nanoseconds.
+pub(super) const SCAN: u64 = 100_000_000;
+
+/// The limit.
+pub(super) fn most() -> Result<u32, JobError> {
+    parse(std::env::var_os(MESSAGES_CONNECTIONS))
+}
+
+fn parse(value: Option<OsString>) -> Result<u32, JobError> {
+    let Some(value) = value else { return Ok(u32::MAX) };
+    let number = value.to_str().and_then(|value| value.parse().ok()).filter(|number| *number > 0);
+    number.ok_or_else(|| JobError::Join {
+        what: format!("{MESSAGES_CONNECTIONS} is no number of connections"),
+        source: None,
+    })
+}
+
+/// What becomes of a connection that a rank gives back.
+#[derive(Debug, Default)]
+pub(super) struct Giving {
+    /// The number of this rank's wish, or 0; and of its last one.
+    number: AtomicU32,
+    last: AtomicU32,
+    /// The peer's wish that this rank has not agreed to.
+    kept: AtomicU32,
+    /// How many requests had been posted when that was last looked at.
+    posted: AtomicU64,
+}
+
+impl Giving {
+    pub(super) fn number(&self) -> u32 {
+        self.number.load(Ordering::Acquire)
+    }
+
+    pub(super) fn is_under_way(&self) -> bool {
+        self.number() != 0
+    }
+
+    pub(super) fn end(&self) {
+        self.number.store(0, Ordering::Release);
+    }
+}
+
+impl Peer {
+    /// Whether no request was posted since this was last asked, and no thread waits for the peer.
+    fn is_idle(&self) -> bool {
+        let posted = self.posted();
+        self.giving.posted.swap(posted, Ordering::Relaxed) == posted && !self.is_waited_on()
+    }
+
+    /// Posts nothing any more, if nothing is in flight. A rank `is_asked` that may not post yet agrees.
+    fn begin_to_give(&self, is_asked: bool) -> bool {
+        let connecting = self.connecting(); // nothing makes it ready meanwhile
+        let _posting = self.posting();
+        let is_made = self.is_ready() || is_asked && connecting.connected.is_some();
+        let may = is_made && !self.is_busy() && !self.is_broken() && !self.giving.is_under_way();
+        if may {
+            let last = self.giving.last.load(Ordering::Relaxed).wrapping_add(1).max(1);
+            self.giving.last.store(last, Ordering::Relaxed);
+            self.giving.number.store(last, Ordering::Release);
+            self.set_unready();
+        }
+        may
+    }
+
+    /// The peer keeps the connection.
+    pub(super) fn keep(&self) {
+        let _connecting = self.connecting();
+        // Unless it broke meanwhile, and another one is to be made.
+        if self.giving.is_under_way() {
+            self.giving.end();
+            self.set_ready();
+        }
+    }
+}
+
+impl Inner {
+    /// Whether there may be too many.
+    pub(super) fn has_limit(&self) -> bool {
+        let most = self.most_connections.load(Ordering::Relaxed) as usize;
+        most < self.connector.addresses.len() && self.datagrams.is_none()
+    }
+
+    /// The idle connections that are to be given back now, if there are too many; nothing is posted on
+    /// them any more.
+    pub(super) fn too_many(&self) -> Option<Vec<ConnectionId>> {
+        if !self.has_limit() {
+            return None;
+        }
+        self.progress(); // the rank may compute
+        let is_of_packets = |peer: &&Peer| peer.id.traffic == Traffic::Messages && peer.id.rank != self.rank;
+        let connected: Vec<_> = self
+            .known_peers()
+            .filter(is_of_packets)
+            .filter(|peer| peer.is_connected() && !peer.giving.is_under_way())
+            .collect();
+        let most = self.most_connections.load(Ordering::Relaxed);
+        let over = connected.len().checked_sub(most as usize).filter(|over| *over > 0)?;
+        let idle: Vec<_> = connected.into_iter().filter(|peer| peer.is_idle()).collect();
+        Some(idle.into_iter().filter(|peer| peer.begin_to_give(false)).map(|peer| peer.id).take(over).collect())
+    }
+
+    /// Whether this rank gives back a connection as its peer wishes; if so, it has.
+    pub(super) fn agrees_to_give(&self, peer: &Peer, number: u32) -> bool {
+        if peer.giving.kept.load(Ordering::Relaxed) == number {
+            return false;
+        }
+        self.progress(); // the rank may compute
+        let own_counts = peer.giving.is_under_way() && self.rank < peer.id.rank;
+        let stops = || peer.giving.is_under_way() || peer.begin_to_give(true);
+        if own_counts || !peer.is_idle() || !stops() {
+            peer.giving.kept.store(number, Ordering::Relaxed);
+            return false;
+        }
+        self.give_back(peer);
+        self.ring();
+        true
+    }
+
+    /// Ends a connection on which neither side posts anything.
+    pub(super) fn give_back(&self, peer: &Peer) {
+        let Ok([memory, _]) = self.peers_of(peer.id.rank) else { return };
+        // Held against a cut.
+        let revocation = memory.revocation.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_to_end = peer.giving.is_under_way() && !peer.is_broken();
+        if is_to_end && matches!(*revocation, Revocation::Not) {
+            self.arrivals.get().map(Arrivals::save);
+            self.end_connection(peer);
+        }
+        drop(revocation);
+        self.ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_a_number() {
+        assert_eq!((parse(None).unwrap(), parse(Some("7".into())).unwrap()), (u32::MAX, 7));
+        for wrong in ["", "0", "-1", "many"] {
+            assert!(parse(Some(wrong.into())).unwrap_err().to_string().contains(MESSAGES_CONNECTIONS), "{wrong}");
+        }
+    }
+}
