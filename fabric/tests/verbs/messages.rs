@@ -196,6 +196,8 @@ fn a_packet_that_is_given_up_with_its_connection_is_missing() {
             block_on(fabric, packets.send(other, b"again")).unwrap();
         } else {
             lost.wait();
+            // It waits for nobody, so no keepalive finds the connection broken: the other's hello does.
+            let patience = || Patience::until(until(fabric, LONG));
             let mut next = 0_u32;
             let fault = loop {
                 match block_on(fabric, packets.recv(patience())) {
