@@ -93,7 +93,10 @@ use crate::run::interrupts;
 /// ib_atomic_lat with compare_and_swap and fetch_and_op of 8 B, ib_write_lat with signals and
 /// ib_send_lat with messages that are answered (half a round trip). Their average bandwidth is
 /// compared: ib_write_bw with 64 puts and a flush, of 8 B and of 64 KiB, and ib_send_bw with 64
-/// messages. Nothing else is measured then. On Soft-RoCE the ratios are those of an emulated
+/// messages. Messages of 1 MiB, 30 rounds each time: buffers that are read and written beside
+/// ib_read_lat and ib_write_lat, streams beside ib_read_bw and ib_write_bw. Over datagrams
+/// (ONESIDED_MESSAGES_CHANNEL=ud) sends are compared with those of perftest. Nothing else is measured
+/// then. On Soft-RoCE the ratios are those of an emulated
 /// device, and all processes are idle tasks (chrt -i 0), so that spinning processes do not keep the
 /// device from its work.
 ///
