@@ -1,12 +1,13 @@
 //! Waits for several requests at once.
 
 use std::future::poll_fn;
+use std::ops::DerefMut;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::{Drive, NOBODY, World, block_on};
 
-/// A request that [`World::wait_all`] takes: all of the library's are, and boxed futures.
+/// A request that [`World::wait_all`] takes: all of the library's are, and pinned and borrowed futures.
 pub trait WaitAll: Future + Unpin + Sized {
     /// Takes the first requests out of a set and waits for them, if that takes less work together
     /// than one after the other; their results.
@@ -16,7 +17,9 @@ pub trait WaitAll: Future + Unpin + Sized {
     }
 }
 
-impl<H: Future + ?Sized> WaitAll for Pin<Box<H>> {}
+impl<P: DerefMut<Target: Future> + Unpin> WaitAll for Pin<P> {}
+
+impl<H: Future + Unpin + ?Sized> WaitAll for &mut H {}
 
 /// Sets of requests of one type: sends, receives, gets, acquires. A request that is complete is
 /// taken out of its set, and its index there is told with its result. Asynchronous code has the same

@@ -1,4 +1,4 @@
-//! A lock for a few hundred instructions at a time.
+//! A lock that is mostly held for a few hundred instructions.
 #![allow(unsafe_code)] // a lock hands out what it protects
 
 use std::cell::UnsafeCell;
@@ -17,7 +17,7 @@ const NAP: Duration = Duration::from_micros(50);
 
 /// A lock whose release is a plain store, which takes less time than that of a
 /// [`Mutex`](std::sync::Mutex): nobody is woken, so a thread that waits for longer looks again after
-/// naps. A panic of its holder does not poison it.
+/// naps, up to 50 us late. A panic of its holder does not poison it.
 pub struct SpinLock<T> {
     is_held: AtomicBool,
     value: UnsafeCell<T>,

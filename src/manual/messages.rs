@@ -72,8 +72,8 @@
 //! [`World::wait_any`](crate::World::wait_any), `wait_some` and `test_some` take the requests that
 //! are complete out of a vector of one type, and return their results with the indices that they
 //! had; the others keep their order. `wait_all` takes the vector, and returns all results in order. Of
-//! receives into slices it takes in all messages that are here at once, which is a third faster than to
-//! wait for one after the other.
+//! receives into slices of at most 8 KiB it takes in all messages that are here at once, which is a third
+//! faster than to wait for one after the other.
 //!
 //! ```
 //! # use onesided::{Messages, Tag};
@@ -304,10 +304,10 @@
 //!   key), the message that was being moved fails with `Unknown` or `NoSuchRegion`, and all other sends
 //!   to the other rank and receives from it that are under way with `ConnectionLost`, at both ranks;
 //!   a receive from any rank stays. What has arrived can still be received, but not what was announced
-//!   and not read. If none of them tells a rank that something it had sent before (an eager message) is
-//!   missing, its next send to the other or receive from it does. What is sent after that goes over
-//!   another connection, once the other rank takes in messages, too. Windows, locks and messages with
-//!   other ranks go on. A [lost connection](super::failures#lost-connections) of windows ends the
+//!   and not read. A message whose send failed may have arrived. If none of them tells a rank that
+//!   something it had sent before (an eager message) may be missing, its next send to the other or
+//!   receive from it fails so, and is not done. What is sent after that goes over another connection,
+//!   once the other rank takes in messages, too. Windows, locks and messages with other ranks go on. A [lost connection](super::failures#lost-connections) of windows ends the
 //!   messages of the two for good. Over datagrams so does a broken connection of what they read and write.
 //!
 //! # Not there yet

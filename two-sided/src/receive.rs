@@ -411,8 +411,9 @@ impl<F: Fabric> RecvInto<'_, F> {
         is_plain && std::ptr::eq(self.messages.progress(), progress)
     }
 
-    /// Waits for the first receives of short messages, and takes in with one lock what has arrived for
-    /// them.
+    /// Waits for receives if all are of short messages, and takes in with one lock what has arrived for
+    /// them. In order: a long message would be copied once more while another one is waited for, and a
+    /// deadline counts from the first poll.
     fn wait_first(receives: &mut Vec<Self>) -> Vec<Result<Status, Error>>
     where
         F: Drive,
@@ -420,12 +421,15 @@ impl<F: Fabric> RecvInto<'_, F> {
         let Some(first) = receives.first() else { return Vec::new() };
         let progress = first.messages.progress();
         let eager_max = progress.eager_max(progress.fabric.rank());
-        let count = receives.iter().take_while(|receive| receive.is_short(progress, eager_max)).count();
-        let (mut short, mut outcomes) = (receives[..count].iter_mut(), Vec::with_capacity(count));
+        if !receives.iter().all(|receive| receive.is_short(progress, eager_max)) {
+            return Vec::new();
+        }
+        let (mut outcomes, mut short) = (Vec::with_capacity(receives.len()), receives.iter_mut());
         while let Some(late) = progress.arriving(|engine, arrive| {
             short.find_map(|receive| match receive.land(|at, into| engine.land(at, into, &mut *arrive)) {
                 Some(outcome) => {
                     outcomes.push(outcome);
+                    std::mem::forget(std::mem::replace(&mut receive.call, Call::Over)); // as in `wait`
                     None
                 }
                 None => Some(receive),
@@ -435,7 +439,7 @@ impl<F: Fabric> RecvInto<'_, F> {
             let call = std::mem::replace(&mut late.call, Call::Over);
             outcomes.push(call.wait(&progress.fabric, |begun| Self::run(messages, wanted, begun)));
         }
-        receives.drain(..count).for_each(std::mem::forget); // as in `wait`
+        receives.drain(..).for_each(std::mem::forget); // they are over
         outcomes
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use onesided_fabric::remote_memory::FaultKind;
 use onesided_fabric::{Any, World, threads};
 use onesided_instances as _;
-use onesided_two_sided::{Messages, Tag};
+use onesided_two_sided::{Error, Messages, Tag};
 
 fn ranks(ranks: u32, run: impl Fn(World<Any>, Messages) + Sync) {
     threads(ranks, |world| {
@@ -72,50 +72,67 @@ fn sets_of_requests_end_by_any_some_and_all() {
     });
 }
 
-/// Short and long slices, messages that come before and after their receives are posted, out of order
-/// and too long, a receive of a passed deadline, and one from a rank that has left.
+/// Messages that come before and after their receives are posted, and out of order; all short, so that
+/// they are taken in together, and among long ones.
 #[test]
 fn the_receives_of_a_set_end_each_with_its_own() {
-    const ROOMS: [usize; 12] = [8, 0, 64, 100, 8, 4_000, 9_000, 8, 100_000, 8, 2_000, 1];
-    let message = |from: u32, tag: usize| {
-        // That of tag 7 is longer than its slice.
-        let len = if tag == 7 { 20 } else { ROOMS[tag] };
-        vec![(from * 16) as u8 + tag as u8; len]
-    };
-    for early in [0, 5, ROOMS.len()] {
-        ranks(3, |world, messages| {
-            let me = world.rank();
+    const SHORT: &[usize] = &[8, 0, 64, 100, 8, 4_000, 8, 1, 2_000, 16];
+    const MIXED: &[usize] = &[8, 9_000, 0, 100_000, 8];
+    let sets = [(SHORT, 0), (SHORT, 5), (SHORT, SHORT.len()), (MIXED, 0), (MIXED, 3), (MIXED, MIXED.len())];
+    ranks(3, |world, messages| {
+        let me = world.rank();
+        for (lens, early) in sets {
+            let message = |from: u32, tag: usize| vec![(from * 16) as u8 + tag as u8; lens[tag]];
             if me != 0 {
-                let sent: Vec<_> = (0..ROOMS.len()).map(|tag| message(me, tag)).collect();
+                let sent: Vec<_> = (0..lens.len()).map(|tag| message(me, tag)).collect();
                 let send = |tag: usize| messages.send(&sent[tag], 0, Tag(tag as u32));
                 let mut sends: Vec<_> = (0..early).rev().map(send).collect();
                 world.barrier().wait().unwrap();
-                sends.extend((early..ROOMS.len()).map(send));
-                return world.wait_all(sends).into_iter().for_each(Result::unwrap);
+                sends.extend((early..lens.len()).map(send));
+                world.wait_all(sends).into_iter().for_each(Result::unwrap);
+                continue;
             }
             world.barrier().wait().unwrap();
-            let mut slices: Vec<_> = ROOMS.iter().flat_map(|room| [vec![0; *room], vec![0; *room]]).collect();
-            let mut nothing = [0; 8];
-            let (late, left) = (Tag(98), Tag(99));
-            let mut receives: Vec<_> =
-                (0..).zip(&mut slices).map(|(at, slice)| messages.recv_into(slice, 1 + at % 2, Tag(at / 2))).collect();
-            receives.insert(3, messages.recv_into(&mut nothing, 1, late).deadline(Duration::ZERO));
-            let mut outcomes = world.wait_all(receives);
-            assert!(outcomes.remove(3).unwrap_err().kind() == FaultKind::TimedOut);
-            let mut gone = [0; 8];
-            let receives = vec![messages.recv_into(&mut gone, 1, left)];
-            assert!(world.wait_all(receives).pop().unwrap().unwrap_err().kind() == FaultKind::PeerLeft);
-            for (at, outcome) in outcomes.into_iter().enumerate() {
+            let mut slices: Vec<_> = lens.iter().flat_map(|len| [vec![0; *len], vec![0; *len]]).collect();
+            let post = |(at, slice): (u32, _)| messages.recv_into::<u8>(slice, 1 + at % 2, Tag(at / 2));
+            let receives = (0..).zip(slices.iter_mut().map(|slice| &mut slice[..])).map(post).collect();
+            for (at, outcome) in world.wait_all(receives).into_iter().enumerate() {
                 let (from, tag) = (1 + at as u32 % 2, at / 2);
-                let sent = message(from, tag);
-                if tag == 7 {
-                    outcome.unwrap_err();
-                    continue;
-                }
                 let status = outcome.unwrap();
-                assert_eq!((status.source, status.tag, status.bytes), (from, Tag(tag as u32), sent.len() as u64));
-                assert!(slices[at] == sent, "{from}, {tag}");
+                assert_eq!((status.source, status.tag, status.bytes), (from, Tag(tag as u32), lens[tag] as u64));
             }
-        });
-    }
+            assert!(slices.iter().enumerate().all(|(at, slice)| *slice == message(1 + at as u32 % 2, at / 2)));
+        }
+    });
+}
+
+/// A message too long for its slice, one that is withheld, and a sender that leaves end their own
+/// receives alone; a deadline counts from the beginning.
+#[test]
+fn a_receive_of_a_set_that_fails_leaves_the_others() {
+    ranks(2, |world, messages| {
+        if world.rank() == 1 {
+            let sends = [(20, 0), (8, 2)].map(|(len, tag)| (vec![7_u8; len], Tag(tag)));
+            sends.iter().for_each(|(bytes, tag)| messages.send(bytes, 0, *tag).wait().unwrap());
+            messages.recv::<u8>(0, Tag(3)).wait().unwrap();
+            return messages.send(&[7_u8; 8], 0, Tag(4)).wait().unwrap();
+        }
+        let mut slices = [[0_u8; 8]; 5];
+        let [long, gone, third, late, fifth] = &mut slices;
+        let last = messages.recv_into(fifth, 1, Tag(4));
+        let late = messages.recv_into(late, 1, Tag(9)).deadline(Duration::from_millis(1));
+        let kinds = |outcomes: Vec<Result<_, Error>>| -> Vec<_> {
+            outcomes.into_iter().map(|outcome| outcome.err().map(|error| error.kind())).collect()
+        };
+        assert_eq!(kinds(world.wait_all(vec![late])), [Some(FaultKind::TimedOut)]);
+        messages.send::<u8>(&[], 1, Tag(3)).wait().unwrap();
+        let receives = vec![
+            messages.recv_into(long, 1, Tag(0)),
+            messages.recv_into(gone, 1, Tag(1)),
+            messages.recv_into(third, 1, Tag(2)),
+            last,
+        ];
+        assert_eq!(kinds(world.wait_all(receives)), [Some(FaultKind::TooLong), Some(FaultKind::PeerLeft), None, None]);
+        assert!(slices[0] == [7; 8] && slices[2] == [7; 8] && slices[4] == [7; 8]);
+    });
 }
