@@ -25,6 +25,9 @@ impl Inner {
         let Ok(peer) = self.peer(ConnectionId::of(id >> NUMBER_BITS)) else { return };
         if status != 0 {
             let _ = peer.broken.compare_exchange(0, status, Ordering::AcqRel, Ordering::Relaxed);
+            if peer.id.traffic == Traffic::Messages {
+                self.has_to_renew.store(true, Ordering::Relaxed); // a thread that never sleeps looks, too
+            }
         }
         let first = peer.completed.load(Ordering::Relaxed);
         let ahead = id.wrapping_sub(first) & NUMBER;
@@ -53,8 +56,8 @@ impl Inner {
             }
             number += 1;
         }
-        if peer.id.traffic == Traffic::Messages && peer.is_busy() {
-            self.report_packets(peer);
+        if peer.id.traffic == Traffic::Messages {
+            self.report_packets(peer); // a thread that posts now may count on this request
         }
     }
 

@@ -453,6 +453,10 @@ impl Thread {
             }
             None if peer.is_closed() || inner.is_revoked(from) => Hello { refuses: true, ..mine },
             None if inner.begins_anew(peer, hello.generation) && hello.asks => Hello { waits: true, ..mine },
+            // It has not noticed that the connection broke.
+            None if hello.asks && is_after_break(peer.generation(), hello.generation) => {
+                Hello { generation: peer.generation(), ..mine }
+            }
             None => return,
         };
         self.say(inner, from, answer);

@@ -177,6 +177,7 @@ impl Inner {
             if idle >= PROBE_AFTER {
                 seen.since = now;
                 peer.fail_again();
+                self.report_packets(peer);
             }
             return;
         }

@@ -286,6 +286,7 @@ impl Inner {
         let posted = unsafe { pair.post(&mut requests) };
         let count = posted.map_or_else(|(count, _)| count, |()| N);
         peer.posted.store(first + count as u64, Ordering::Release);
+        *reported = (*reported).min(first + count as u64);
         drop(posting);
         if count < N {
             // The queue had space, so the library's error is permanent.

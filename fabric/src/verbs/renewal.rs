@@ -48,7 +48,7 @@ impl Inner {
         }
         peer.hear(generation);
         peer.fail();
-        self.ring();
+        self.offer_renewal();
         true
     }
 
@@ -68,17 +68,17 @@ impl Inner {
         let [memory, peer] = self.peers_of(rank).ok()?;
         // Held against a cut.
         let revocation = memory.revocation.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_expected = self.detection_until(peer.id).is_some();
-        if is_expected || !peer.is_broken() || !matches!(*revocation, Revocation::Not) || !self.may_renew(peer.id) {
+        if !peer.is_broken() || !matches!(*revocation, Revocation::Not) || !self.may_renew(peer.id) {
+            return None;
+        }
+        // A death may be expected, requests may be in flight, and packets are to be received first.
+        self.has_to_renew.store(true, Ordering::Relaxed);
+        if self.detection_until(peer.id).is_some() {
             return None;
         }
         let fault = self.fault(peer.id, REFUSED);
         peer.fail_again(); // nothing arrives any more
-        if peer.is_busy() {
-            return None;
-        }
-        if self.arrivals.get().is_some_and(Arrivals::save) {
-            self.has_to_renew.store(true, Ordering::Relaxed); // once they are received
+        if peer.is_busy() || self.arrivals.get().is_some_and(Arrivals::save) {
             return None;
         }
         let is_missing = peer.take_deferred().is_some();

@@ -120,6 +120,7 @@ impl Transport for ConnectionTransport {
         }
         fabric.ended(Patience::on(to))?;
         if peer.is_broken() {
+            fabric.0.turn();
             return match fabric.0.detection_until(peer.id) {
                 // When all that came over it is received.
                 None if fabric.0.may_renew(peer.id) => {
@@ -167,6 +168,7 @@ impl Transport for ConnectionTransport {
         match &self.current {
             Some(Packet { from, len, .. }) => Poll::Ready(Ok(Arrival { from: *from, len: *len })),
             None => {
+                self.fabric.0.turn();
                 self.fabric.0.endpoint.register_waker(cx, patience.deadline);
                 Poll::Pending
             }
