@@ -97,7 +97,7 @@ fn threads_contend_and_everything_is_counted() {
     let Operations { compare_swaps, .. } = alone.operations;
     assert_eq!(compare_swaps, alone.waits.count(), "one each");
     assert_eq!((alone.operations_each(), alone.bypasses.largest()), (2.0, 0), "a compare-swap and a write");
-    let three = ThroughputRun::of(&Mcs::default()).origins(3).readers(30).lasting(10 * long).threads().unwrap();
+    let three = ThroughputRun::of(&Mcs::default()).origins(3).readers(30).lasting(50 * long).threads().unwrap();
     assert_eq!(three.counts.len(), 3);
     assert!(three.counts.iter().all(|count| *count > 0) && three.operations_each() > 1.0, "{three:?}");
 }
