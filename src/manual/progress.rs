@@ -54,6 +54,9 @@
 //! | `Thread` | 0.35 to 0.49 ms | 0.95 | 1.0 |
 //! | `Hybrid` | 0.25 to 0.45 ms | 0.95 to 1.0 | 1.0 |
 //!
+//! The page of `--report` draws when each rank computes and when its message is over, for each mode and
+//! protocol (sur-2006, Fig. 6).
+//!
 //! What a mode costs messages that are waited for (yu-2004, Table 1): half a round trip, in
 //! microseconds, and the wake-ups of both ranks for a message, in two runs whose cores shared a cache
 //! or did not:

@@ -22,7 +22,9 @@ const DATA: Tag = Tag(1);
 /// How long a rank computes.
 pub(crate) const COMPUTES: Duration = Duration::from_micros(1_800);
 /// How long the other side waits, so that a receive is posted first, or a message announced first.
-const LATER: Duration = Duration::from_micros(200);
+pub(crate) const LATER: Duration = Duration::from_micros(200);
+/// What the receiver waits, from its receive on, while the sender computes: for the timeline.
+pub(crate) const SENDER_COMPUTES_RECEIVER: &str = "receiver waits, sender computes";
 
 /// How the messages of both ranks move.
 #[derive(Clone, Copy)]
@@ -297,6 +299,10 @@ fn measure(
         let Some(name) = name else { continue };
         let limit = if is_computing { of_alone(way) } else { String::new() };
         rank.measured((&format!("{name}: {way}"), Some(size)), Quantity::Latency, times, Some(&limit))?;
+    }
+    if case.flags == SENDER_COMPUTES {
+        let name = format!("{SENDER_COMPUTES_RECEIVER}: {way}");
+        rank.measured((&name, Some(size)), Quantity::Latency, &received, Some(""))?;
     }
     if let (Some(name), RECEIVER_COMPUTES) = (case.names[1], case.flags & !LATE) {
         rank.measured((&format!("wake-ups, {name}: {way}"), Some(size)), Quantity::WakeUps, &woken, Some(""))?;

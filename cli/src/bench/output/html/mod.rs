@@ -1,13 +1,15 @@
 //! The results as a page: one self-contained HTML file, without scripts.
 //!
 //! [`scale`] maps values to an axis, [`chart`] draws curves and rows of [`svg`], [`figures`]
-//! chooses which results are drawn together, and [`page`](self::page()) assembles the page.
+//! chooses which results are drawn together, `timeline` draws when ranks compute and wait, and
+//! [`page`](self::page()) assembles the page.
 
 pub(crate) mod chart;
 pub(crate) mod figures;
 pub(crate) mod page;
 pub(crate) mod scale;
 pub(crate) mod svg;
+mod timeline;
 
 pub(crate) use figures::picture;
 pub(crate) use page::page;

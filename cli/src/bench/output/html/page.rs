@@ -5,6 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use crate::bench::output::html::chart::Plot;
 use crate::bench::output::html::figures::{self, Figure, figures};
 use crate::bench::output::html::svg::{self, escape};
+use crate::bench::output::html::timeline;
 use crate::bench::output::json::{Comparison, Document, Limit, Machine, Row};
 use crate::bench::output::table;
 use crate::bench::output::units::{size, utc};
@@ -45,6 +46,11 @@ pub(crate) fn page(document: &Document, title: &str) -> String {
     for (heading, figures) in groups.into_iter().filter(|(_, figures)| !figures.is_empty()) {
         let plots: Vec<_> = figures.into_iter().map(|figure| (figure.title, figure.sentence, figure.plot)).collect();
         page += &format!("<h2>{}</h2>\n{}", escape(heading), plots_of(&plots, &mut drawn));
+    }
+    let timelines = timeline::figures(document);
+    if !timelines.is_empty() {
+        let of = |(title, sentence, svg): &(String, String, String)| figure(title, sentence, svg);
+        page += &format!("<h2>Time stamps</h2>\n{}", timelines.iter().map(of).collect::<String>());
     }
     if !document.remarks.is_empty() {
         let remarks: String = document.remarks.iter().map(|remark| format!("<li>{}</li>\n", escape(remark))).collect();
@@ -131,10 +137,14 @@ pub(crate) fn plots_of(plots: &[(String, String, Plot)], drawn: &mut usize) -> S
     for (title, sentence, plot) in plots {
         let svg = plot.picture(&format!("plot-{drawn}"), title);
         *drawn += 1;
-        let sentence = if sentence.is_empty() { String::new() } else { format!("<p>{}</p>\n", escape(sentence)) };
-        figures += &format!("<figure>\n<figcaption>{}</figcaption>\n{sentence}{svg}</figure>\n", escape(title));
+        figures += &figure(title, sentence, &svg);
     }
     format!("<div class=\"plots\">\n{figures}</div>\n")
+}
+
+fn figure(title: &str, sentence: &str, svg: &str) -> String {
+    let sentence = if sentence.is_empty() { String::new() } else { format!("<p>{}</p>\n", escape(sentence)) };
+    format!("<figure>\n<figcaption>{}</figcaption>\n{sentence}{svg}</figure>\n", escape(title))
 }
 
 /// A page with this title, which is also its heading, and this content.

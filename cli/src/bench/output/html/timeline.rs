@@ -1,0 +1,95 @@
+//! The timeline of `bench overlap`: when each rank computes, and when its message is over (sur-2006,
+//! Fig. 6).
+
+use crate::bench::output::html::scale::Scale;
+use crate::bench::output::html::svg;
+use crate::bench::output::json::{Document, Row};
+use crate::bench::output::units::{rounded, size};
+use crate::bench::overlap::{LATER, SENDER_COMPUTES_RECEIVER, WAYS};
+use crate::bench::results::quantity::Quantity;
+
+const WIDTH: f64 = 640.0;
+/// Where times begin, and the room of the ends' texts.
+const LEFT: f64 = 150.0;
+const RIGHT: f64 = 60.0;
+const TOP: f64 = 28.0;
+const ROW: f64 = 15.0;
+/// The two ranks of a way, and the room below them.
+const WAY: f64 = 2.0 * ROW + 8.0;
+
+/// A rank in a message, in nanoseconds since the first of the two ranks began.
+struct Bar {
+    rank: &'static str,
+    begins: f64,
+    computes: f64,
+    ends: f64,
+}
+
+/// The titles, sentences and pictures of both parts of the figure, if the document has their results.
+pub(super) fn figures(document: &Document) -> Vec<(String, String, String)> {
+    let sizes = document.results.iter().filter(|row| row.benchmark.starts_with("sender computes: "));
+    let Some(bytes) = sizes.filter_map(|row| row.size).filter(|size| *size <= 1 << 20).max() else { return vec![] };
+    let of = |what: &str, way: &dyn std::fmt::Display| {
+        let name = format!("{what}: {way}");
+        let is_it =
+            |row: &&Row| (row.size, &row.benchmark) == (Some(bytes), &name) && row.quantity == Quantity::Latency;
+        document.results.iter().find(is_it)
+    };
+    let later = LATER.as_nanos() as f64;
+    let computing = |rank, begins, row: &Row| {
+        let computes = row.limit.unwrap_or_default().min(row.value);
+        Bar { rank, begins, computes, ends: begins + row.value }
+    };
+    let waiting = |rank, begins, row: &Row| Bar { rank, begins, computes: 0.0, ends: begins + row.value };
+    let parts = [
+        ("The sender computes", "sender computes", SENDER_COMPUTES_RECEIVER),
+        ("The receiver computes", "receiver computes", "sender held, receiver computes"),
+    ];
+    let part = |(title, computes, waits): (&str, &str, &str)| {
+        let bars = |way| {
+            let (computes, waits) = (of(computes, way)?, of(waits, way)?);
+            Some(match title.contains("sender") {
+                true => [computing("sender", later, computes), waiting("receiver", 0.0, waits)],
+                false => [waiting("sender", later, waits), computing("receiver", 0.0, computes)],
+            })
+        };
+        let all: Vec<_> = WAYS.iter().filter_map(|way| Some((way.to_string(), bars(way)?))).collect();
+        let sentence = format!(
+            "A message of {}: the receiver posts its receive at 0, the sender sends {} later. Filled: the rank \
+             computes. Open: it waits for its message, to the end that the number says. A message that moves while a \
+             rank computes ends with the computation, or before (sur-2006, Fig. 6).",
+            size(bytes),
+            rounded(later, "ns"),
+        );
+        (!all.is_empty()).then(|| (title.to_owned(), sentence, picture(title, &all)))
+    };
+    parts.into_iter().filter_map(part).collect()
+}
+
+fn picture(title: &str, ways: &[(String, [Bar; 2])]) -> String {
+    let height = TOP + ways.len() as f64 * WAY;
+    let ends = ways.iter().flat_map(|(_, bars)| bars.iter().map(|bar| bar.ends));
+    let scale = Scale::linear(ends, (LEFT, WIDTH - RIGHT));
+    let x = |time: f64| scale.at(time).unwrap_or(LEFT);
+    let mut content = String::new();
+    for tick in scale.ticks() {
+        content += &svg::line("grid", (x(tick), TOP - 6.0), (x(tick), height));
+        content += &svg::text("middle note", (x(tick), TOP - 12.0), rounded(tick, "ns"));
+    }
+    for (at, (way, bars)) in ways.iter().enumerate() {
+        let top = TOP + at as f64 * WAY;
+        content += &svg::text("", (0.0, top + ROW - 3.0), way);
+        for (bar, series) in bars.iter().zip(["s0", "s1"]) {
+            let top = top + if series == "s0" { 0.0 } else { ROW };
+            content += &svg::text("end note", (LEFT - 6.0, top + ROW - 4.0), bar.rank);
+            let (begins, computed, ends) = (x(bar.begins), x(bar.begins + bar.computes), x(bar.ends));
+            if bar.computes > 0.0 {
+                content += &svg::rect(series, (begins, top + 2.0), (computed - begins, ROW - 4.0));
+            }
+            content += &svg::rect(&format!("{series} empty"), (computed, top + 2.0), (ends - computed, ROW - 4.0));
+            content += &svg::text("note number", (ends + 4.0, top + ROW - 4.0), rounded(bar.ends, "ns"));
+        }
+    }
+    let description = "Bars of the sender and the receiver by progress mode, over time.";
+    svg::picture(&format!("timeline-{}", title.len()), (WIDTH, height), (title, description), &content)
+}
