@@ -97,6 +97,18 @@ pub(crate) mod tests {
         document(&all)
     }
 
+    /// A document as of `bench overlap`, of one progress mode.
+    pub(crate) fn overlap() -> Document {
+        let results = [
+            ("sender computes", 2e6),
+            ("receiver waits, sender computes", 5e5),
+            ("receiver computes", 3e6),
+            ("sender held, receiver computes", 1e5),
+        ];
+        let of = |(what, nanos)| measured(&format!("{what}: hybrid"), Some(1 << 20), 2, Quantity::Latency, nanos);
+        document(&results.into_iter().flat_map(of).collect::<Vec<_>>())
+    }
+
     /// A document with two locks.
     pub(crate) fn several() -> Document {
         let mut all = Vec::new();

@@ -93,3 +93,25 @@ fn picture(title: &str, ways: &[(String, [Bar; 2])]) -> String {
     let description = "Bars of the sender and the receiver by progress mode, over time.";
     svg::picture(&format!("timeline-{}", title.len()), (WIDTH, height), (title, description), &content)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::output::html::tests;
+
+    #[test]
+    fn each_rank_has_a_bar_to_the_end_of_its_message() {
+        let [sender, receiver] = &figures(&tests::overlap())[..] else { panic!("two ranks may compute") };
+        let has = |picture: &str, texts: &[&str]| texts.iter().all(|text| picture.contains(&format!(">{text}</text>")));
+        assert!(has(&sender.2, &["hybrid", "sender", "receiver", "2.2 ms", "500 µs"]), "{}", sender.2);
+        assert!(has(&receiver.2, &["300 µs", "3 ms"]), "{}", receiver.2);
+        // One of them computes, for half of its time.
+        let widths = |class: &str| -> Vec<f64> {
+            let bars = sender.2.lines().filter(|line| line.starts_with(&format!("<rect class=\"{class}\"")));
+            bars.map(|bar| bar.split('"').nth(7).unwrap().parse().unwrap()).collect()
+        };
+        assert_eq!((widths("s0").len(), widths("s1").len()), (1, 0));
+        assert!((widths("s0")[0] - widths("s0 empty")[0]).abs() <= 0.2, "{}", sender.2);
+        assert!(figures(&tests::sweep()).is_empty());
+    }
+}
