@@ -49,7 +49,7 @@ const GIVE_UP_AFTER: u64 = 30_000_000_000;
 /// The wire form's first bytes: what it is, and its version.
 const MAGIC: [u8; 4] = *b"1SC\x03";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 struct Hello {
     magic: [u8; 4],
     from: u32,
@@ -397,21 +397,7 @@ impl Thread {
 
     fn hello(&self, inner: &Inner, to: Rank) -> Hello {
         let incarnations = [inner.rank, to].map(|rank| self.connector.addresses[rank.index()].incarnation);
-        Hello {
-            magic: MAGIC,
-            from: inner.rank.0,
-            incarnations,
-            traffic: Traffic::Memory,
-            queue_pair: 0,
-            generation: 0,
-            asks: false,
-            knows: false,
-            refuses: false,
-            waits: false,
-            gives: 0,
-            keeps: false,
-            given: false,
-        }
+        Hello { magic: MAGIC, from: inner.rank.0, incarnations, ..Hello::default() }
     }
 
     /// Takes in a datagram. One that is not of this job, or of another incarnation, is dropped.

@@ -23,9 +23,10 @@ pub(super) const REVOKED: u32 = 258;
 
 /// What a connection is for. Each has its own queue pair: what waits for a receive, or breaks it, does
 /// so to its own kind alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub(super) enum Traffic {
     /// Windows and locks.
+    #[default]
     Memory,
     /// Packets, and the data of messages.
     Messages,
