@@ -19,13 +19,11 @@ use crate::verbs::device::Device;
 use crate::verbs::endpoint_address::EndpointAddress;
 use crate::verbs::raw::{
     BATCH, CompletionQueue, DatagramQueue, DatagramRoom, Gid, Local, MemoryRegion, ProtectionDomain, QueuePair,
-    RawWorkRequest, RawWorkRequests, Remote, SharedReceiveQueue, Verb, failed,
+    RawWorkRequest, RawWorkRequests, Remote, SIGNALLED, SharedReceiveQueue, Verb, failed,
 };
 
 /// How many sends may be under way, and as many receives are posted.
 const DEPTH: u32 = 128;
-/// One send of so many is signalled.
-const SIGNALLED: u64 = 32;
 /// So many sends of a stream are posted as one list.
 const LIST: usize = 16;
 /// The longest message by sends, and the length of those that announce others.

@@ -38,10 +38,10 @@
 //!   alone. The two ranks' messages under way end, as `ConnectionLost`, nothing is cut, and the
 //!   connection is made anew (`renewal`). With [`MESSAGES_CONNECTIONS`] idle ones are given back
 //!   (`giving`), which their packets do not notice.
-//! - A broken connection to memory stays broken. Operations in flight end as `Unknown`, `NoSuchRegion` (the
-//!   target's card refused the key) or `PeerDied`, and every later one as `ConnectionLost` (or
-//!   `PeerDied`), naming the peer. A stale key is refused when it is opened or looked up, before it
-//!   can break a connection: the owner's region table is read first.
+//! - A broken connection to memory stays broken. Operations in flight end as `Unknown`,
+//!   `NoSuchRegion` (the target's card refused the key) or `PeerDied`, and every later one as
+//!   `ConnectionLost` (or `PeerDied`), naming the peer. A stale key is refused when it is opened or
+//!   looked up, before it can break a connection: the owner's region table is read first.
 //! - A broken connection to the memory of a rank that lives is lost to all, and ends the messages of
 //!   the two as well: before either rank learns it from an operation, it is recorded in the job
 //!   segment (`keepalive`), and both close their sides, so that neither changes the memory of the

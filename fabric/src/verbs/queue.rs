@@ -9,16 +9,13 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness};
 use crate::drive::now;
 use crate::verbs::bounce_buffers::TakenSlot;
 use crate::verbs::peer::{ConnectionId, Entry, NO_SPACE, Peer, Posting, REFUSED};
-use crate::verbs::raw::{Local, RawWorkRequest, RawWorkRequests, Verb};
+use crate::verbs::raw::{Local, RawWorkRequest, RawWorkRequests, SIGNALLED, Verb};
 use crate::verbs::{Inner, VerbsSegment};
 
 /// A work request id: the connection, 22 bits; the number of the request in it, 40 bits. Requests of one
 /// queue complete in the order of their numbers.
 pub(super) const NUMBER_BITS: u32 = 40;
 pub(super) const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
-
-/// Of packets that are sent while others are under way, one of so many is signalled.
-const SIGNALLED: u64 = 32;
 
 /// A work request, with the slot of its outcome.
 #[derive(Clone, Copy, Debug)]

@@ -7,16 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ibverbs_sys as ibv;
 
 use super::pair::RawQueuePair;
-use super::{CompletionQueue, MemoryRegion, ProtectionDomain, Route, done, made};
+use super::{CompletionQueue, MemoryRegion, ProtectionDomain, Route, SIGNALLED, done, made};
 use crate::Error;
 
 /// What the card writes before each received one: the global route header, or nothing in its space.
 const HEADER: u64 = 40;
 /// Datagrams are checked by their content, so that one key is enough for all jobs.
 const KEY: u32 = 0x1051_DED0;
-
-/// One send of so many is signalled. When it has completed, those before it have, too.
-const SIGNALLED: u64 = 32;
 
 /// How many datagrams a queue has room for, and the longest one in bytes.
 #[derive(Clone, Copy, Debug)]

@@ -22,6 +22,10 @@ pub(super) use self::completion_queue::{BATCH, CompletionQueue};
 pub(super) use self::datagrams::{AddressHandle, DatagramQueue, DatagramRoom};
 pub(super) use self::pair::{Local, Mtu, QueuePair, RawWorkRequest, RawWorkRequests, Remote, Route, Verb};
 
+/// Of sends that are under way one of so many is signalled. When it has completed, those before it
+/// have, too.
+pub(super) const SIGNALLED: u64 = 32;
+
 pub(super) fn failed(call: &'static str, source: io::Error) -> Error {
     let hint = match source.raw_os_error() {
         Some(12) => "; registered memory and queues are locked memory: raise `ulimit -l`",

@@ -379,14 +379,7 @@ impl Host {
             true => self.engine.lose_unreachable(),
             false => drop(self.engine.lose(Rank(peer), Fault::of(FaultKind::PeerDied, Rank(peer)))),
         }
-        self.exposed.sort_by_key(|exposed| exposed.receive);
-        let exposing = &self.exposing;
-        let is_over = |exposed: &mut Moving| {
-            net.message(exposed.number).from == peer && !Self::is_growing(exposing, exposed.receive)
-        };
-        for exposed in self.exposed.extract_if(.., is_over) {
-            exposed.ended(&mut self.seen);
-        }
+        self.end_exposed(net, peer);
     }
 
     /// The connection to a peer is made anew.
@@ -414,6 +407,11 @@ impl Host {
             Plant::OldMessage => self.engine.peer(Rank(peer)).before = Default::default(),
             _ => assert_eq!(self.engine.peer(Rank(peer)).before.0, at),
         }
+        self.end_exposed(net, peer);
+    }
+
+    /// A peer writes to memory that is exposed for it no more.
+    fn end_exposed(&mut self, net: &mut Net, peer: u32) {
         self.exposed.sort_by_key(|exposed| exposed.receive);
         let exposing = &self.exposing;
         let is_over = |exposed: &mut Moving| {

@@ -42,15 +42,15 @@ pub(super) fn figures(document: &Document) -> Vec<(String, String, String)> {
     };
     let waiting = |rank, begins, row: &Row| Bar { rank, begins, computes: 0.0, ends: begins + row.value };
     let parts = [
-        ("The sender computes", "sender computes", SENDER_COMPUTES_RECEIVER),
-        ("The receiver computes", "receiver computes", "sender held, receiver computes"),
+        ("sender", "sender computes", SENDER_COMPUTES_RECEIVER),
+        ("receiver", "receiver computes", "sender held, receiver computes"),
     ];
-    let part = |(title, computes, waits): (&str, &str, &str)| {
+    let part = |(who, computes, waits): (&str, &str, &str)| {
         let bars = |way| {
             let (computes, waits) = (of(computes, way)?, of(waits, way)?);
-            Some(match title.contains("sender") {
-                true => [computing("sender", later, computes), waiting("receiver", 0.0, waits)],
-                false => [waiting("sender", later, waits), computing("receiver", 0.0, computes)],
+            Some(match who {
+                "sender" => [computing("sender", later, computes), waiting("receiver", 0.0, waits)],
+                _ => [waiting("sender", later, waits), computing("receiver", 0.0, computes)],
             })
         };
         let all: Vec<_> = WAYS.iter().filter_map(|way| Some((way.to_string(), bars(way)?))).collect();
@@ -61,12 +61,16 @@ pub(super) fn figures(document: &Document) -> Vec<(String, String, String)> {
             size(bytes),
             rounded(later, "ns"),
         );
-        (!all.is_empty()).then(|| (title.to_owned(), sentence, picture(title, &all)))
+        (!all.is_empty()).then(|| {
+            let (title, id) = (format!("The {who} computes"), format!("timeline-{who}"));
+            let picture = picture((&id, &title), &all);
+            (title, sentence, picture)
+        })
     };
     parts.into_iter().filter_map(part).collect()
 }
 
-fn picture(title: &str, ways: &[(String, [Bar; 2])]) -> String {
+fn picture((id, title): (&str, &str), ways: &[(String, [Bar; 2])]) -> String {
     let height = TOP + ways.len() as f64 * WAY;
     let ends = ways.iter().flat_map(|(_, bars)| bars.iter().map(|bar| bar.ends));
     let scale = Scale::linear(ends, (LEFT, WIDTH - RIGHT));
@@ -91,7 +95,7 @@ fn picture(title: &str, ways: &[(String, [Bar; 2])]) -> String {
         }
     }
     let description = "Bars of the sender and the receiver by progress mode, over time.";
-    svg::picture(&format!("timeline-{}", title.len()), (WIDTH, height), (title, description), &content)
+    svg::picture(id, (WIDTH, height), (title, description), &content)
 }
 
 #[cfg(test)]
