@@ -112,10 +112,10 @@ impl CollectiveFault {
     }
 }
 
-impl From<Fault> for CallFailure {
+impl From<Fault> for Box<CallFailure> {
     /// The failure of a call whose number and rank are filled in [later](super::link::Core::failure).
     fn from(fault: Fault) -> Self {
-        Self { reason: Reason::Fault, fault, number: 0, origin: Rank(0), words: [0; 2] }
+        Self::new(CallFailure { reason: Reason::Fault, fault, number: 0, origin: Rank(0), words: [0; 2] })
     }
 }
 

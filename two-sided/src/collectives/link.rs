@@ -23,8 +23,9 @@ use crate::send::{Pending, What};
 use crate::taken::Taken;
 use crate::{Error, Messages, SendRequest, Source, Tag};
 
-/// The outcome of a step of a call.
-pub(super) type Outcome<T = ()> = Result<T, CallFailure>;
+/// The outcome of a step of a call. The failure is boxed: moved from step to step, its bytes take a tenth
+/// of a short call's time, although there are none.
+pub(super) type Outcome<T = ()> = Result<T, Box<CallFailure>>;
 
 /// The time after which a rank that waits asks the one that it waits for; twice as long each time.
 const FIRST_QUESTION: Duration = Duration::from_millis(20);
@@ -68,30 +69,32 @@ impl<'m, F: Fabric> Core<'m, F> {
 
     /// The failure of this call at this rank.
     #[cold]
-    pub(super) fn failure(&self, reason: Reason, fault: Fault, words: [u64; 2]) -> CallFailure {
+    pub(super) fn failure(&self, reason: Reason, fault: Fault, words: [u64; 2]) -> Box<CallFailure> {
         let origin = self.messages.world().fabric().rank();
-        CallFailure { reason, fault, number: self.number as u32, origin, words }
+        Box::new(CallFailure { reason, fault, number: self.number as u32, origin, words })
     }
 
     #[cold]
-    pub(super) fn failed(&self, fault: Fault) -> CallFailure {
+    pub(super) fn failed(&self, fault: Fault) -> Box<CallFailure> {
         self.failure(Reason::Fault, fault, [0; 2])
     }
 
     #[cold]
-    fn out_of_step(&self, Found { from, tag }: Found) -> CallFailure {
+    fn out_of_step(&self, Found { from, tag }: Found) -> Box<CallFailure> {
         let tags = u64::from(self.tag) << 32 | u64::from(tag);
-        let failure = self.failure(Reason::OutOfStep, Fault::of(FaultKind::OutOfStep, from), [tags, u64::from(from.0)]);
+        let mut failure =
+            self.failure(Reason::OutOfStep, Fault::of(FaultKind::OutOfStep, from), [tags, u64::from(from.0)]);
         // The message may be of an earlier call, in which others still are.
         let number = CollectiveCall::new(from.0, tag, self.number).number().min(self.number);
-        CallFailure { number: number as u32, ..failure }
+        failure.number = number as u32;
+        failure
     }
 
     /// Why the call will not end, as far as this rank was told.
     #[inline]
-    fn trouble(&self, engine: &Engine<Registered<F>>) -> Option<CallFailure> {
+    fn trouble(&self, engine: &Engine<Registered<F>>) -> Option<Box<CallFailure>> {
         Some(match engine.trouble(self.key(), self.number as u32)? {
-            Trouble::Failed(failure) => failure,
+            Trouble::Failed(failure) => Box::new(failure),
             Trouble::OutOfStep(found) => self.out_of_step(found),
         })
     }
@@ -140,7 +143,7 @@ impl<'m, F: Fabric> Core<'m, F> {
     }
 
     /// A failure that was made of a fault is one of this call.
-    fn own(&self, failure: CallFailure) -> CallFailure {
+    fn own(&self, failure: Box<CallFailure>) -> Box<CallFailure> {
         if failure.number == 0 { self.failed(failure.fault) } else { failure }
     }
 
@@ -155,8 +158,7 @@ impl<'m, F: Fabric> Core<'m, F> {
             Posting::Taken(matched) => matched,
             Posting::Posted(receive) => {
                 let mut posted = Posted::new(progress, source, receive);
-                let failed =
-                    |engine: &Engine<_>| self.trouble(engine).or_else(|| engine.lost(source).map(CallFailure::from));
+                let failed = |engine: &Engine<_>| self.trouble(engine).or_else(|| engine.lost(source).map(From::from));
                 let received: Outcome<_> = posted.landed(Some(&mut *into), failed, || self.wait(from)).await;
                 match received.map_err(|failure| self.own(failure))? {
                     Received::Landed(landed) => return self.landed(&landed, expected),
@@ -176,22 +178,22 @@ impl<'m, F: Fabric> Core<'m, F> {
     }
 
     /// The cause of a failure: a rank that has left may have failed before, and said why.
-    async fn cause(self, failure: CallFailure) -> CallFailure {
+    async fn cause(self, failure: Box<CallFailure>) -> Box<CallFailure> {
         if failure.reason != Reason::Fault {
             return failure;
         }
         let (progress, me) = (self.messages.progress(), self.messages.world().fabric().rank());
         // What has arrived is taken in first.
         let told = move |engine: &mut Engine<_>, _: &mut Direct<'_>, _: &Waker| self.trouble(engine);
-        progress.until(me, Direct::none(), told, |_| Some(failure), || None).await
+        progress.until(me, Direct::none(), told, |_| Some(failure.clone()), || None).await
     }
 
     /// The failure that ends this call before it begins.
     #[inline]
-    pub(super) fn failed_before(&self) -> Option<CallFailure> {
+    pub(super) fn failed_before(&self) -> Option<Box<CallFailure>> {
         let (state, number) = (self.state(), self.number as u32);
         let told = || self.messages.progress().with(|engine| self.trouble(engine));
-        let failed = state.failed().filter(|failure| failure.ends(number));
+        let failed = state.failed().filter(|failure| failure.ends(number)).map(Box::new);
         failed.or_else(|| if state.was_told() { told() } else { None })
     }
 
@@ -209,8 +211,8 @@ impl<'m, F: Fabric> Core<'m, F> {
     /// Ends the calls of the other ranks too, by telling them why this one failed. All are told by
     /// every rank that fails: one that dies meanwhile has told some of them only.
     #[cold]
-    pub(super) fn fail(&self, failure: CallFailure) {
-        if !self.state().fail(failure) {
+    pub(super) fn fail(&self, failure: &CallFailure) {
+        if !self.state().fail(*failure) {
             return; // they were told before
         }
         let (world, progress) = (self.messages.world(), self.messages.progress());
@@ -382,7 +384,7 @@ impl<'m, F: Fabric> Link<'m, F> {
     }
 
     /// This rank's arguments are wrong.
-    pub(super) fn refused(&self, reason: Reason, words: [u64; 2]) -> CallFailure {
+    pub(super) fn refused(&self, reason: Reason, words: [u64; 2]) -> Box<CallFailure> {
         let me = self.core.messages.world().fabric().rank();
         self.core.failure(reason, Fault::of(FaultKind::OutOfRange, me), words)
     }
@@ -394,7 +396,7 @@ impl<'m, F: Fabric> Link<'m, F> {
         let Core { messages, collective, number, .. } = self.core;
         let Err(failure) = outcome else { return Ok(()) };
         let failure = self.core.cause(failure).await;
-        self.core.fail(failure);
+        self.core.fail(&failure);
         Err(super::failure::error(messages, (collective, number), &failure))
     }
 }
@@ -404,7 +406,7 @@ impl<F: Fabric> Drop for Link<'_, F> {
         if !self.is_over {
             // Its request was dropped, or its deadline has passed, which its rank has told then.
             let me = self.core.messages.world().fabric().rank();
-            self.core.fail(self.core.failure(Reason::Dropped, Fault::of(FaultKind::Closed, me), [0; 2]));
+            self.core.fail(&self.core.failure(Reason::Dropped, Fault::of(FaultKind::Closed, me), [0; 2]));
         }
         if self.patience.has_asked {
             self.core.messages.progress().with(|engine| engine.ends_call(self.core.key()));

@@ -126,7 +126,7 @@ impl<'m, F: Fabric> CollectiveRequest<'m, F> {
         let Core { messages, collective, number, .. } = self.core;
         let me = messages.world().fabric().rank();
         let failure = self.core.failure(Reason::Late, Fault::of(FaultKind::TimedOut, me), [0; 2]);
-        self.core.fail(failure);
+        self.core.fail(&failure);
         messages.progress().tasks.end(|call| *call == self.core.call());
         super::failure::error(messages, (collective, number), &failure)
     }
