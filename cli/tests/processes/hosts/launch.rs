@@ -237,19 +237,20 @@ fn an_agent_that_is_stopped_is_a_lost_host() {
 
 #[test]
 fn what_keeps_an_agent_from_starting_is_said() {
-    let said = |rsh: &str, more: &[&str]| {
+    let said_of = |rsh: &str, more: &[&str], seconds: u64| {
         let options = [&["run", "--hosts", "alpha:1", "--rsh", rsh, "-n", "1"], more, &["--", "true"]].concat();
-        let ended = finish(onesided(&options).env("ONESIDED_JOIN_TIMEOUT", "2"));
+        let ended = finish(onesided(&options).env("ONESIDED_JOIN_TIMEOUT", seconds.to_string()));
         assert_eq!(ended.code(), 1, "{ended:?}");
         ended.stderr.lines().last().unwrap_or_default().to_owned()
     };
+    let said = |rsh: &str, more: &[&str]| said_of(rsh, more, DEADLINE.as_secs());
     let local = Rsh::local();
     let path = |rsh: &Rsh| rsh.0.to_str().unwrap().to_owned();
     assert!(said("/no/rsh", &[]).contains("host alpha: start /no/rsh"));
     assert!(said(&path(&local), &["--agent", "/no/onesided"]).contains("host alpha: no `onesided` is there"));
     assert!(said(&path(&Rsh::new("exit 255")), &[]).contains("did not reach it (exit status 255)"));
     assert!(said(&path(&Rsh::new("exit 3")), &[]).contains("exited with status 3"));
-    assert!(said(&path(&Rsh::new("sleep 60")), &[]).contains("no agent answered within 2 s"));
+    assert!(said_of(&path(&Rsh::new("sleep 60")), &[], 2).contains("no agent answered within 2 s"));
     assert!(said(&path(&Rsh::new("yes")), &[]).contains("something else than an agent"));
     let version = said(&path(&Rsh::new("echo onesided agent 77 9.9.9 abc; sleep 60")), &[]);
     assert!(version.contains("onesided 9.9.9 is installed there"), "{version}");
