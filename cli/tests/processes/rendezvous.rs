@@ -13,7 +13,7 @@ use onesided_fabric::bootstrap::Secret;
 use rustix::process::Signal;
 
 use crate::ranks::plays;
-use crate::support::{Ended, Running, finish, kill, onesided, start};
+use crate::support::{DEADLINE, Ended, Running, eventually, finish, kill, onesided, start};
 
 /// The address at which the ranks of a test meet, and the file with their secret.
 pub(crate) struct Place {
@@ -121,17 +121,15 @@ fn the_same_address_serves_one_job_after_another() {
 #[test]
 fn a_wrong_secret_a_missing_rank_and_a_missing_rank_0_are_errors() {
     let place = Place::new();
-    let mut zero = plays("fail to join");
-    let zero = start(place.set(&mut zero, 0, 2).env("ONESIDED_JOIN_TIMEOUT", "2"));
+    let zero = place.start("fail to join", 0, 2);
     // Rank 0 has read its secret once it listens; the other rank's secret is different.
-    while std::net::TcpStream::connect(&place.address).is_err() {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    eventually(DEADLINE, "rank 0 listens", || std::net::TcpStream::connect(&place.address).is_ok());
     place.write(&Secret::random());
-    let said = place.failure(1, 2, "10");
+    let said = place.failure(1, 2, "60");
     assert!(said.contains("is not the job's"), "{said}");
-    let ended = zero.wait();
-    assert!(ended.stdout[0].ends_with("the deadline passed, waiting for rank 1"), "{ended:?}");
+    drop(zero);
+    let said = place.failure(0, 2, "1");
+    assert!(said.ends_with("the deadline passed, waiting for rank 1"), "{said}");
     let said = place.failure(1, 2, "1");
     assert!(said.contains("did not listen in time"), "{said}");
     assert!(place.failure(1, 2, "soon").contains("ONESIDED_JOIN_TIMEOUT"));

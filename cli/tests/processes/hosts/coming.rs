@@ -17,9 +17,9 @@ fn this_host_by_two_names_is_refused() {
 
 #[test]
 fn a_host_that_comes_late_is_no_silence_of_the_others() {
-    let rsh = Rsh::new("[ $host = a ] || sleep 2; sh -c \"$*; exit \\$?\"");
+    let rsh = Rsh::new("[ $host = a ] || sleep 6; sh -c \"$*; exit \\$?\"");
     let mut command = rsh.script("a:1,b:1", "2", &[], "echo $ONESIDED_RANK");
-    let mut ended = finish(command.env("ONESIDED_SUSPECT_AFTER", "1"));
+    let mut ended = finish(command.env("ONESIDED_SUSPECT_AFTER", "5"));
     ended.stdout.sort();
     assert_eq!((ended.code(), ended.stdout), (0, ["[0] 0", "[1] 1"].map(str::to_owned).to_vec()), "{}", ended.stderr);
 }

@@ -164,10 +164,9 @@ fn a_wrong_secret_on_another_host_is_refused() {
     let place = Place::at(&format!("{}:7000", network.address(0)));
     let other = Place::at(&format!("{}:7000", network.address(0)));
     let mut zero = plays("fail to join");
-    place.set(&mut zero, 0, 2).env("ONESIDED_JOIN_TIMEOUT", "3");
+    place.set(&mut zero, 0, 2);
     let mut one = plays("fail to join");
-    other.set(&mut one, 1, 2).env("ONESIDED_JOIN_TIMEOUT", "10");
-    let (zero, one) = (start(&mut network.on(0, &zero)), start(&mut network.on(1, &one)));
+    other.set(&mut one, 1, 2);
+    let (_zero, one) = (start(&mut network.on(0, &zero)), start(&mut network.on(1, &one)));
     assert!(one.line().contains("is not the job's"));
-    assert!(zero.line().ends_with("the deadline passed, waiting for rank 1"));
 }
