@@ -210,7 +210,7 @@ fn rank_0_leaves_first_and_goes_last() {
 
 #[test]
 fn a_rank_that_never_joins_is_missed_in_time() {
-    let timeout = ("ONESIDED_JOIN_TIMEOUT", "1".to_owned());
+    let timeout = ("ONESIDED_JOIN_TIMEOUT", "5".to_owned());
     let size = |rank: u32| vec![("PMI_RANK", rank.to_string()), ("PMI_SIZE", "3".to_owned()), timeout.clone()];
     // Two processes are started, and pass the manager's barrier of two; the job has three.
     let ended = Manager::start(2, "fail to join", size).wait();
