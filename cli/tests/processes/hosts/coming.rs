@@ -31,7 +31,7 @@ fn an_interrupt_ends_a_job_whose_hosts_have_not_come() {
     for (come, signal) in [(String::new(), Signal::TERM), (format!("echo {AGENT} {nonce}; "), Signal::INT)] {
         let rsh = Rsh::new(&format!("echo $$ >&2; {come}exec sleep 60"));
         let mut command = onesided(&[&["run"], &*rsh.options("a:1", "1"), &["--", "true"]].concat());
-        let running = start(command.env("ONESIDED_SUSPECT_AFTER", "1"));
+        let running = start(&mut command);
         let shell: i32 = running.error_line().parse().unwrap();
         running.signal(signal);
         let ended = running.wait();
