@@ -41,7 +41,8 @@
 //!   time), [`Window::direct`] (loads and stores where window memory is mapped), [`Access::signal`]
 //!   and [`Local::wait_until`].
 //! - [`Messages`]: messages with tags, sends and receives; collectives, from
-//!   [`barrier`](Messages::barrier) to [`all_to_all`](Messages::all_to_all).
+//!   [`barrier`](Messages::barrier) to [`all_to_all`](Messages::all_to_all). [`ServedLock`]: a lock
+//!   that a thread serves over messages.
 //! - [`Request`] and [`handles`]: what a call that may have to wait returns.
 //! - [`manual`]: [getting started](manual::getting_started), [recipes](manual::recipes),
 //!   [terms of MPI](manual::mpi), processes, memory model, locks, failures, fabrics, simulation.
@@ -81,7 +82,7 @@
 
 #[doc(inline)]
 pub use onesided_fabric as fabric;
-pub use onesided_fabric::{Any, Dump, World, dump, threads};
+pub use onesided_fabric::{Any, Dump, ServerThread, World, dump, threads};
 #[doc(inline)]
 pub use onesided_lock_algos as lock_algos;
 pub use onesided_remote_memory::{Fault, FaultKind};
@@ -89,8 +90,8 @@ pub use onesided_two_sided as two_sided;
 pub use onesided_two_sided::Error as MessageError;
 pub use onesided_two_sided::{Block, Collective, CollectiveCall, CollectiveFault, Commutative, InPlace, Reduction};
 pub use onesided_two_sided::{
-    Explanation, Message, Messages, Payload, ProgressMode, Protocol, Registrations, Rendezvous, Source, Status, Tag,
-    Tags, Unmatched,
+    Explanation, Message, Messages, Payload, ProgressMode, Protocol, Registrations, Rendezvous, ServedGuard,
+    ServedLock, Source, Status, Tag, Tags, Unmatched,
 };
 pub use onesided_windows::Error as WindowError;
 pub use onesided_windows::{
@@ -111,6 +112,7 @@ pub mod manual;
 /// the method that returns it documents its errors and its cancel safety.
 pub mod handles {
     pub use onesided_fabric::{AllGather, Barrier, Split};
+    pub use onesided_two_sided::{AcquireServed, CreateServedLock};
     pub use onesided_two_sided::{Buffer as MessageBuffer, RecvBuffer, SendBuffer};
     pub use onesided_two_sided::{CollectiveRequest, CreateMessages, MatchProbe, Probe, Recv, RecvInto, SendRequest};
     pub use onesided_windows::handles::*;

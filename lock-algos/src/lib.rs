@@ -115,7 +115,7 @@ mod intent;
 mod mcs;
 mod owner;
 mod recovery;
-mod served;
+pub mod served;
 mod simple;
 mod test_and_set;
 mod ticket;

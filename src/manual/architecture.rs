@@ -6,7 +6,7 @@
 //! cli         -> windows, two-sided, sim, lock-kit   the program `onesided`
 //! onesided    -> windows, two-sided, lock-algos      the facade and the manual
 //! lock-kit    -> lock-algos; benchmarks: sim, fabric verification and benchmarks of locks
-//! two-sided   -> fabric, layouts                     messages
+//! two-sided   -> lock-algos, fabric, layouts         messages
 //! windows     -> lock-algos, fabric, layouts         RMA windows
 //! sim         -> fabric                              the simulated fabric
 //! fabric      -> job                                 shm, verbs, mixed; endpoints
@@ -25,7 +25,7 @@
 //! | [`onesided_job`](onesided_fabric::bootstrap) | who is in a job: launcher, PMI, rendezvous, host daemon; the memory that a host's ranks share | the boundary, the system | everything behind `Job` and `Exchange` | wire formats: their version; `ONESIDED_*` variables: never |
 //! | [`onesided_fabric`] | primitives, endpoints, shared memory, verbs | the boundary, job, the system | `shm`, `verbs`, `mixed`, each on its own | [`Fabric`](onesided_fabric::Fabric), [`Transport`](onesided_fabric::Transport) and [`Drive`](onesided_fabric::Drive): four fabrics and the table in `dispatch` |
 //! | [`onesided_windows`] | windows, epochs, operations | locks, fabric, layouts | what the root does not export | the message of window creation (`window/exchange.rs`): its version |
-//! | [`onesided_two_sided`](crate::two_sided) | messages: matching, eager and rendezvous protocol | fabric, layouts | everything but the packets (`wire.rs`), which all ranks of a job share | |
+//! | [`onesided_two_sided`](crate::two_sided) | messages: matching, eager and rendezvous protocol; locks over messages, which take their queue from the served locks of windows | fabric, layouts, locks | everything but the packets (`wire.rs`), which all ranks of a job share | |
 //! | `onesided-sim` | the simulated fabric, and testbeds with hosts, processors and cards as profiles (`sim/profiles`) | the boundary, fabric | everything behind `Simulation` | a profile: before its figures are run, never after |
 //! | `onesided-cli` | the program `onesided`; ssh and Slurm, by which it starts host daemons | fabric, windows, sim, lock-kit | everything but options and JSON keys | |
 //! | `onesided-instances` | instances of generic code that test programs share, compiled once; not published | all of them but cli | everything | |
@@ -46,6 +46,7 @@
 //! | Where does a message find its receive? | `Engine::arrived` and `place` (`two-sided/src/engine/mod.rs`) by `two-sided/src/matching/mod.rs`; `Progress::until` (`two-sided/src/progress.rs`) takes packets in and sends them, in whatever task of the rank waits; `Taken::read` (`two-sided/src/receive.rs`) reads an announced message, out of its sender's slice if it is long and on this host (`offered.rs` by `fabric/src/offer.rs`). Packets travel by the fabric's [`Transport`](onesided_fabric::Transport): on shared memory the lanes of `fabric/src/shm/transport.rs` and `lane.rs`, over datagrams `fabric/src/datagrams/`. A connection of messages that breaks is made anew by `fabric/src/verbs/renewal.rs`; `two-sided/src/engine/renewal.rs` tells what went over it |
 //! | What names windows in a simulated deadlock? | windows tell the fabric (`Fabric::note`, `windows/src/locks/notes.rs`), which compiles to nothing elsewhere; `sim/src/state/notes.rs` keeps it |
 //! | Where is a paper's figure? | `cli/src/reproduce/`: its experiments in a file named after the paper, on a profile of `sim/profiles` |
+//! | Who grants a lock that a thread serves? | `LockQueue` (`lock-algos/src/served/queue.rs`), by requests in words of the home's (`lock-algos/src/served/server.rs`, on a thread of `windows/src/locks/server.rs`) or in messages (`two-sided/src/served_lock/server.rs`) |
 //! | Where does a new lock metric go? | one file in `cli/src/bench/metrics/`; in its `mod.rs` the `mod` line and a line of `LOCK_METRICS`; a line of `POINTS` in `cli/tests/processes/bench.rs`; a quantity that no metric has yet: a line in `cli/src/bench/results/quantity.rs` |
 //! | Where does a new measure of messages go? | a file with a `Loop` in `cli/src/bench/messages/`; in its `mod.rs` a line of `LOOPS`; for MPI the same loop in `benches/peers/messages.c`, and a line of `messages` in `cli/src/bench/peers/plan.rs` |
 //!

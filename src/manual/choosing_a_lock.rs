@@ -26,6 +26,9 @@
 //!   lock), `mcs` or `ticket` (16), or `fetch-add-queue` (272).
 //! - `dedicated-thread` and `event-thread` have a thread at the target serve the lock. They cost
 //!   many times what the others do, and are here for comparison.
+//! - A [`ServedLock`](crate::ServedLock) is served by such a thread over messages (jiang-2004,
+//!   section 4, as the paper has it). It needs no window: use it to order what messages or files do,
+//!   and where the origins should know nothing of the home's memory.
 //!
 //! What the [figures of all designs](super::reproduce#the-same-figures-for-all-designs) add:
 //!

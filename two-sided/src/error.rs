@@ -15,7 +15,7 @@ pub enum Error {
     /// The communicator has no such rank.
     #[error("{operation} {} rank {rank}: the world has {}", preposition(.operation), counted(*.size, "rank"))]
     Rank {
-        /// `send`, `recv`, `probe`, `explain`.
+        /// `send`, `recv`, `probe`, `explain`, `lock`.
         operation: &'static str,
         /// The rank asked for.
         rank: u32,
@@ -98,6 +98,16 @@ pub enum Error {
         /// Why.
         fault: CollectiveFault,
     },
+    /// A [served lock](crate::ServedLock) could not be made or acquired. It is not held.
+    #[error("{operation} at rank {home}: {fault}")]
+    Lock {
+        /// `make a lock`, `lock`, `lock_shared`, `try_lock`, `try_lock_shared`.
+        operation: &'static str,
+        /// The rank that serves it.
+        home: u32,
+        /// Why.
+        fault: Fault,
+    },
     /// A message came that could not be read. It is lost, and its sender gets an error too.
     #[error("recv {status}: {fault}")]
     Read {
@@ -162,7 +172,11 @@ fn counted(count: u32, what: &str) -> String {
 }
 
 fn preposition(operation: &str) -> &'static str {
-    if let "recv" | "probe" = operation { "from" } else { "to" }
+    match operation {
+        "recv" | "probe" => "from",
+        "lock" => "at",
+        _ => "to",
+    }
 }
 
 fn length(&Status { bytes, .. }: &Status, room: Option<usize>, element: usize) -> String {
@@ -201,6 +215,7 @@ impl Error {
             | Self::Progress { fault, .. }
             | Self::Send { fault, .. }
             | Self::Receive { fault, .. }
+            | Self::Lock { fault, .. }
             | Self::Read { fault, .. } => *fault,
         }
     }

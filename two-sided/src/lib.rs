@@ -17,14 +17,16 @@
 //! | nonblocking collectives: ibarrier, ... | the same, with [`CollectiveRequest::start`] |
 //! | progress threads of an implementation | [`Messages::set_progress`] |
 //! | (ULFM) ack_failed | [`Messages::acknowledge_failures`] |
+//! | (none) a lock that a thread serves | [`ServedLock`] |
 //!
 //! # How it is built
 //!
 //! `matching` decides which receive gets which message; `engine` runs the protocols, without I/O,
 //! clock or threads; `progress` drives the engine over a fabric, in whatever task of the rank
 //! waits; `collectives` are algorithms over messages of a context of their own; `tasks` are those
-//! that every wait moves; the other files are the interface. May use: [`onesided_fabric`], through
-//! its traits, and [`onesided_layouts`]. May not know which fabric it runs on, windows, or locks.
+//! that every wait moves; `served_lock` is built from the interface, which are the other files. May
+//! use: [`onesided_fabric`], through its traits, [`onesided_layouts`], and of [`onesided_lock_algos`]
+//! the queue of served locks. May not know which fabric it runs on, or windows.
 
 #![forbid(unsafe_code)]
 
@@ -45,6 +47,7 @@ mod probe;
 mod progress;
 mod receive;
 mod send;
+mod served_lock;
 mod shaped;
 mod source;
 mod taken;
@@ -67,4 +70,5 @@ pub use crate::messages::Messages;
 pub use crate::probe::{MatchProbe, Message, Probe};
 pub use crate::receive::{Recv, RecvInto};
 pub use crate::send::SendRequest;
+pub use crate::served_lock::{AcquireServed, CreateServedLock, ServedGuard, ServedLock};
 pub use crate::source::{Payload, Source, Status, Tag, Tags};

@@ -132,6 +132,11 @@ impl<F: Fabric> Messages<F> {
         Self { open: None, world: self.world.clone(), context, acknowledged }
     }
 
+    /// The same, which does not keep this rank in the world.
+    pub(crate) fn of_background(&self) -> Self {
+        Self { world: self.world.background(), ..self.of_task() }
+    }
+
     /// The ranks of the communicator.
     pub const fn world(&self) -> &World<F> {
         &self.world

@@ -10,16 +10,18 @@ use crate::{Held, Mode};
 /// No two consecutive requests of a request slot are the same word: the ids of a slot rise, and the
 /// request behind an acquire has another verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Request {
+pub struct Request {
     /// The request id: which of the slot's acquires. The reply repeats it.
-    pub(super) id: u32,
+    pub id: u32,
     /// The slot whose node receives the reply.
-    pub(super) slot: u16,
-    pub(super) verb: Verb,
+    pub slot: u16,
+    /// What is asked for.
+    pub verb: Verb,
 }
 
+/// What an owner asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verb {
+pub enum Verb {
     /// Acquires the lock in this mode.
     Acquire(Mode, Terms),
     /// Releases the lock. There is no reply.
@@ -32,11 +34,11 @@ pub(super) enum Verb {
 
 /// The terms of an acquire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Terms {
+pub struct Terms {
     /// Only without waiting.
-    pub(super) at_once: bool,
+    pub at_once: bool,
     /// Recovers a poisoned lock.
-    pub(super) recovers: bool,
+    pub recovers: bool,
 }
 
 const EXCLUSIVE: u64 = 1;
@@ -77,12 +79,13 @@ impl Verb {
 }
 
 impl Request {
-    pub(super) const fn to_bits(self) -> u64 {
+    /// The word.
+    pub const fn to_bits(self) -> u64 {
         (self.id as u64) << 32 | (self.slot as u64 & 0xfff) << 20 | self.verb.to_bits()
     }
 
     /// `None` if there is no request.
-    pub(super) fn from_bits(bits: u64) -> Option<Self> {
+    pub fn from_bits(bits: u64) -> Option<Self> {
         let verb = Verb::from_bits(bits & 0xff)?;
         Some(Self { id: (bits >> 32) as u32, slot: (bits >> 20) as u16 & 0xfff, verb })
     }
@@ -110,13 +113,16 @@ pub(super) const fn named_by(ring: u64) -> (Rank, u16) {
 /// A reply, in an owner's node, once for each request id; [`Withdrawn`](Outcome::Withdrawn) may
 /// follow another reply: request id 32 bits | unused 4 | outcome 4 | rank 24.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
-    pub(super) id: u32,
-    pub(super) outcome: Outcome,
+pub struct Answer {
+    /// The request id.
+    pub id: u32,
+    /// What has become of the request.
+    pub outcome: Outcome,
 }
 
+/// What has become of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub enum Outcome {
     /// The owner holds the lock, as requested, or recovered.
     Granted(Option<Poison>),
     /// The owner did not want to wait, and others hold the lock.
@@ -131,14 +137,16 @@ pub(super) enum Outcome {
 
 /// Why a lock is poisoned: this rank held it exclusively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Poison {
-    pub(super) rank: Rank,
+pub struct Poison {
+    /// The owner.
+    pub rank: Rank,
     /// It lives, and panicked; otherwise it died.
-    pub(super) panicked: bool,
+    pub panicked: bool,
 }
 
 impl Poison {
-    pub(super) const fn fault(self) -> Fault {
+    /// The fault of an acquire that does not recover, or of what was recovered from.
+    pub const fn fault(self) -> Fault {
         Fault::of(if self.panicked { FaultKind::OwnerPanicked } else { FaultKind::OwnerDied }, self.rank)
     }
 }
@@ -154,7 +162,8 @@ impl Outcome {
 }
 
 impl Answer {
-    pub(super) const fn to_bits(self) -> u64 {
+    /// The word.
+    pub const fn to_bits(self) -> u64 {
         let (code, rank) = match self.outcome {
             Outcome::Granted(None) => (1, 0),
             Outcome::Granted(Some(Poison { rank, panicked: false })) => (2, rank.0),
@@ -168,7 +177,8 @@ impl Answer {
         (self.id as u64) << 32 | code << 24 | rank as u64 & 0xff_ffff
     }
 
-    pub(super) fn from_bits(bits: u64) -> Option<Self> {
+    /// `None` if this is no reply.
+    pub fn from_bits(bits: u64) -> Option<Self> {
         let rank = Rank(bits as u32 & 0xff_ffff);
         let [died, panicked] = [false, true].map(|panicked| Poison { rank, panicked });
         let outcome = match bits >> 24 & 0xff {

@@ -8,15 +8,16 @@
 //!            handle the requests in order: queue the origin, or grant the lock to the next ones
 //! ```
 //!
-//! Acquire and release are in this file and in [`origin`], the thread is in [`server`].
+//! Acquire and release are in this file and in `origin`, the thread is in `server`.
 //!
 //! # How it works
 //!
 //! A task at the lock's home, the *server* ([`LockAlgorithm::serve`]), has the queue and the
 //! holders of the lock. An owner writes a request to a word at the home, and the server writes a
 //! reply to the owner's node. No other rank decides anything, so shared and exclusive mode, order,
-//! death and withdrawal are sequential code over a queue (`queue`). Only the transfer of words to
-//! and from the server is concurrent:
+//! death and withdrawal are sequential code over a queue ([`LockQueue`], which the locks over
+//! messages of `onesided-two-sided` use too). Only the transfer of words to and from the server is
+//! concurrent:
 //!
 //! - **Request slots.** Each rank has some request slots at the home, a word each. One owner uses a
 //!   slot, from its acquire to its release, so a word has one writer at a time, which need not read
@@ -62,8 +63,9 @@ mod server;
 
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
-use self::messages::{Terms, Verb};
+pub use self::messages::{Answer, Outcome, Poison, Request, Terms, Verb};
 use self::origin::Client;
+pub use self::queue::LockQueue;
 use crate::backoff::Pauses;
 use crate::recovery::{self, ANNOUNCED};
 use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Words};

@@ -10,7 +10,7 @@ use crate::Mode;
 /// The state of one lock, without any access to memory: [`handle`](Self::handle) handles requests,
 /// and queues the replies in order.
 #[derive(Debug, Default)]
-pub(super) struct LockQueue {
+pub struct LockQueue {
     slots: Vec<RequestSlot>,
     /// The waiters, in the order of their requests.
     queue: VecDeque<usize>,
@@ -43,21 +43,23 @@ enum Stage {
 
 impl LockQueue {
     /// Adds a request slot and returns its index.
-    pub(super) fn add(&mut self, rank: Rank) -> usize {
+    pub fn add(&mut self, rank: Rank) -> usize {
         self.slots.push(RequestSlot { rank, seen: 0, stage: Stage::Idle, told: None });
         self.slots.len() - 1
     }
 
-    pub(super) fn rank(&self, client: usize) -> Rank {
+    /// The rank of a request slot.
+    pub fn rank(&self, client: usize) -> Rank {
         self.slots[client].rank
     }
 
-    pub(super) fn seen(&self, client: usize) -> u64 {
+    /// The last request of a client.
+    pub fn seen(&self, client: usize) -> u64 {
         self.slots[client].seen
     }
 
     /// Whether there are waiters.
-    pub(super) fn has_queue(&self) -> bool {
+    pub fn has_queue(&self) -> bool {
         !self.queue.is_empty()
     }
 
@@ -67,7 +69,7 @@ impl LockQueue {
     }
 
     /// Takes the queued replies, in order.
-    pub(super) fn take_replies(&mut self) -> impl Iterator<Item = (usize, Outcome)> + '_ {
+    pub fn take_replies(&mut self) -> impl Iterator<Item = (usize, Outcome)> + '_ {
         self.told.drain(..)
     }
 
@@ -79,13 +81,7 @@ impl LockQueue {
 
     /// Handles a new word in a client's request slot. A slot has one owner at a time, so the word
     /// replaces any earlier request.
-    pub(super) fn handle(
-        &mut self,
-        client: usize,
-        word: u64,
-        request: Option<Request>,
-        is_alive: impl Fn(Rank) -> bool,
-    ) {
+    pub fn handle(&mut self, client: usize, word: u64, request: Option<Request>, is_alive: impl Fn(Rank) -> bool) {
         self.drop_request(client, request);
         let known = &mut self.slots[client];
         (known.seen, known.told) = (word, None);
@@ -143,7 +139,7 @@ impl LockQueue {
     }
 
     /// Grants the lock to the head of the queue as far as possible, and skips dead waiters.
-    pub(super) fn advance(&mut self, is_alive: &impl Fn(Rank) -> bool) {
+    pub fn advance(&mut self, is_alive: &impl Fn(Rank) -> bool) {
         while let Some(client) = self.queue.front().copied() {
             let RequestSlot { rank, stage: Stage::Waits(mode, terms), .. } = self.slots[client] else {
                 unreachable!("a queued client waits")
@@ -183,13 +179,13 @@ impl LockQueue {
     }
 
     /// A holder that is dead.
-    pub(super) fn dead_holder(&self, is_alive: impl Fn(Rank) -> bool) -> Option<usize> {
+    pub fn dead_holder(&self, is_alive: impl Fn(Rank) -> bool) -> Option<usize> {
         self.holders.iter().copied().find(|holder| !is_alive(self.slots[*holder].rank))
     }
 
     /// Reaps a holder that died without releasing. If it held the lock exclusively, the lock is
     /// poisoned, and waiters that do not recover fail.
-    pub(super) fn reap(&mut self, client: usize, is_alive: impl Fn(Rank) -> bool) {
+    pub fn reap(&mut self, client: usize, is_alive: impl Fn(Rank) -> bool) {
         let RequestSlot { rank, stage, .. } = self.slots[client];
         self.drop_out(client);
         if let Stage::Holds(Mode::Exclusive) = stage {
@@ -214,13 +210,13 @@ impl LockQueue {
     }
 
     /// Whether a holder, or the head of the queue, is dead.
-    pub(super) fn has_dead(&self, is_alive: impl Fn(Rank) -> bool) -> bool {
+    pub fn has_dead(&self, is_alive: impl Fn(Rank) -> bool) -> bool {
         let first = self.queue.front().is_some_and(|client| !is_alive(self.slots[*client].rank));
         first || self.has_queue() && self.dead_holder(is_alive).is_some()
     }
 
     /// Ends the service: no client is granted the lock any more, and all waiters fail.
-    pub(super) fn close(&mut self) {
+    pub fn close(&mut self) {
         self.closed = true;
         for client in std::mem::take(&mut self.queue) {
             self.slots[client].stage = Stage::Idle;
