@@ -207,7 +207,7 @@ fn play(role: &str) -> fn(World) {
     use crate::{
         active, cancellation, collectives, creation, exclusion, faults, fields, forks, lease, litmus, lock_all,
     };
-    use crate::{messages, on_demand, poison, requests, runtimes, started, tables, user_memory};
+    use crate::{messages, on_demand, poison, requests, runtimes, served_lock, started, tables, user_memory};
     let roles = [active::ROLES, collectives::ROLES, creation::ROLES, exclusion::ROLES, faults::ROLES, forks::ROLES];
     let roles = [
         &roles.concat(),
@@ -223,6 +223,7 @@ fn play(role: &str) -> fn(World) {
         runtimes::ROLES,
         fields::ROLES,
         messages::ROLES,
+        served_lock::ROLES,
         started::ROLES,
     ]
     .concat();

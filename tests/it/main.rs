@@ -34,6 +34,7 @@ mod requests;
 mod reuse;
 mod runtimes;
 mod scopes;
+mod served_lock;
 mod shapes;
 mod started;
 mod support;

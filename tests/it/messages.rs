@@ -100,7 +100,7 @@ fn barrier(world: &World, messages: &Messages) {
 }
 
 /// Whether this tells of a death: over cards the connection may be lost before the death is known.
-fn tells_of_a_death(fault: Fault) -> bool {
+pub(crate) fn tells_of_a_death(fault: Fault) -> bool {
     fault.kind() == FaultKind::PeerDied || jobs::on_cards() && fault.kind() == FaultKind::ConnectionLost
 }
 

@@ -1,0 +1,125 @@
+//! Locks that a thread serves over messages, between processes.
+
+use std::time::Duration;
+
+use onesided::{Messages, ServedLock, ServerThread, Tag, Window, World};
+
+use crate::jobs::{self, Role, die, ok};
+use crate::messages::tells_of_a_death;
+use crate::support::DEADLINE;
+
+pub(crate) const ROLES: &[Role] = &[
+    ("served lock: counts", counts),
+    ("served lock: owner dies", owner_dies),
+    ("served lock: reader dies", reader_dies),
+    ("served lock: home dies", home_dies),
+];
+
+/// One lock of each kind of thread, at rank 0.
+fn locks(world: &World) -> [ServedLock; 2] {
+    [ServerThread::Polls, ServerThread::Sleeps].map(|thread| ServedLock::new(world, 0, thread).wait().unwrap())
+}
+
+/// Ranks add to a counter by get and put under the lock.
+fn counts(world: World) {
+    let counters = Window::<u64>::allocate(&world, 2).wait().unwrap();
+    let rounds = if jobs::is_short_on_cards() { 10 } else { 100 };
+    let last = world.size() - 1;
+    let access = counters.lock_all().wait().unwrap();
+    for (at, lock) in locks(&world).iter().enumerate() {
+        for _ in 0..rounds {
+            let _guard = lock.lock().deadline(DEADLINE).wait().unwrap();
+            let (counter, mut value) = (access.at(last).wait().unwrap(), [0]);
+            counter.get(at, &mut value).wait().unwrap();
+            counter.put(at, &[value[0] + 1]).unwrap();
+            counter.flush().wait().unwrap();
+        }
+        world.barrier().wait().unwrap();
+    }
+    access.unlock_all().wait().unwrap();
+    world.barrier().wait().unwrap();
+    if world.rank() == last {
+        let sum = u64::from(rounds * world.size());
+        assert_eq!(counters.local().read(0..2), [sum; 2]);
+    }
+    counters.close().wait().unwrap();
+    ok();
+}
+
+/// Rank 1 dies by `end`, with locks of each kind at rank 0. Ranks 0 and 2 go on by `goes_on`, and
+/// wait for each other.
+fn one_dies(world: &World, end: fn(&ServedLock), goes_on: fn(&ServedLock)) {
+    let (locks, messages) = (locks(world), Messages::new(world).wait().unwrap());
+    if world.rank() == 1 {
+        for lock in &locks {
+            end(lock);
+        }
+        world.barrier().wait().unwrap();
+        std::thread::sleep(Duration::from_millis(100)); // the others wait by now
+        die();
+    }
+    world.barrier().wait().unwrap();
+    for lock in &locks {
+        goes_on(lock);
+    }
+    let other = 2 - world.rank();
+    messages.send(&[0_u8], other, Tag(0)).wait().unwrap();
+    messages.recv::<u8>(other, Tag(0)).deadline(DEADLINE).wait().unwrap();
+    ok();
+}
+
+/// The waiters are told, until one recovers the lock.
+fn owner_dies(world: World) {
+    let holds = |lock: &ServedLock| std::mem::forget(lock.lock().wait().unwrap());
+    one_dies(&world, holds, |lock| match lock.lock().deadline(DEADLINE).wait() {
+        Ok(guard) => assert_eq!(guard.previous_owner(), None), // the other has recovered it
+        Err(error) => {
+            assert!(error.is_owner_died() && error.fault().rank().unwrap().0 == 1, "{error}");
+            drop(lock.lock_shared().recover().deadline(DEADLINE).wait().unwrap());
+        }
+    });
+}
+
+/// A reader that dies is no loss.
+fn reader_dies(world: World) {
+    let holds = |lock: &ServedLock| std::mem::forget(lock.lock_shared().wait().unwrap());
+    one_dies(&world, holds, |lock| drop(lock.lock().deadline(DEADLINE).wait().unwrap()));
+}
+
+/// The home of the locks dies: all acquires end.
+fn home_dies(world: World) {
+    let locks = locks(&world);
+    if world.rank() == 0 {
+        world.barrier().wait().unwrap();
+        std::thread::sleep(Duration::from_millis(100)); // the others wait by now
+        die();
+    }
+    let held = locks.each_ref().map(|lock| (world.rank() == 1).then(|| lock.lock().wait().unwrap()));
+    world.barrier().wait().unwrap();
+    for lock in &locks {
+        let error = lock.lock().deadline(DEADLINE).wait().map(drop).unwrap_err();
+        assert!(tells_of_a_death(error.fault()), "{error}");
+    }
+    drop(held);
+    ok();
+}
+
+#[test]
+fn processes_count_under_a_served_lock() {
+    let ended = jobs::start(3, "served lock: counts").wait();
+    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2]), "{ended:#?}");
+}
+
+#[test]
+fn deaths_of_owners_are_told() {
+    for role in ["served lock: owner dies", "served lock: reader dies"] {
+        let ended = jobs::start(3, role).wait();
+        assert_eq!(ended.ok(), [0, 2], "{role}: {ended:#?}");
+    }
+}
+
+#[test]
+fn the_death_of_the_home_ends_all_acquires() {
+    let ended = jobs::start(3, "served lock: home dies").wait();
+    assert_eq!(ended.ok(), [1, 2], "{ended:#?}");
+}
