@@ -28,7 +28,10 @@
 //!   many times what the others do, and are here for comparison.
 //! - A [`ServedLock`](crate::ServedLock) is served by such a thread over messages (jiang-2004,
 //!   section 4, as the paper has it). It needs no window: use it to order what messages or files do,
-//!   and where the origins should know nothing of the home's memory.
+//!   and where the origins should know nothing of the home's memory. Requests and grants go through
+//!   the engine of messages, whose lock a rank's threads share: a thread for each lock gains nothing
+//!   (Fig. 3). `onesided bench locks --lock dedicated-thread,event-thread --metric
+//!   overhead,concurrency` has both ways beside each other.
 //!
 //! What the [figures of all designs](super::reproduce#the-same-figures-for-all-designs) add:
 //!

@@ -220,6 +220,8 @@ fn every_metric_of_every_lock_is_measured() {
             }
         }
     }
+    let over_messages = |result: &&Value| result["benchmark"] == "lock + unlock over messages, a lock for each origin";
+    assert_eq!(results.iter().filter(over_messages).count(), 4, "of the lock that a thread serves: {document}");
     let of = |lock: &str, benchmark: &str| {
         let is_it = |result: &&Value| result["algorithm"] == lock && result["benchmark"] == benchmark;
         results.iter().find(is_it).unwrap()["value"].as_f64().unwrap()

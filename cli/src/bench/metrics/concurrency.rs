@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use onesided_two_sided::ServedLock;
 use onesided_windows::Window;
 
 use crate::bench::effort::Effort;
@@ -11,6 +12,7 @@ use crate::bench::results::quantity::Quantity;
 use crate::bench::results::report::Parameter;
 use crate::bench::runner::suite::{Program, Suite};
 use crate::bench::worker::rank::BenchRank;
+use crate::bench::worker::served;
 use crate::bench::worker::throughput::{Outcome, Stop, Throughput, lock_unlock};
 use crate::failure::Failure;
 
@@ -18,14 +20,22 @@ pub(super) static METRIC: LockMetric = LockMetric {
     name: "concurrency",
     help: "1 to 8 origins, each with its own window, at one target",
     jobs: &[(Suite::new("concurrency", Program::Plain(run)), Ranks::Always(&[2, 3, 5, 9]))],
-    descriptions: &[Description {
-        benchmark: Name::Is(BENCHMARK),
-        sentence: "Each origin acquires and releases a lock of its own at one target, which sleeps.",
-        shown: &[Shown::new(Quantity::Latency, "lock").heading("A window for each origin: lock + unlock")],
-    }],
+    descriptions: &[
+        Description {
+            benchmark: Name::Is(BENCHMARK),
+            sentence: "Each origin acquires and releases a lock of its own at one target, which sleeps.",
+            shown: &[Shown::new(Quantity::Latency, "lock").heading("A window for each origin: lock + unlock")],
+        },
+        Description {
+            benchmark: Name::Is(OVER_MESSAGES),
+            sentence: "The same with locks that the target's thread serves over messages: they share its engine.",
+            shown: &[Shown::new(Quantity::Latency, "over messages").heading("A lock for each origin, over messages")],
+        },
+    ],
 };
 
 const BENCHMARK: &str = "lock + unlock, a window for each origin";
+const OVER_MESSAGES: &str = "lock + unlock over messages, a lock for each origin";
 const LIMIT: &str = "lock: CAS + store, one for each";
 
 /// The last rank is the target, and sleeps.
@@ -33,7 +43,9 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
     let world = &rank.world;
     let (origins, target) = (world.size() - 1, world.size() - 1);
     let windows: Vec<_> = (0..origins).map(|_| Window::<u64>::allocate(world, 8).wait()).collect::<Result<_, _>>()?;
-    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    let design = windows[0].info().lock;
+    let served = (0..origins).map(|_| served::over_messages(rank, design, target)).collect::<Result<Vec<_>, _>>()?;
+    let (mut ours, mut messages, mut bare) = (Vec::new(), Vec::new(), Vec::new());
     let mut throughput = Throughput::new(rank);
     let mine = windows.get(world.rank() as usize);
     for _ in 0..effort.runs() {
@@ -48,6 +60,14 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
             None => Ok(0),
         })?;
         ours.push(latency(&outcome));
+        if served[0].is_some() {
+            let mine = served.get(world.rank() as usize).and_then(Option::as_ref);
+            let outcome = throughput.run(effort.sweeping(), |stop| match mine {
+                Some(lock) => lock_unlock_over_messages(lock, stop),
+                None => Ok(0),
+            })?;
+            messages.push(latency(&outcome));
+        }
         rank.step()?;
     }
     if world.rank() == 0 {
@@ -55,12 +75,25 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
         if rank.has_limits() {
             rank.point((LIMIT, Some(origins.clone())), Quantity::Latency, &bare, None)?;
         }
+        if !messages.is_empty() {
+            rank.point((OVER_MESSAGES, Some(origins.clone())), Quantity::Latency, &messages, Some(LIMIT))?;
+        }
         rank.point((BENCHMARK, Some(origins)), Quantity::Latency, &ours, Some(LIMIT))?;
     }
     for window in windows {
         window.close().wait()?;
     }
     Ok(())
+}
+
+#[inline(never)]
+fn lock_unlock_over_messages(lock: &ServedLock, stop: Stop<'_>) -> Result<u64, Failure> {
+    let mut acquired = 0;
+    while !stop.is_set() {
+        drop(lock.lock().wait()?);
+        acquired += 1;
+    }
+    Ok(acquired)
 }
 
 /// The mean nanoseconds of an operation, over the ranks that have done some.

@@ -21,6 +21,7 @@ pub(super) static METRIC: LockMetric = LockMetric {
     )],
     descriptions: &[
         Description::of("exclusive lock + unlock", &[Shown::new(Quantity::Latency, "lock, unlock").key()]),
+        Description::of("exclusive lock + unlock over messages", &[Shown::new(Quantity::Latency, "over messages")]),
         Description::of("shared lock + unlock", &[Shown::new(Quantity::Latency, "shared")]),
         Description::of("exclusive lock + unlock, own part", &[Shown::new(Quantity::Latency, "own part")]),
         Description::of("shared lock + unlock, own part", &[Shown::new(Quantity::Latency, "own part, shared")]),

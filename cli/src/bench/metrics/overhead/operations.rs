@@ -11,10 +11,12 @@ use crate::bench::results::quantity::Quantity;
 use crate::bench::results::summary::Summary;
 use crate::bench::worker::probes::{self, Probe};
 use crate::bench::worker::rank::BenchRank;
+use crate::bench::worker::served;
 use crate::failure::Failure;
 
 pub(super) fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
     let window = Window::<u64>::allocate(&rank.world, 64).wait()?;
+    let over_messages = served::over_messages(rank, window.info().lock, rank.peer())?;
     // The other ranks wait in `close`.
     if rank.world.rank() == 0 {
         let (own, peer) = (0, rank.peer());
@@ -30,6 +32,10 @@ pub(super) fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
         if peer != own {
             probes.push(lock("exclusive lock + unlock", CAS_STORE, peer, true));
             probes.push(lock("shared lock + unlock", CAS_ADD, peer, false));
+        }
+        if let Some(lock) = &over_messages {
+            let batch = |n| (0..n).try_for_each(|_| lock.lock().wait().map(drop));
+            probes.push(Probe::ours("exclusive lock + unlock over messages", CAS_STORE, batch));
         }
         probes.push(Probe::ours("lock + put 8 B + unlock", CAS_STORE, |n| lock_put_unlock(&window, peer, n)));
         let locked = |what, limit, batch: fn(&Access<'_, u64, onesided_fabric::Any>, u64) -> Result<(), Error>| {
