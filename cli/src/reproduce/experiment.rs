@@ -6,10 +6,11 @@ use std::future::Future;
 use std::time::Duration;
 
 use onesided_fabric::Fabric as _;
-use onesided_fabric::World;
 use onesided_fabric::remote_memory::{Rank, RemoteMemory};
+use onesided_fabric::{ServerThread, World};
 use onesided_lock_kit::lock_algos::{Backoff, LockAlgorithm, TestAndSet};
 use onesided_sim::{Profile, SimFabric, Simulation};
+use onesided_two_sided::ServedLock;
 use onesided_windows::{LockDesign, Window};
 
 use crate::failure::Failure;
@@ -22,6 +23,8 @@ pub(super) enum Lock {
     Shipped(LockDesign),
     /// The shipped test-and-set without backoff.
     WithoutBackoff,
+    /// The same thread over messages; whether each lock has one of its own.
+    OverMessages(ServerThread, bool),
 }
 
 impl Lock {
@@ -29,13 +32,15 @@ impl Lock {
         match self {
             Self::Shipped(design) => design.to_string(),
             Self::WithoutBackoff => format!("{} without backoff", TestAndSet::NAME),
+            Self::OverMessages(ServerThread::Polls, _) => format!("{} over messages", LockDesign::DedicatedThread),
+            Self::OverMessages(ServerThread::Sleeps, _) => format!("{} over messages", LockDesign::EventThread),
         }
     }
 
     /// Whether an unlock of the paper's waits until the release is complete (section 6.1: all but
-    /// test-and-set's).
+    /// test-and-set's). A release that is a message is on its way.
     const fn waits_for_release(self) -> bool {
-        !matches!(self, Self::WithoutBackoff | Self::Shipped(LockDesign::TestAndSet))
+        !matches!(self, Self::WithoutBackoff | Self::OverMessages(..) | Self::Shipped(LockDesign::TestAndSet))
     }
 }
 
@@ -69,6 +74,21 @@ pub(super) struct Overhead {
 impl Overhead {
     pub(super) const fn total(self) -> f64 {
         self.acquire + self.release
+    }
+}
+
+/// A window whose lock is measured, or a lock without one.
+enum AtTarget {
+    Window(SimulatedWindow),
+    Served(ServedLock<SimFabric>),
+}
+
+impl AtTarget {
+    async fn close(self, world: &World<SimFabric>) -> Result<(), Failure> {
+        match self {
+            Self::Window(window) => Ok(window.close().await?),
+            Self::Served(_) => Ok(world.barrier().await?), // the home goes last
+        }
     }
 }
 
@@ -133,10 +153,33 @@ impl Experiment<'_> {
                 let lock = TestAndSet::new(Backoff::disabled());
                 Ok(Window::<u64>::builder().allocate_with_lock(lock, world, 8).await?)
             }
+            Lock::OverMessages(..) => Err("it has no window".into()),
         }
     }
 
+    /// The lock of one target.
+    async fn at(&self, world: &World<SimFabric>, target: u32) -> Result<AtTarget, Failure> {
+        let Lock::OverMessages(thread, is_apart) = self.lock else {
+            return Ok(AtTarget::Window(self.window(world).await?));
+        };
+        let create = ServedLock::new(world, target, thread);
+        Ok(AtTarget::Served(if is_apart { create.with_own_thread() } else { create }.await?))
+    }
+
     /// Locks and unlocks once; returns the nanoseconds of both.
+    async fn once_at(&self, member: &Member, lock: &AtTarget, target: u32) -> Result<(u64, u64), Failure> {
+        let lock = match lock {
+            AtTarget::Window(window) => return self.once(member, window, target).await,
+            AtTarget::Served(lock) => lock,
+        };
+        let begin = member.now();
+        let guard = lock.lock().await?;
+        let acquired = member.now();
+        drop(guard);
+        Ok((acquired - begin, member.now() - acquired))
+    }
+
+    /// The same at a window.
     async fn once(&self, member: &Member, window: &SimulatedWindow, target: u32) -> Result<(u64, u64), Failure> {
         let begin = member.now();
         let epoch = window.lock_exclusive(target).await?;
@@ -149,11 +192,11 @@ impl Experiment<'_> {
     }
 
     /// As often as the experiment says; returns the means.
-    async fn repeat(&self, member: &Member, window: &SimulatedWindow, target: u32) -> Result<Overhead, Failure> {
-        self.once(member, window, target).await?; // resolves the target
+    async fn repeat(&self, member: &Member, lock: &AtTarget, target: u32) -> Result<Overhead, Failure> {
+        self.once_at(member, lock, target).await?; // resolves the target
         let mut sums = (0, 0);
         for _ in 0..self.times {
-            let (acquire, release) = self.once(member, window, target).await?;
+            let (acquire, release) = self.once_at(member, lock, target).await?;
             sums = (sums.0 + acquire, sums.1 + release);
         }
         let mean = |sum: u64| sum as f64 / self.times as f64;
@@ -164,10 +207,10 @@ impl Experiment<'_> {
     /// several, the origins share one host and the targets another. Of the first origin.
     pub(super) fn overhead(&self, pairs: u32) -> Result<Overhead, Failure> {
         let all = self.run((2 * pairs, pairs), (0, 0), async |member| {
-            let window = self.window(&member.world).await?;
+            let lock = self.at(&member.world, pairs).await?;
             let rank = member.world.rank();
-            let overhead = if rank < pairs { Some(self.repeat(&member, &window, rank + pairs).await?) } else { None };
-            window.close().await?;
+            let overhead = if rank < pairs { Some(self.repeat(&member, &lock, rank + pairs).await?) } else { None };
+            lock.close(&member.world).await?;
             Ok(overhead)
         })?;
         all[0].ok_or_else(|| "the first rank is an origin".into())
@@ -240,20 +283,20 @@ impl Experiment<'_> {
         let wanted = self.times * u64::from(origins);
         let (done, running) = (&Cell::new(0), &Cell::new(origins));
         let all = self.run((origins + 1, 1), (0, 0), async |member| {
-            let mut windows = Vec::new();
+            let mut locks = Vec::new();
             for _ in 0..if apart { origins } else { 1 } {
-                windows.push(self.window(&member.world).await?);
+                locks.push(self.at(&member.world, origins).await?);
             }
             let rank = member.world.rank();
-            let window = &windows[rank as usize % windows.len()];
+            let lock = &locks[rank as usize % locks.len()];
             if rank < origins {
-                self.once(&member, window, origins).await?; // resolves the target
+                self.once_at(&member, lock, origins).await?; // resolves the target
             }
             member.world.barrier().await?;
             let (begin, exchanged) = (member.now(), member.exchanged(origins));
             if rank < origins {
                 while done.get() < wanted {
-                    self.once(&member, window, origins).await?;
+                    self.once_at(&member, lock, origins).await?;
                     done.set(done.get() + 1);
                 }
                 running.set(running.get() - 1);
@@ -263,8 +306,8 @@ impl Experiment<'_> {
                 member.sim.sleep(100_000).await; // operations of a server thread count, too
             }
             let messages = member.exchanged(origins) - exchanged;
-            for window in windows {
-                window.close().await?;
+            for lock in locks {
+                lock.close(&member.world).await?;
             }
             Ok((took, messages))
         })?;

@@ -1,6 +1,7 @@
 //! Figures 1 to 6 of W. Jiang et al., "Efficient implementation of MPI-2 passive one-sided
 //! communication on InfiniBand clusters", EuroPVM/MPI 2004.
 
+use onesided_fabric::ServerThread;
 use onesided_sim::Profile;
 use onesided_windows::LockDesign;
 
@@ -147,6 +148,8 @@ fn overhead(lab: &Lab) -> Result<Figure, Failure> {
         series.push(Series { name: format!("{}{AS_SHIPPED}", other.name), ..other });
     }
     let [dedicated, event, test_and_set, mcs] = totals[..] else { return Err("four designs".into()) };
+    let messages = |thread| Ok::<_, Failure>(micros(lab.lock(Lock::OverMessages(thread, false)).overhead(1)?.total()));
+    let [polls, sleeps] = [messages(ServerThread::Polls)?, messages(ServerThread::Sleeps)?];
     let worst = |event: f64, mcs: f64| (event > mcs, format!("event-driven {event:.2}, MCS {mcs:.2} us"));
     let (event_is_worst, evidence) = worst(event.min(f64::INFINITY), mcs.max(dedicated));
     let ablation = lab.ablate(
@@ -189,7 +192,10 @@ fn overhead(lab: &Lab) -> Result<Figure, Failure> {
                 format!("{:.2} and {:.2} us", releases.1, releases.0),
             ),
         ],
-        notes: vec!["the paper's unlocks wait for the release, all but test-and-set's; shipped ones never do".into()],
+        notes: vec![
+            "the paper's unlocks wait for the release, all but test-and-set's; shipped ones never do".into(),
+            format!("served over messages: dedicated {polls:.2} us, event-driven {sleeps:.2} us"),
+        ],
     })
 }
 
@@ -296,7 +302,17 @@ fn concurrency(lab: &Lab) -> Result<Figure, Failure> {
             ),
         ),
     ];
+    let over_messages = |thread| {
+        let at = |is_apart| curve(&locked, Lock::OverMessages(thread, is_apart), String::new());
+        let (name, one, each) = (Lock::OverMessages(thread, false).name(), at(false)?, at(true)?);
+        let [first, last, each] = [one.first(), one.last(), each.last()];
+        Ok::<_, Failure>(format!(
+            "{name}: {first:.2} to {last:.2} us with one thread, to {each:.2} with one for each lock"
+        ))
+    };
     let notes = vec![
+        over_messages(ServerThread::Polls)?,
+        over_messages(ServerThread::Sleeps)?,
         format!(
             "without that lock, {} origins: event-driven {:.2} us with one thread, {:.2} with one for each window",
             lab.most_origins(),
