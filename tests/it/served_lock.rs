@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
-use onesided::{Messages, ServedLock, ServerThread, Tag, Window, World};
+use onesided::{FaultKind, Messages, ServedLock, ServerThread, Tag, Window, World};
+use onesided_fabric::{Fabric, Segment, SegmentKey, block_on};
 
 use crate::jobs::{self, Role, die, ok};
 use crate::messages::tells_of_a_death;
-use crate::support::DEADLINE;
+use crate::support::{DEADLINE, eventually};
 
 pub(crate) const ROLES: &[Role] = &[
     ("served lock: counts", counts),
     ("served lock: owner dies", owner_dies),
     ("served lock: reader dies", reader_dies),
     ("served lock: home dies", home_dies),
+    ("served lock: connection breaks", connection_breaks),
 ];
 
 /// One lock of each kind of thread, at rank 0.
@@ -102,6 +104,46 @@ fn home_dies(world: World) {
     }
     drop(held);
     ok();
+}
+
+/// The connection breaks under two guards, by a read of memory that is gone: their releases may be lost
+/// with it, and are repeated.
+fn connection_breaks(world: World) {
+    let lock = ServedLock::new(&world, 0, ServerThread::Sleeps).wait().unwrap();
+    let fabric = world.fabric().for_messages();
+    let own = fabric.allocate(64).unwrap();
+    let keys = world.all_gather(&own.key().to_bytes()).wait().unwrap();
+    let theirs = fabric.open(&SegmentKey::from_bytes(&keys[0]).unwrap()).unwrap();
+    world.barrier().wait().unwrap();
+    if world.rank() == 0 {
+        drop((own, theirs));
+        world.barrier().wait().unwrap();
+    } else {
+        world.barrier().wait().unwrap();
+        let held = [(); 2].map(|()| lock.lock_shared().deadline(DEADLINE).wait().unwrap());
+        block_on(world.fabric(), fabric.rdma_read((&theirs, 0), (&own, 0), 64)).unwrap_err();
+        drop(held);
+        eventually(DEADLINE, "the connection is made anew", || match lock.lock().deadline(DEADLINE).wait() {
+            Ok(_released) => true,
+            Err(error) => {
+                assert_eq!(error.fault().kind(), FaultKind::ConnectionLost, "{error}");
+                false
+            }
+        });
+    }
+    world.barrier().wait().unwrap();
+    drop(lock.lock().deadline(DEADLINE).wait().unwrap());
+    world.barrier().wait().unwrap();
+    ok();
+}
+
+#[test]
+fn a_lock_outlives_its_connection() {
+    // Datagrams have no connection.
+    if jobs::on_cards() && std::env::var_os("ONESIDED_MESSAGES_CHANNEL").is_none() {
+        let ended = jobs::start(2, "served lock: connection breaks").wait();
+        assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
+    }
 }
 
 #[test]
