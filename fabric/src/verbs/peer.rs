@@ -379,11 +379,25 @@ impl Peer {
         }
     }
 
-    /// Sets the queue pair to the error state.
+    /// Gives up the connection if it is of an earlier generation than the peer's. Another thread may
+    /// have ended it, and this one is a later one.
+    pub(super) fn fail_before(&self, generation: u64) {
+        let connecting = self.connecting(); // it does not end meanwhile
+        if is_after_break(generation, self.generation()) {
+            let status = ibv_wc_status::IBV_WC_WR_FLUSH_ERR;
+            let _ = self.broken.compare_exchange(0, status, Ordering::AcqRel, Ordering::Relaxed);
+        }
+        drop(connecting);
+        self.fail_again();
+    }
+
+    /// Sets the queue pair of a broken connection to the error state.
     pub(super) fn fail_again(&self) {
         let connecting = self.connecting(); // what is connected after this finds it broken
-        // If this fails, the queue pair is in the error state already.
-        let _ = connecting.pair.as_ref().map(|pair| pair.fail());
+        if self.is_broken() {
+            // If this fails, the queue pair is in the error state already.
+            let _ = connecting.pair.as_ref().map(|pair| pair.fail());
+        }
     }
 
     /// Resets the queue pair, if there is one.
@@ -422,4 +436,22 @@ pub(super) enum Revocation {
         until: u64,
     },
     Done,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_asks_late_breaks_no_later_connection() {
+        let id = ConnectionId { rank: Rank(1), traffic: Traffic::Messages };
+        let peer = Peer::new(id, Remote { address: 0, key: 0 }, 4);
+        let asked = after_break(peer.generation());
+        peer.fail_before(asked);
+        assert!(peer.is_broken());
+        assert!(peer.end().is_none());
+        assert_eq!((peer.is_broken(), peer.generation()), (false, asked));
+        peer.fail_before(asked);
+        assert!(!peer.is_broken());
+    }
 }

@@ -47,7 +47,7 @@ impl Inner {
             return false;
         }
         peer.hear(generation);
-        peer.fail();
+        peer.fail_before(generation);
         self.offer_renewal();
         true
     }
