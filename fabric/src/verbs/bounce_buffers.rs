@@ -52,13 +52,15 @@ impl State {
 const POSTED: u32 = 0;
 const DETACHED: u32 = 1;
 const DONE: u32 = 2;
+/// As `DETACHED`, and nobody is told of a failure.
+const IGNORED: u32 = 3;
 
 /// The outcome of a slot's operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// Its future will read it.
     Awaited,
-    /// Not awaited, and successful.
+    /// Not awaited, and successful or ignored.
     Unnoticed,
     /// Not awaited, and ended with this status.
     Missed(u32),
@@ -140,11 +142,17 @@ impl BounceBuffers {
     pub(super) fn complete(&self, slot: u32, status: u32) -> Outcome {
         let state = self.state(slot);
         state.status.store(status, Ordering::Relaxed);
-        if state.phase.swap(DONE, Ordering::AcqRel) == POSTED {
+        let before = state.phase.swap(DONE, Ordering::AcqRel);
+        if before == POSTED {
             return Outcome::Awaited;
         }
         self.free(slot);
-        if status == 0 { Outcome::Unnoticed } else { Outcome::Missed(status) }
+        if status == 0 || before == IGNORED { Outcome::Unnoticed } else { Outcome::Missed(status) }
+    }
+
+    /// Before the post: nobody waits for the operation, or is told of its failure.
+    pub(super) fn ignore(&self, slot: u32) {
+        self.state(slot).phase.store(IGNORED, Ordering::Relaxed);
     }
 
     /// The caller's release, whether or not the operation has completed.

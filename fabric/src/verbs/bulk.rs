@@ -129,6 +129,7 @@ impl Future for VerbsFlush<'_> {
         // For a close target, the completions are there at the first poll.
         let done = || peer.has_completed(self.posted);
         if !done() && (self.fabric.progress() == 0 || !done()) {
+            self.fabric.0.report_packets(peer);
             self.fabric.0.turn();
             self.fabric.0.endpoint.register_waker(cx, u64::MAX);
             return Poll::Pending;

@@ -56,9 +56,6 @@ impl Inner {
             }
             number += 1;
         }
-        if peer.id.traffic == Traffic::Messages {
-            self.report_packets(peer); // a thread that posts now may count on this request
-        }
     }
 
     /// The fault of a completion's status, for its report after the [detection

@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags};
 use crate::drive::now;
 use crate::endpoint::Driver;
 use crate::verbs::datagrams::DATAGRAM;
+use crate::verbs::peer::Peer;
 use crate::verbs::raw::BATCH;
 use crate::verbs::wake_up::WakeUp;
 use crate::verbs::{Inner, Verbs};
@@ -124,8 +125,8 @@ impl Driver for EventSource {
 impl Inner {
     fn arm(&self) -> Ticket {
         let ticket = self.job_segment.doorbell(self.rank).arm();
-        // With no own request in flight, only solicited events of peers are worth a wake-up.
-        self.completions.request_event(!self.is_busy());
+        // With no own completion to come, only solicited events of peers are worth a wake-up.
+        self.completions.request_event(!self.known_peers().any(Peer::awaits_completion));
         // If nobody takes the packets, one that stays there would raise the event at once.
         if let Some(arrivals) = self.arrivals.get().filter(|_| !self.has_transport.load(Ordering::Relaxed)) {
             arrivals.completions.request_event(true);

@@ -124,6 +124,7 @@ impl Inner {
         let most = self.most_connections.load(Ordering::Relaxed);
         let over = connected.len().checked_sub(most as usize).filter(|over| *over > 0)?;
         let idle: Vec<_> = connected.into_iter().filter(|peer| peer.is_idle()).collect();
+        idle.iter().for_each(|peer| self.report_packets(peer));
         Some(idle.into_iter().filter(|peer| peer.begin_to_give(false)).map(|peer| peer.id).take(over).collect())
     }
 
@@ -133,6 +134,7 @@ impl Inner {
             return false;
         }
         self.progress(); // the rank may compute
+        self.report_packets(peer);
         let own_counts = peer.giving.is_under_way() && self.rank < peer.id.rank;
         let stops = || peer.giving.is_under_way() || peer.begin_to_give(true);
         if own_counts || !peer.is_idle() || !stops() {

@@ -1,6 +1,6 @@
 //! Keepalive of connections, without which some waits would not end.
 //!
-//! A card ends a request by the peer's answer, or by its silence. Three cases are left to the
+//! A card ends a request by the peer's answer, or by its silence. Four cases are left to the
 //! keepalive:
 //!
 //! - *No request in flight.* A thread that waits for a peer's write has none, so no card notices
@@ -8,6 +8,8 @@
 //!   peer.
 //! - *A stalled driver* does not continue with the next request until another one is posted. So
 //!   another one is posted.
+//! - *Packets that no completion reports* count as requests in flight. That same read reports them,
+//!   so that a connection with few packets does not pass for a silent one.
 //! - *A silent card* reports neither success nor failure: the connection is given up.
 //!
 //! Waiting threads check several times a second; operations pay nothing.
@@ -21,8 +23,7 @@ use onesided_remote_memory::{Fault, Liveness, Patience, RemoteMemory, Watch};
 use crate::drive::now;
 use crate::peer_status::PeerStatus;
 use crate::verbs::peer::{ConnectionId, Peer, REFUSED, Traffic};
-use crate::verbs::queue::{InFlight, WorkRequest};
-use crate::verbs::raw::Verb;
+use crate::verbs::queue::InFlight;
 use crate::verbs::{Inner, Verbs};
 
 /// The poll interval, in nanoseconds.
@@ -62,8 +63,6 @@ pub(super) struct Observation {
     since: u64,
     /// Whether a probe was posted since then.
     probed: bool,
-    /// The slot of the probe, until it is done.
-    probe: Option<u32>,
 }
 
 impl Keepalive {
@@ -111,10 +110,6 @@ impl Inner {
         let anew = now > due + 4 * POLL_INTERVAL;
         for peer in self.known_peers() {
             let (rank, mut seen) = (peer.id.rank, peer.observation.lock().unwrap_or_else(PoisonError::into_inner));
-            if let Some(slot) = seen.probe.filter(|slot| self.buffers.status(*slot).is_some()) {
-                self.buffers.free(slot);
-                seen.probe = None;
-            }
             if self.job_segment.liveness(rank) == Liveness::Alive {
                 if self.is_revoked(rank) {
                     peer.close(true);
@@ -168,7 +163,7 @@ impl Inner {
         let (busy, waited_on) = (peer.is_busy(), peer.was_waited_on() && peer.id.rank != self.rank);
         let completed = peer.completed();
         if anew || completed != seen.completed || !(busy || waited_on) {
-            *seen = Observation { completed, since: now, probed: false, probe: seen.probe };
+            *seen = Observation { completed, since: now, probed: false };
             return;
         }
         let idle = now.saturating_sub(seen.since);
@@ -181,9 +176,8 @@ impl Inner {
             }
             return;
         }
-        if idle >= PROBE_AFTER && !seen.probed && seen.probe.is_none() {
-            seen.probe = self.probe(peer);
-            seen.probed = seen.probe.is_some(); // on a new connection it may have to wait
+        if idle >= PROBE_AFTER && !seen.probed {
+            seen.probed = self.probe(peer); // on a new connection it may have to wait
         }
         // A request that takes a receive waits for the peer's progress, which may take long; but
         // not without bound, and neither do the requests after it.
@@ -195,15 +189,14 @@ impl Inner {
         }
     }
 
-    /// Posts a read, if it can be posted now. Its slot is kept, so that a failure is reported by
-    /// the connection alone.
-    fn probe(&self, peer: &Peer) -> Option<u32> {
-        let taken = self.buffers.take(8)?;
-        if self.try_post(peer, WorkRequest::new(Verb::Read { from: peer.home }, &taken, 8)) {
-            return Some(taken.slot);
+    /// Posts a read, if it can be posted now.
+    fn probe(&self, peer: &Peer) -> bool {
+        let Some(read) = self.ignored_read(peer) else { return false };
+        let is_posted = self.try_post(peer, read);
+        if !is_posted {
+            self.buffers.free(read.slot);
         }
-        self.buffers.free(taken.slot);
-        None
+        is_posted
     }
 
     /// The time that the oldest request in flight may take for its bytes alone.

@@ -13,7 +13,7 @@
 //! An operation takes a slot with a registered 64-byte cell, or a bounce buffer for more bytes.
 //! Results arrive there; the card never writes futures or callers' buffers. Requests on one
 //! connection complete in order, so a completion ends the oldest entries of the send queue, up to
-//! its own. Of packets that are sent at once one in 32 is signalled.
+//! its own. Of packets one in 32 is signalled.
 //!
 //! With [`MESSAGES_CHANNEL`] the packets of messages are datagrams of a queue pair of their own
 //! (`datagrams`), whose completions are in the same queue. Their protocol machine
@@ -432,6 +432,7 @@ impl Inner {
         let deadline = Instant::now() + DRAIN;
         let is_here = self.job_segment.liveness(self.rank) == Liveness::Alive; // it leaves once
         while is_here && self.owes_anybody() && Instant::now() < deadline {
+            self.known_peers().for_each(|peer| self.report_packets(peer));
             if self.progress() == 0 {
                 std::thread::yield_now();
             }

@@ -90,6 +90,8 @@ pub(super) struct Peer {
     /// thread.
     pub(super) posted: AtomicU64,
     pub(super) signalled: AtomicU64,
+    /// The number of the last signalled request, plus one. Written like `posted`.
+    pub(super) reported: AtomicU64,
     /// How many have completed. Written by the thread that drains completions.
     pub(super) completed: AtomicU64,
     /// The maximum number in flight.
@@ -131,8 +133,6 @@ pub(super) struct Posting {
     pub(super) unproven: bool,
     /// The number of the last request without a response, plus one.
     pub(super) unanswering: u64,
-    /// The number of the last signalled request, plus one.
-    pub(super) reported: u64,
 }
 
 /// A request in flight, in one word: the low half of its number, whether it keeps segments, its
@@ -179,6 +179,7 @@ impl Peer {
             posting: Mutex::default(),
             posted: AtomicU64::new(0),
             signalled: AtomicU64::new(0),
+            reported: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             depth: depth as usize,
             broken: AtomicU32::new(0),
@@ -269,18 +270,40 @@ impl Peer {
         self.posted.load(Ordering::Acquire)
     }
 
-    /// Whether requests are in flight.
+    /// Whether requests are in flight, or packets that none has reported.
     pub(super) fn is_busy(&self) -> bool {
         !self.has_completed(self.posted())
+    }
+
+    /// The number of the last request whose completion is reported, plus one.
+    #[inline]
+    pub(super) fn reported(&self) -> u64 {
+        self.reported.load(Ordering::Relaxed)
+    }
+
+    /// Whether a completion is awaited.
+    pub(super) fn awaits_completion(&self) -> bool {
+        !self.has_completed(self.reported())
+    }
+
+    /// Whether packets were posted that no completion will report.
+    pub(super) fn is_unreported(&self) -> bool {
+        let posted = self.posted();
+        self.reported() < posted && !self.has_completed(posted)
+    }
+
+    /// How many requests are in flight.
+    #[inline]
+    pub(super) fn in_flight(&self) -> usize {
+        // Acquire: an entry is reused only after its completion was drained. A concurrent post may
+        // complete before it is counted.
+        self.posted().saturating_sub(self.completed.load(Ordering::Acquire)) as usize
     }
 
     /// Whether `count` more requests can be posted now.
     #[inline]
     pub(super) fn has_room(&self, count: usize) -> bool {
-        // Acquire: an entry is reused only after its completion was drained. A concurrent post may
-        // complete before it is counted.
-        let under_way = self.posted().saturating_sub(self.completed.load(Ordering::Acquire));
-        self.is_ready() && under_way as usize + count <= self.depth
+        self.is_ready() && self.in_flight() + count <= self.depth
     }
 
     /// The entry of a request.

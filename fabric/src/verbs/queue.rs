@@ -75,6 +75,7 @@ impl Inner {
         let until = now().saturating_add(self.full_after.nanos());
         loop {
             if self.progress() == 0 {
+                self.known_peers().for_each(|peer| self.report_packets(peer));
                 if !self.is_busy() || now() >= until {
                     return self.buffers.take(len).ok_or_else(|| self.buffers.why_none());
                 }
@@ -139,6 +140,7 @@ impl Inner {
             drop(posting);
             self.ask_to_connect(peer);
             if self.progress() == 0 {
+                self.report_packets(peer);
                 self.turn();
                 self.check_connections();
                 std::thread::yield_now();
@@ -213,35 +215,41 @@ impl Inner {
     }
 
     /// Whether the completion of a request is reported. A later request of its list reports for an
-    /// unsignaled one. A packet is reported for by the signalled request that is under way, whose
-    /// completion is followed by another one ([`report_packets`](Self::report_packets)).
+    /// unsignaled one, and a later packet, or a [read](Self::report_packets), for a packet.
     #[inline]
-    fn is_signalled(peer: &Peer, reported: u64, (request, is_last): (&WorkRequest, bool), number: u64) -> bool {
+    fn is_signalled(peer: &Peer, (request, is_last): (&WorkRequest, bool), number: u64) -> bool {
         match request.verb {
-            Verb::Send => reported <= peer.completed() || number + 1 >= reported + SIGNALLED.min(peer.depth as u64 / 2),
+            Verb::Send => number + 1 >= peer.reported() + SIGNALLED.min(peer.depth as u64 / 2),
             _ => !request.unsignaled || is_last,
         }
     }
 
-    /// After a completion: if packets were posted behind the last signalled request, a read behind
-    /// them reports that they are over.
+    /// For who waits until nothing is in flight: if packets were posted behind the last signalled
+    /// request, a read behind them reports that they are over.
     pub(super) fn report_packets(&self, peer: &Peer) {
-        let posting = peer.posting();
-        let completed = peer.completed();
-        if posting.pair.is_none() || posting.reported > completed || completed >= peer.posted() {
-            return;
+        if peer.is_unreported() {
+            let posting = peer.posting();
+            // Also on a broken connection, where it ends in an error.
+            if peer.is_unreported()
+                && posting.pair.is_some()
+                && peer.in_flight() < peer.depth
+                && let Some(read) = self.ignored_read(peer)
+            {
+                self.post_on(peer, posting, [read]);
+            }
         }
-        if let Some(taken) = self.buffers.take(8) {
-            // Also on a broken connection, where it ends in an error, as they do.
-            let slot = taken.slot;
-            self.post_on(peer, posting, [WorkRequest::new(Verb::Read { from: peer.home }, &taken, 8)]);
-            self.buffers.detach(slot);
-        }
+    }
+
+    /// A read for its completion alone: if it fails, nothing of what was sent is missing.
+    pub(super) fn ignored_read(&self, peer: &Peer) -> Option<WorkRequest> {
+        let taken = self.buffers.take(8)?;
+        self.buffers.ignore(taken.slot);
+        Some(WorkRequest::new(Verb::Read { from: peer.home }, &taken, 8))
     }
 
     #[inline(always)]
     fn post_on<const N: usize>(&self, peer: &Peer, mut posting: MutexGuard<'_, Posting>, work: [WorkRequest; N]) {
-        let Posting { pair: Some(pair), unproven, unanswering, reported } = &mut *posting else {
+        let Posting { pair: Some(pair), unproven, unanswering } = &mut *posting else {
             unreachable!("a connection that is ready has a queue pair")
         };
         let first = peer.posted.load(Ordering::Relaxed);
@@ -251,9 +259,9 @@ impl Inner {
             let number = first + at as u64;
             // Before the post: the thread that drains its completion reads the entry.
             peer.entry(number).store(Entry::new(number, request.keeps, request.slot).0, Ordering::Release);
-            let signalled = Self::is_signalled(peer, *reported, (request, at + 1 == N), number);
+            let signalled = Self::is_signalled(peer, (request, at + 1 == N), number);
             if signalled {
-                *reported = number + 1;
+                peer.reported.store(number + 1, Ordering::Relaxed);
                 peer.signalled.fetch_add(1, Ordering::Relaxed);
             }
             let request = RawWorkRequest {
@@ -283,7 +291,9 @@ impl Inner {
         let posted = unsafe { pair.post(&mut requests) };
         let count = posted.map_or_else(|(count, _)| count, |()| N);
         peer.posted.store(first + count as u64, Ordering::Release);
-        *reported = (*reported).min(first + count as u64);
+        if count < N {
+            peer.reported.fetch_min(first + count as u64, Ordering::Relaxed);
+        }
         drop(posting);
         if count < N {
             // The queue had space, so the library's error is permanent.

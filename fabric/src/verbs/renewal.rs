@@ -78,6 +78,7 @@ impl Inner {
         }
         let fault = self.fault(peer.id, REFUSED);
         peer.fail_again(); // nothing arrives any more
+        self.report_packets(peer);
         if peer.is_busy() || self.arrivals.get().is_some_and(Arrivals::save) {
             return None;
         }

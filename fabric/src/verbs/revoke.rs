@@ -89,6 +89,7 @@ impl Inner {
             *revocation = Revocation::Closing { until: now().saturating_add(CLOSING) };
         }
         if let Revocation::Closing { until } = *revocation {
+            peers.iter().for_each(|peer| self.report_packets(peer));
             if peers.iter().any(|peer| peer.is_busy()) {
                 // A repeated call waits as long again: the card may be slow.
                 return if now() < until {
