@@ -56,13 +56,20 @@ pub(super) struct Keepalive {
 }
 
 /// The state of a connection at the last check.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Observation {
     completed: u64,
     /// Since when there were no completions, with requests in flight or a waiting thread.
     since: u64,
     /// Whether a probe was posted since then.
     probed: bool,
+}
+
+impl Observation {
+    /// Of a connection that is new.
+    pub(super) fn new() -> Self {
+        Self { completed: 0, since: now(), probed: false }
+    }
 }
 
 impl Keepalive {

@@ -189,7 +189,7 @@ impl Peer {
             stalled: AtomicU64::new(u64::MAX),
             waited_on: AtomicBool::new(false),
             deferred: Mutex::new(None),
-            observation: Mutex::default(),
+            observation: Mutex::new(Observation::new()),
             revocation: Mutex::default(),
         }
     }

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use onesided_fabric::remote_memory::{FaultKind, Patience, Rank, RemoteMemory};
-use onesided_fabric::verbs::RECEIVES;
+use onesided_fabric::verbs::{RECEIVES, VerbsTransport};
 use onesided_fabric::{Fabric, Renewed, Segment, SegmentKey, Transport, block_on, wait_timeout};
 
 use crate::support::{Barrier, device, segments};
@@ -206,6 +206,36 @@ fn packets_that_have_arrived_are_not_missing() {
         }
         assert_eq!(kind(block_on(fabric, packets.recv(patience()))), FaultKind::ConnectionLost);
         assert_eq!(packets.renewed(other), Some(Renewed { is_missing: false }));
+        world.barrier().wait().unwrap();
+    });
+}
+
+/// The first packet over a connection has not been silent since the clock began.
+#[test]
+fn the_first_packet_of_a_connection_is_not_given_up() {
+    let Some(_device) = device("the_first_packet_of_a_connection_is_not_given_up") else { return };
+    ranks(2, |world| {
+        let (fabric, other) = (world.fabric(), Rank(1 - world.rank()));
+        let mut packets = fabric.transport().unwrap();
+        fabric.set_full_after(Duration::from_secs(5));
+        let patience = |time| Patience::on(fabric.rank()).and_until(until(fabric, time));
+        let wait = |packets: &mut VerbsTransport| {
+            let received = block_on(fabric, packets.recv(patience(Duration::from_millis(600))));
+            assert_eq!(kind(received), FaultKind::TimedOut);
+        };
+        // The keepalive has begun, and the clock is later than its patience.
+        wait(&mut packets);
+        while fabric.now() < 11_000_000_000 {
+            wait(&mut packets);
+        }
+        world.barrier().wait().unwrap();
+        block_on(fabric, packets.send(other, b"first")).unwrap();
+        assert_eq!(block_on(fabric, packets.recv(patience(LONG))).unwrap().1, b"first");
+        wait(&mut packets); // meanwhile it looks at the connection
+        assert!(packets.renewed(other).is_none());
+        world.barrier().wait().unwrap();
+        block_on(fabric, packets.send(other, b"second")).unwrap();
+        assert_eq!(block_on(fabric, packets.recv(patience(LONG))).unwrap().1, b"second");
         world.barrier().wait().unwrap();
     });
 }
