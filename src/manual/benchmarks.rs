@@ -125,13 +125,13 @@
 //!
 //! | half a round trip, thousands of instructions | onesided | bare calls | ratio |
 //! |---|---|---|---|
-//! | 8 B, eager | 22.8 | 15.1 | 1.51 |
-//! | 512 B, eager | 27.3 | 19.2 | 1.42 |
-//! | 8 B over datagrams | 30.3 | 19.3 | 1.57 |
-//! | 1 MiB of buffers, read (RGET) | 9,560 | 9,430 | 1.01 |
-//! | 1 MiB of buffers, written (RPUT) | 9,540 | 9,450 | 1.01 |
-//! | 1 MiB from and to slices | 10,600 | 9,430 | 1.13 |
-//! | a message of a stream of 8 B | 27.9 | 13.6, in lists of 16 | 2.05 |
+//! | 8 B, eager | 22.7 | 15.1 | 1.50 |
+//! | 512 B, eager | 27.2 | 19.2 | 1.42 |
+//! | 8 B over datagrams | 30.4 | 19.3 | 1.58 |
+//! | 1 MiB of buffers, read (RGET) | 9,550 | 9,430 | 1.01 |
+//! | 1 MiB of buffers, written (RPUT) | 9,540 | 9,460 | 1.01 |
+//! | 1 MiB from and to slices | 10,600 | 9,430 | 1.12 |
+//! | a message of a stream of 8 B | 27.8 | 13.6, in lists of 16 | 2.04 |
 //!
 //! The two ranks share the processor, so that what they spend on waiting counts, too: by samples a
 //! third of the instructions of 8 B are the library's, most of them polls that find nothing. One packet
@@ -139,7 +139,7 @@
 //!
 //! | buffers of 1 MiB that were registered before | 0 % | 25 % | 50 % | 75 % | 100 % |
 //! |---|---|---|---|---|---|
-//! | bytes for each thousand instructions | 76.9 | 83.9 | 91.5 | 101 | 112 |
+//! | bytes for each thousand instructions | 76.9 | 83.9 | 91.6 | 101 | 112 |
 //!
 //! With two processors (without `-i`) on a busy host, the time of the same loop differed between runs
 //! by up to a hundred times, because an emulated processor may wait for its host while the other
