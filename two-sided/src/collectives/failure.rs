@@ -113,7 +113,7 @@ impl CollectiveFault {
 }
 
 impl From<Fault> for Box<CallFailure> {
-    /// The failure of a call whose number and rank are filled in [later](super::link::Core::failure).
+    /// The failure of a call whose number and rank are filled in later, by `Core::own`.
     fn from(fault: Fault) -> Self {
         Self::new(CallFailure { reason: Reason::Fault, fault, number: 0, origin: Rank(0), words: [0; 2] })
     }
