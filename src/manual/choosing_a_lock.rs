@@ -26,13 +26,13 @@
 //!   lock), `mcs` or `ticket` (16), or `fetch-add-queue` (272).
 //! - `dedicated-thread` and `event-thread` have a thread at the target serve the lock. They cost
 //!   many times what the others do, and are here for comparison.
-//! - A [`ServedLock`](crate::ServedLock) is served by such a thread over messages (jiang-2004,
-//!   section 4, as the paper has it). It needs no window: use it to order what messages or files do,
-//!   and where the origins should know nothing of the home's memory. Requests and grants go through
-//!   the engine of messages, whose lock a rank's threads share: a thread for each lock gains nothing
-//!   (Fig. 3). On the paper's modelled cards a lock and unlock takes 11.1 us with a polling thread
-//!   and 21.9 us with one that sleeps (over words: 10.7 and 20.2 us); with seven origins, each with
-//!   its own lock, 29.0 us with one sleeping thread and with seven (`onesided reproduce
+//! - A [`ServedLock`](crate::ServedLock) is served by such a thread over messages, as in jiang-2004,
+//!   section 4. It needs no window: use it for files and devices, and where the origins should know
+//!   nothing of the home's memory. Requests and grants go through the engine of messages, whose lock
+//!   the threads of a rank share, so a thread for each lock gains little (Fig. 3). On the paper's
+//!   modelled cards a lock and unlock takes 11.1 us with a polling thread and 21.9 us with one that
+//!   sleeps (over words: 10.7 and 20.2 us). With seven origins, each with its own lock, one polling
+//!   thread takes 11.9 us and seven take 11.1, sleeping ones 29.0 us both (`onesided reproduce
 //!   jiang-2004-1 jiang-2004-3`). `onesided bench locks --lock dedicated-thread,event-thread --metric
 //!   overhead,concurrency` has both ways beside each other.
 //!

@@ -64,8 +64,13 @@ impl LockQueue {
     }
 
     /// The number of holders and waiters, plus one if the lock is poisoned.
-    pub(super) fn occupied(&self) -> usize {
+    pub fn occupied(&self) -> usize {
         self.queue.len() + self.holders.len() + usize::from(self.poison.is_some())
+    }
+
+    /// The last reply to a client's last request.
+    pub fn told(&self, client: usize) -> Option<Outcome> {
+        self.slots[client].told
     }
 
     /// Takes the queued replies, in order.

@@ -12,6 +12,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
 use super::Engine;
 use super::receives::{Body, Matched, ReceiveState};
+use crate::matching::Arrival;
 
 impl<S> Engine<S> {
     /// A connection is made anew. `is_missing`: something that was sent over it is not known to have
@@ -38,6 +39,17 @@ impl<S> Engine<S> {
         }
         let before = (self.matcher.last(), self.started);
         self.peer(rank).renew(before, fault, (is_missing || is_dropped) && !is_told);
+    }
+
+    /// The last message that came from a rank, and the last send, before its connection was made anew.
+    pub(crate) fn boundary(&self, rank: Rank) -> (Arrival, u64) {
+        let at = self.peer_of.get(rank.index()).and_then(|at| (*at as usize).checked_sub(1));
+        at.map_or_else(Default::default, |at| self.peers[at].before)
+    }
+
+    /// What the next send to a rank or receive from it tells of a break.
+    pub(crate) fn untold(&mut self, rank: Rank) -> &mut Option<Fault> {
+        &mut self.peer(rank).untold
     }
 
     /// Whether a message may still be read, and its sender be told.

@@ -12,7 +12,7 @@ use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 use onesided_lock_algos::Mode;
 use onesided_lock_algos::served::{Answer, Outcome, Poison, Request, Terms, Verb};
 
-use super::{Inner, REQUEST, SLOTS, ServedLock};
+use super::{Inner, REQUEST, SLOTS, ServedLock, quietly};
 use crate::progress::lock;
 use crate::{Error, Tag};
 
@@ -73,10 +73,8 @@ impl<'l, R: 'l, F: Fabric> AcquireServed<'l, R, F> {
     async fn run((lock, mode, terms): (&'l ServedLock<F>, Mode, Terms), found: Found<'l, R, F>) -> Result<R, Error> {
         let failed = |fault| Self::failed((lock, mode, terms), fault);
         let mut asked = Asked::new(&lock.0).map_err(failed)?;
+        lock.0.release_again();
         let outcome = asked.outcome(Verb::Acquire(mode, terms)).await;
-        if outcome.is_err_and(|fault| fault.kind() == FaultKind::ConnectionLost) {
-            lock.0.release_again();
-        }
         let fault = match outcome.map_err(failed)? {
             Outcome::Granted(poison) => return Ok(found(Some(ServedGuard::new(asked, mode, poison)))),
             Outcome::Poisoned(poison) => lock.0.messages.world().translate(poison.fault()),
@@ -145,17 +143,18 @@ impl<'l, F: Fabric> Asked<'l, F> {
         let tag = Tag(self.slot.into());
         while std::mem::take(&mut self.is_stale) {
             let mut word = [0_u64];
-            let mut receive = messages.recv_into(&mut word, home, tag);
+            let mut receive = quietly(messages, home, || messages.recv_into(&mut word, home, tag));
             let polled = poll_fn(|cx| Poll::Ready(Pin::new(&mut receive).poll(cx))).await;
             self.is_stale = polled.map_err(|error| error.fault())?.is_ready();
         }
         let mut request = Some(Request { id: self.id, slot: self.slot, verb }.to_bits());
         loop {
             let mut word = [0_u64];
-            let receive = messages.recv_into(&mut word, home, tag);
+            let receive = quietly(messages, home, || messages.recv_into(&mut word, home, tag));
             if let Some(request) = request.take() {
                 self.at_end = Some(Verb::Withdraw);
-                messages.send(&[request], home, REQUEST).await.map_err(|error| error.fault())?;
+                let send = quietly(messages, home, || messages.send(std::slice::from_ref(&request), home, REQUEST));
+                send.await.map_err(|error| error.fault())?;
             }
             receive.await.map_err(|error| error.fault())?;
             match Answer::from_bits(word[0]) {

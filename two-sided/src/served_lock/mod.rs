@@ -10,8 +10,7 @@
 //! ranks in the order of their arrival; its thread polls (section 4.1) or sleeps until a packet
 //! (section 4.2). What it decides is that of the served locks of windows,
 //! [`LockQueue`](onesided_lock_algos::served::LockQueue); a request and a reply are one word of theirs
-//! in an eager message. Here nothing but messages is needed at the origin: no window, no memory of the
-//! home's, no request slots that a rank may run out of.
+//! in an eager message. Here nothing but messages is needed: no window, and no memory of the home's.
 //!
 //! - **Slots.** An acquire has a slot, a number of its rank, whose tag its reply has. The next user of
 //!   the slot passes over replies with another request id.
@@ -27,8 +26,8 @@
 //! All communicators of a rank share one engine and one lock of it (`Progress`): the paper's progress
 //! engine with mutexes. So threads of several served locks take turns in it, and with the threads of
 //! the program (Fig. 3: more threads give no more concurrency). An engine for each lock would need an
-//! endpoint of its own, as a fabric's packets have one owner; the served locks of windows have no
-//! engine, with a thread for each window nothing is shared there.
+//! endpoint of its own, as a fabric's packets have one owner. The served locks of windows have no
+//! engine: with a thread for each window nothing is shared there.
 
 mod acquire;
 mod server;
@@ -43,6 +42,7 @@ use onesided_lock_algos::Mode;
 use onesided_lock_algos::served::{Request, Verb};
 
 pub use self::acquire::{AcquireServed, ServedGuard};
+use crate::matching::Arrival;
 use crate::progress::lock;
 use crate::{Error, Messages, Tag};
 
@@ -68,6 +68,7 @@ const SLOTS: u16 = 1 << 12;
 ///         let _guard = lock.lock().wait()?;
 ///         // one rank at a time
 ///     } // released
+///     world.barrier().wait().unwrap();
 ///     let _readers = lock.lock_shared().wait()?;
 ///     world.barrier().wait().unwrap(); // all ranks hold it
 ///     Ok(())
@@ -79,14 +80,19 @@ const SLOTS: u16 = 1 << 12;
 /// ```
 ///
 /// An acquire and its release take three messages, however many ranks wait. The release is not waited
-/// for. What was written by one-sided operations under the lock is
-/// flushed before the guard is dropped.
+/// for. Flush what one-sided operations have written under the lock before the guard is dropped.
+///
+/// These messages are eager ones, with the credit that all messages between two ranks share, and in
+/// their order. So a release may wait behind messages that this rank has sent to the home, and that the
+/// home has not received: an owner that sends the home more than 256 KiB, which the home receives only
+/// under the same lock, deadlocks.
 ///
 /// An exclusive owner that dies, or panics under the guard, poisons the lock: acquires fail with
 /// [`is_poisoned`](Error::is_poisoned) and its rank, until one [recovers](AcquireServed::recover) it.
 /// When the home dies or leaves, acquires fail; when it has dropped its handles, with `Closed`. On
-/// cards a release can be lost with the connection: it is repeated by this rank's next acquire, which
-/// fails with `ConnectionLost`.
+/// cards a connection may break and be made anew: an acquire that waits meanwhile fails with
+/// `ConnectionLost`, and a release that was lost is repeated by this rank's next acquire, its next
+/// release, or the drop of its last handle. The others wait until then.
 ///
 /// Cheap to clone; all clones are the same lock, and threads may share it.
 pub struct ServedLock<F: Fabric = onesided_fabric::Any>(Arc<Inner<F>>);
@@ -105,7 +111,11 @@ struct Slots {
     made: u16,
     /// The last request id.
     id: u32,
+    /// Where the connection to the home was made anew when this rank last looked.
+    boundary: Boundary,
 }
+
+type Boundary = (Arrival, u64);
 
 impl<F: Fabric> Clone for ServedLock<F> {
     fn clone(&self) -> Self {
@@ -122,16 +132,39 @@ impl<F: Fabric> fmt::Debug for ServedLock<F> {
 impl<F: Fabric> Inner<F> {
     /// Sends a request, without waiting: if the home cannot be reached, it need not hear of it.
     fn send(&self, request: u64) {
-        drop(self.messages.send(&[request], self.home, REQUEST));
+        self.release_again();
+        post(&self.messages, request, self.home, REQUEST);
     }
 
-    /// Slots that are free may hold the lock, because their releases were lost with the connection.
-    #[cold]
+    /// If the connection to the home was made anew, the last requests may be lost. Slots that are free
+    /// hold the lock then, so they release it again.
     fn release_again(&self) {
-        for (slot, _) in &lock(&self.slots).free {
-            self.send(Request { id: 0, slot: *slot, verb: Verb::Withdraw }.to_bits());
+        let Some(home) = self.messages.world().fabric_rank(self.home) else { return };
+        let boundary = self.messages.progress().with(|engine| engine.boundary(home));
+        let slots = &mut *lock(&self.slots); // until all are sent: no slot is used again before
+        if std::mem::replace(&mut slots.boundary, boundary) != boundary {
+            for (slot, _) in &slots.free {
+                let request = Request { id: 0, slot: *slot, verb: Verb::Withdraw };
+                post(&self.messages, request.to_bits(), self.home, REQUEST);
+            }
         }
     }
+}
+
+/// Does what tells of no break of a connection: that is for the program's messages.
+fn quietly<F: Fabric, R>(messages: &Messages<F>, rank: u32, act: impl FnOnce() -> R) -> R {
+    let Some(rank) = messages.world().fabric_rank(rank) else { return act() };
+    let untold = messages.progress().with(|engine| engine.untold(rank).take());
+    let done = act();
+    if untold.is_some() {
+        messages.progress().with(|engine| *engine.untold(rank) = untold);
+    }
+    done
+}
+
+/// Sends a word, without waiting.
+fn post<F: Fabric>(messages: &Messages<F>, word: u64, to: u32, tag: Tag) {
+    quietly(messages, to, || drop(messages.send(&[word], to, tag)));
 }
 
 impl<F: Fabric> Drop for Inner<F> {
@@ -235,22 +268,21 @@ impl<F: Fabric + 'static> CreateServedLock<'_, F> {
             return Err(Error::Rank { operation: "lock", rank: home, size: world.size() });
         }
         let messages = Messages::new(world).await?;
+        Self::agree(world, home, (home, home), FaultKind::OutOfStep).await?;
         let started = if world.rank() == home { server::start(&messages, served) } else { Ok(()) };
         let made = ServedLock(Arc::new(Inner { messages, home, slots: Mutex::default() }));
-        // All have the communicator. They hear whether it is served.
-        let mine = [home, started.is_ok().into()].map(u32::to_le_bytes);
-        let all = world.gather(Collective::CreateMessages, mine.as_flattened()).await;
-        let all = all.map_err(|fault| Error::Create { fault })?;
-        for (rank, theirs) in (0..).zip(&all) {
-            let kind = match theirs.split_first_chunk() {
-                Some((named, [0, ..])) if *named == home.to_le_bytes() => FaultKind::Refused,
-                Some((named, _)) if *named == home.to_le_bytes() => continue,
-                _ => FaultKind::OutOfStep,
-            };
-            let fault = Fault::of(kind, Rank(rank));
-            return Err(Error::Lock { operation: "make a lock", home, fault });
-        }
+        Self::agree(world, home, (started.is_ok().into(), true.into()), FaultKind::Refused).await?;
         Ok(made)
+    }
+
+    /// Fails if a rank says something else than it should, with the first one.
+    async fn agree(world: &World<F>, home: u32, (mine, should): (u32, u32), kind: FaultKind) -> Result<(), Error> {
+        let all = world.gather(Collective::CreateMessages, &mine.to_le_bytes()).await;
+        let all = all.map_err(|fault| Error::Create { fault })?;
+        match (0..).zip(&all).find(|(_, theirs)| theirs[..] != should.to_le_bytes()) {
+            None => Ok(()),
+            Some((rank, _)) => Err(Error::Lock { operation: "make a lock", home, fault: Fault::of(kind, Rank(rank)) }),
+        }
     }
 
     /// Blocks until every rank has arrived.
