@@ -133,8 +133,8 @@
 //! | 1 MiB from and to slices | 10,600 | 9,430 | 1.12 |
 //! | a message of a stream of 8 B | 27.8 | 13.6, in lists of 16 | 2.04 |
 //!
-//! The two ranks share the processor, so that what they spend on waiting counts, too: by samples a
-//! third of the instructions of 8 B are the library's, most of them polls that find nothing. One packet
+//! The two ranks share the processor, so that what they spend on waiting counts, too. Of the
+//! instructions of 8 B the library executes a third, most of them in polls that find nothing. One packet
 //! in 32 is signalled. Each is posted by a call of its own, as a packet has left when its send returns.
 //!
 //! | buffers of 1 MiB that were registered before | 0 % | 25 % | 50 % | 75 % | 100 % |

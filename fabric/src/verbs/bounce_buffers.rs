@@ -24,6 +24,7 @@ pub(super) const LONGEST: usize = BUFFER;
 pub(super) struct BounceBuffers {
     cells: Pool<State, CELL, 10>,
     buffers: Pool<(), BUFFER, 6>,
+    ignored: OnceLock<u32>,
 }
 
 /// A slot that was taken, and its memory: the cell, or the buffer.
@@ -52,7 +53,7 @@ impl State {
 const POSTED: u32 = 0;
 const DETACHED: u32 = 1;
 const DONE: u32 = 2;
-/// As `DETACHED`, and nobody is told of a failure.
+/// Of the slot of [`ignored`](BounceBuffers::ignored) requests, for ever.
 const IGNORED: u32 = 3;
 
 /// The outcome of a slot's operation.
@@ -68,7 +69,7 @@ pub(super) enum Outcome {
 
 impl BounceBuffers {
     pub(super) fn new(domain: &Arc<ProtectionDomain>) -> Self {
-        Self { cells: Pool::new(domain, 64), buffers: Pool::new(domain, 64) }
+        Self { cells: Pool::new(domain, 64), buffers: Pool::new(domain, 64), ignored: OnceLock::new() }
     }
 
     /// Takes a slot for `len` bytes. `None` if none is free and no more can be made.
@@ -141,18 +142,28 @@ impl BounceBuffers {
     #[inline]
     pub(super) fn complete(&self, slot: u32, status: u32) -> Outcome {
         let state = self.state(slot);
+        if state.phase.load(Ordering::Relaxed) == IGNORED {
+            return Outcome::Unnoticed;
+        }
         state.status.store(status, Ordering::Relaxed);
-        let before = state.phase.swap(DONE, Ordering::AcqRel);
-        if before == POSTED {
+        if state.phase.swap(DONE, Ordering::AcqRel) == POSTED {
             return Outcome::Awaited;
         }
         self.free(slot);
-        if status == 0 || before == IGNORED { Outcome::Unnoticed } else { Outcome::Missed(status) }
+        if status == 0 { Outcome::Unnoticed } else { Outcome::Missed(status) }
     }
 
-    /// Before the post: nobody waits for the operation, or is told of its failure.
-    pub(super) fn ignore(&self, slot: u32) {
-        self.state(slot).phase.store(IGNORED, Ordering::Relaxed);
+    /// The slot of all requests of which only the completion counts: nobody reads what arrives there, or
+    /// is told of a failure. They free the slots of others, and must not lack one themselves.
+    pub(super) fn ignored(&self) -> Option<TakenSlot<'_>> {
+        if self.ignored.get().is_none() {
+            let slot = self.take(8)?.slot;
+            self.state(slot).phase.store(IGNORED, Ordering::Relaxed);
+            if self.ignored.set(slot).is_err() {
+                self.free(slot);
+            }
+        }
+        self.ignored.get().map(|slot| TakenSlot { slot: *slot, buffer: self.cells.buffer(*slot) })
     }
 
     /// The caller's release, whether or not the operation has completed.

@@ -198,12 +198,7 @@ impl Inner {
 
     /// Posts a read, if it can be posted now.
     fn probe(&self, peer: &Peer) -> bool {
-        let Some(read) = self.ignored_read(peer) else { return false };
-        let is_posted = self.try_post(peer, read);
-        if !is_posted {
-            self.buffers.free(read.slot);
-        }
-        is_posted
+        self.ignored_read(peer).is_some_and(|read| self.try_post(peer, read))
     }
 
     /// The time that the oldest request in flight may take for its bytes alone.

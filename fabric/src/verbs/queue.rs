@@ -224,7 +224,7 @@ impl Inner {
         }
     }
 
-    /// For who waits until nothing is in flight: if packets were posted behind the last signalled
+    /// For whoever waits until nothing is in flight: if packets were posted behind the last signalled
     /// request, a read behind them reports that they are over.
     pub(super) fn report_packets(&self, peer: &Peer) {
         if peer.is_unreported() {
@@ -242,9 +242,7 @@ impl Inner {
 
     /// A read for its completion alone: if it fails, nothing of what was sent is missing.
     pub(super) fn ignored_read(&self, peer: &Peer) -> Option<WorkRequest> {
-        let taken = self.buffers.take(8)?;
-        self.buffers.ignore(taken.slot);
-        Some(WorkRequest::new(Verb::Read { from: peer.home }, &taken, 8))
+        Some(WorkRequest::new(Verb::Read { from: peer.home }, &self.buffers.ignored()?, 8))
     }
 
     #[inline(always)]

@@ -45,6 +45,7 @@ impl Verbs {
         if self.0.datagrams.is_none() {
             self.0.arrivals().map_err(|error| error.fault())?;
         }
+        let _ = self.0.buffers.ignored(); // before packets take all
         if !self.0.has_transport.swap(false, Ordering::Acquire) {
             return Err(Fault::of(FaultKind::Refused, self.rank()));
         }
