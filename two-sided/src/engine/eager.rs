@@ -2,6 +2,7 @@
 
 use onesided_fabric::remote_memory::Rank;
 
+use super::peer::Class;
 use super::{Engine, Posted, Send, SendState};
 use crate::wire::{Packet, eager_head};
 
@@ -22,8 +23,9 @@ impl<S> Engine<S> {
         bytes: &[u8],
         mut post: impl FnMut(Rank, &[u8], &[u8]) -> Posted,
     ) -> Result<Option<usize>, TooLong> {
-        let peer = self.peer(to);
-        let grant = if peer.lost.is_none() && peer.untold.is_none() { peer.may_pass(bytes.len()) } else { None };
+        let (class, peer) = (Class::of(envelope.0), self.peer(to));
+        let is_told = peer.lost.is_none() && peer.untold.is_none();
+        let grant = if is_told { peer.may_pass(class, bytes.len()) } else { None };
         Ok(match grant.map(|grant| post(to, &eager_head(envelope, grant), bytes)) {
             Some(Posted::Sent) => {
                 peer.passed(bytes.len());
@@ -36,7 +38,7 @@ impl<S> Engine<S> {
             Some(Posted::Busy) | None if bytes.len() > QUEUED_MAX => return Err(TooLong),
             Some(Posted::Busy) | None => {
                 let (context, tag) = envelope;
-                Some(self.send(to, None, |_| Packet::Eager { context, tag }.encode(0), bytes))
+                Some(self.send((to, class), None, |_| Packet::Eager { context, tag }.encode(0), bytes))
             }
         })
     }

@@ -62,7 +62,7 @@ use slab::Slab;
 
 use self::collectives::Collectives;
 use self::describe::Seen;
-use self::peer::{Outgoing, Peer};
+use self::peer::{Class, Outgoing, Peer};
 use self::pipeline::{Part, Writes};
 use self::receives::{Receive, ReceiveState};
 use crate::matching::Matcher;
@@ -252,7 +252,7 @@ impl<S> Engine<S> {
         memory: S,
     ) -> usize {
         let rts = |request| Packet::Rts { context, tag, request, key, by }.encode(0);
-        let send = self.send(to, Some(memory), rts, &[]);
+        let send = self.send((to, Class::of(context)), Some(memory), rts, &[]);
         self.sends[send].writes = by.is_written().then(|| Writes::of(key.len, by == By::Pipeline));
         send
     }
@@ -262,13 +262,19 @@ impl<S> Engine<S> {
         self.sends[send].is_synchronous = true;
     }
 
-    fn send(&mut self, to: Rank, memory: Option<S>, packet: impl FnOnce(RequestId) -> Encoded, body: &[u8]) -> usize {
+    fn send(
+        &mut self,
+        (to, class): (Rank, Class),
+        memory: Option<S>,
+        packet: impl FnOnce(RequestId) -> Encoded,
+        body: &[u8],
+    ) -> usize {
         let lost = self.take_lost(to);
         let state = lost.map_or(SendState::Queued, |fault| SendState::Done(Err(fault)));
         self.started += 1;
         let send = self.sends.insert(Send { number: self.started, ..Send::new(to, state, memory) });
         if lost.is_none() {
-            self.queue(to, Outgoing::message(send, packet(RequestId(send as u32)), body));
+            self.queue(to, Outgoing::message(send, class, packet(RequestId(send as u32)), body));
         }
         send
     }

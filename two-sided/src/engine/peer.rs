@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use onesided_fabric::remote_memory::Fault;
 
-use crate::matching::Arrival;
+use super::eager::QUEUED_MAX;
+use crate::matching::{Arrival, is_collective};
 use crate::wire::{Encoded, Packet};
 
 /// The bytes of an eager message that cost one unit of credit more.
@@ -21,6 +22,10 @@ const ALL: u32 = (16 << 20) / UNIT as u32;
 const MOST: u32 = 4096;
 /// At least, which is more than a packet that may wait costs.
 const LEAST: u32 = 128;
+/// Those of them that only messages of collectives may spend: a barrier ends although its ranks receive
+/// nothing that was sent before it.
+const RESERVED: u32 = units(QUEUED_MAX);
+const _: () = assert!(LEAST - RESERVED >= units(QUEUED_MAX), "a message that waits could never be sent");
 
 /// The units that each of so many ranks gives each other one.
 pub(crate) const fn window(ranks: u32) -> u32 {
@@ -34,25 +39,43 @@ pub(crate) const fn window(ranks: u32) -> u32 {
     }
 }
 
+/// What packets wait for one another, in the order in which they are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// No message: it costs no credit, and may bring some.
+    Control,
+    Collective,
+    Message,
+}
+
+impl Class {
+    const ALL: [Self; 3] = [Self::Control, Self::Collective, Self::Message];
+
+    /// Of a message in a context.
+    #[inline]
+    pub(super) const fn of(context: u32) -> Self {
+        if is_collective(context) { Self::Collective } else { Self::Message }
+    }
+}
+
 /// A packet to be sent.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     packet: Encoded,
     /// The message of an EAGER.
     body: Box<[u8]>,
-    /// Whether it is a message, which costs credit.
-    is_message: bool,
+    class: Class,
     /// The send whose message or FIN it is.
     send: Option<usize>,
 }
 
 impl Outgoing {
-    pub(super) fn message(send: usize, packet: Encoded, body: &[u8]) -> Self {
-        Self { packet, body: body.into(), is_message: true, send: Some(send) }
+    pub(super) fn message(send: usize, class: Class, packet: Encoded, body: &[u8]) -> Self {
+        Self { packet, body: body.into(), class, send: Some(send) }
     }
 
     pub(super) fn control(packet: Encoded) -> Self {
-        Self { packet, body: Box::default(), is_message: false, send: None }
+        Self { packet, body: Box::default(), class: Class::Control, send: None }
     }
 
     /// The FIN of a send that is over when it is on its way.
@@ -64,9 +87,8 @@ impl Outgoing {
 /// The counters are cumulative and wrap.
 #[derive(Debug)]
 pub(super) struct Peer {
-    /// Packets without messages go first: they cost no credit, and may bring some.
-    controls: VecDeque<Outgoing>,
-    messages: VecDeque<Outgoing>,
+    /// What waits, by class.
+    queues: [VecDeque<Outgoing>; 3],
     /// Whether the engine's list of busy peers has it.
     pub(super) is_busy: bool,
     /// Why it is reached no more.
@@ -92,8 +114,7 @@ pub(super) struct Peer {
 impl Peer {
     pub(super) fn new(window: u32) -> Self {
         Self {
-            controls: VecDeque::new(),
-            messages: VecDeque::new(),
+            queues: Default::default(),
             is_busy: false,
             lost: None,
             untold: None,
@@ -116,25 +137,24 @@ impl Peer {
     }
 
     pub(super) fn queue(&mut self, outgoing: Outgoing) {
-        match outgoing.is_message {
-            true => self.messages.push_back(outgoing),
-            false => self.controls.push_back(outgoing),
-        }
+        self.queues[outgoing.class as usize].push_back(outgoing);
     }
 
     /// Whether [`next`](Self::next) has a packet.
     pub(super) fn has_next(&self) -> bool {
-        self.can_send() || !self.messages.is_empty() && !self.has_asked
+        self.next_class().is_some() || self.has_queued() && !self.has_asked
     }
 
     /// Whether packets wait to be sent.
     #[inline]
     pub(super) fn has_queued(&self) -> bool {
-        !(self.controls.is_empty() && self.messages.is_empty())
+        !self.queues.iter().all(VecDeque::is_empty)
     }
 
-    fn can_send(&self) -> bool {
-        !self.controls.is_empty() || self.messages.front().is_some_and(|first| self.can_pay(first.body.len()))
+    /// The class of the next packet that may be sent.
+    fn next_class(&self) -> Option<Class> {
+        let may_be_sent = |first: &Outgoing| self.can_pay(first.class, first.body.len());
+        Class::ALL.into_iter().find(|class| self.queues[*class as usize].front().is_some_and(may_be_sent))
     }
 
     /// A number that changes with each message that comes.
@@ -144,18 +164,26 @@ impl Peer {
 
     /// The number of messages that wait for credit, if any do.
     pub(super) fn without_credit(&self) -> Option<usize> {
-        let first = self.messages.front()?;
-        (!self.can_pay(first.body.len())).then_some(self.messages.len())
+        let waits = |first: &Outgoing| !self.can_pay(first.class, first.body.len());
+        let waiting = self.queues.iter().filter(|queue| queue.front().is_some_and(waits));
+        Some(waiting.map(VecDeque::len).sum()).filter(|count| *count > 0)
     }
 
-    fn can_pay(&self, kept: usize) -> bool {
-        self.allowed.wrapping_sub(self.spent) >= units(kept)
+    #[inline]
+    fn can_pay(&self, class: Class, kept: usize) -> bool {
+        let left = self.allowed.wrapping_sub(self.spent);
+        match class {
+            Class::Control => true,
+            Class::Collective => left >= units(kept),
+            // A smaller window is a test's.
+            Class::Message => left >= units(kept) + if self.window < LEAST { 0 } else { RESERVED },
+        }
     }
 
     /// Whether a message may be sent now, before it is queued. If so, the grant that goes with it.
     #[inline]
-    pub(super) fn may_pass(&self, kept: usize) -> Option<u32> {
-        let may = self.messages.is_empty() && self.can_pay(kept);
+    pub(super) fn may_pass(&self, class: Class, kept: usize) -> Option<u32> {
+        let may = self.queues[class as usize].is_empty() && self.can_pay(class, kept);
         may.then_some(self.grant())
     }
 
@@ -173,25 +201,24 @@ impl Peer {
 
     /// The next packet that may be sent, with the grant of now, and the message of an EAGER.
     pub(super) fn next(&mut self) -> Option<(Encoded, &[u8])> {
-        if !self.can_send() {
-            if self.messages.is_empty() || std::mem::replace(&mut self.has_asked, true) {
+        if self.next_class().is_none() {
+            if !self.has_queued() || std::mem::replace(&mut self.has_asked, true) {
                 return None;
             }
-            self.controls.push_back(Outgoing::control(Packet::Ask.encode(0)));
+            self.queue(Outgoing::control(Packet::Ask.encode(0)));
         }
         let grant = self.grant();
-        let next = self.controls.front().or(self.messages.front())?;
+        let next = self.queues[self.next_class()? as usize].front()?;
         Some((next.packet.with_grant(grant), &next.body))
     }
 
     /// The packet of [`next`](Self::next) was sent; the send whose message or FIN it was.
     pub(super) fn posted(&mut self) -> Option<usize> {
-        if let Some(Outgoing { send, .. }) = self.controls.pop_front() {
-            self.told = self.grant();
-            return send;
+        let Outgoing { class, body, send, .. } = self.queues[self.next_class()? as usize].pop_front()?;
+        match class {
+            Class::Control => self.told = self.grant(),
+            Class::Collective | Class::Message => self.passed(body.len()),
         }
-        let Outgoing { body, send, .. } = self.messages.pop_front()?;
-        self.passed(body.len());
         send
     }
 
@@ -217,13 +244,13 @@ impl Peer {
     pub(super) fn owes_credit(&mut self) -> bool {
         let owed = self.grant().wrapping_sub(self.told);
         let at_least = if self.wants_credit { 1 } else { self.window / 2 };
-        let owes = owed >= at_least && self.controls.is_empty();
+        let owes = owed >= at_least && !self.has_controls();
         self.wants_credit &= owed < at_least; // any packet that waits brings the credit
         owes
     }
 
     pub(super) fn has_controls(&self) -> bool {
-        !self.controls.is_empty()
+        !self.queues[Class::Control as usize].is_empty()
     }
 
     #[cfg(test)]
@@ -234,7 +261,7 @@ impl Peer {
 
     /// Nothing that is queued will be sent; the sends among it.
     pub(super) fn drop_queue(&mut self) -> Vec<usize> {
-        self.controls.drain(..).chain(self.messages.drain(..)).filter_map(|outgoing| outgoing.send).collect()
+        std::mem::take(&mut self.queues).into_iter().flatten().filter_map(|outgoing| outgoing.send).collect()
     }
 }
 

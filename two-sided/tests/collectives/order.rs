@@ -1,5 +1,6 @@
 //! Several requests at once, and messages among them.
 
+use std::slice;
 use std::time::Duration;
 
 use onesided_fabric::{World, block_on, threads};
@@ -40,6 +41,31 @@ fn requests_end_in_any_order() {
                 assert!(data.iter().all(|element| *element == expected), "{number}");
             }
         }
+    })
+    .unwrap();
+}
+
+/// Messages that nobody receives yet hold up no collective, short or long.
+#[test]
+fn messages_without_credit_hold_up_no_collective() {
+    const MANY: u64 = 6_000;
+    const LATE: Duration = Duration::from_secs(30);
+    threads(2, |world| {
+        let messages = Messages::new(&world).wait().unwrap();
+        let (me, other) = (world.rank(), 1 - world.rank());
+        let numbers: Vec<_> = (0..MANY).collect();
+        let sends: Vec<_> =
+            numbers.iter().map(|number| messages.send(slice::from_ref(number), other, Tag(0))).collect();
+        for len in [1, 200, 5_000, 100_000] {
+            let mut sum = vec![me; len];
+            messages.barrier().deadline(LATE).wait().unwrap();
+            messages.all_reduce(&mut sum, Op::Sum).deadline(LATE).wait().unwrap();
+            assert!(sum.iter().all(|sum| *sum == 1));
+        }
+        for number in 0..MANY {
+            assert_eq!(messages.recv::<u64>(other, Tag(0)).deadline(LATE).wait().unwrap().0, [number]);
+        }
+        sends.into_iter().for_each(|send| send.wait().unwrap());
     })
     .unwrap();
 }
