@@ -123,11 +123,17 @@ fn a_deadline_past_the_clock_is_no_deadline() {
 fn split(world: World) {
     let subworld = world.split(world.rank() % 2, 0).wait().unwrap();
     let window = Window::<u64>::builder().name("subworld").allocate(&subworld, 1).wait().unwrap();
+    let ready = Window::<u64>::allocate(&world, 1).wait().unwrap();
     let fenced = window.fence().wait().unwrap().end().wait();
     if world.rank() == 3 {
         fenced.unwrap();
+        eventually(DEADLINE, "all others are there", || ready.local().read(0..1) == [5]);
         die();
     }
+    // All that was made with rank 3 is complete here.
+    let epoch = ready.lock_shared(3).wait().unwrap();
+    epoch.fetch_add(0, 1).wait().unwrap();
+    epoch.unlock().wait().unwrap();
     if world.rank() % 2 == 1 {
         // It may die before the others are out of the fence.
         let error = match (fenced, subworld.rank()) {
