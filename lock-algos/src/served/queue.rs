@@ -59,7 +59,7 @@ impl LockQueue {
     }
 
     /// Whether there are waiters.
-    pub fn has_queue(&self) -> bool {
+    pub(super) fn has_queue(&self) -> bool {
         !self.queue.is_empty()
     }
 
@@ -215,7 +215,7 @@ impl LockQueue {
     }
 
     /// Whether a holder, or the head of the queue, is dead.
-    pub fn has_dead(&self, is_alive: impl Fn(Rank) -> bool) -> bool {
+    pub(super) fn has_dead(&self, is_alive: impl Fn(Rank) -> bool) -> bool {
         let first = self.queue.front().is_some_and(|client| !is_alive(self.slots[*client].rank));
         first || self.has_queue() && self.dead_holder(is_alive).is_some()
     }

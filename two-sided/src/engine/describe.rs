@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use onesided_fabric::remote_memory::Rank;
+
 use super::peer::Peer;
 use super::receives::ReceiveState;
 use super::{Engine, SendState};
@@ -103,7 +105,7 @@ impl<S> Engine<S> {
         });
         list(["send under way", "sends under way"], sends.collect());
         let silent = awaited.into_iter().filter_map(|rank| {
-            let peer = self.peer_of.get(rank as usize).and_then(|at| self.peers.get((*at as usize).checked_sub(1)?));
+            let peer = self.known_peer(Rank(rank));
             let age = ages.of(Item::Rank(rank, peer.map_or(0, Peer::came)));
             (!age.is_empty()).then(|| format!("rank {rank}{age}"))
         });

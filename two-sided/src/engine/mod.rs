@@ -238,8 +238,14 @@ impl<S> Engine<S> {
 
     /// Why a peer is reached no more.
     pub(crate) fn lost(&self, rank: Rank) -> Option<Fault> {
+        self.known_peer(rank)?.lost
+    }
+
+    /// A peer that this rank has sent to or heard of.
+    #[inline]
+    fn known_peer(&self, rank: Rank) -> Option<&Peer> {
         let peer = self.peer_of.get(rank.index())?.checked_sub(1)?;
-        self.peers[peer as usize].lost
+        Some(&self.peers[peer as usize])
     }
 
     /// Starts a rendezvous send from registered memory, or of a slice that is [offered](crate::offered).

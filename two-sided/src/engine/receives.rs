@@ -461,7 +461,6 @@ impl<S> Engine<S> {
 
     /// Whether packets without messages wait for room at a peer: it may wait for them.
     pub(crate) fn owes_packets(&self, to: Rank) -> bool {
-        let at = self.peer_of.get(to.index()).and_then(|at| (*at as usize).checked_sub(1));
-        at.map(|at| &self.peers[at]).is_some_and(|peer| peer.lost.is_none() && peer.has_controls())
+        self.known_peer(to).is_some_and(|peer| peer.lost.is_none() && peer.has_controls())
     }
 }

@@ -43,8 +43,7 @@ impl<S> Engine<S> {
 
     /// The last message that came from a rank, and the last send, before its connection was made anew.
     pub(crate) fn boundary(&self, rank: Rank) -> (Arrival, u64) {
-        let at = self.peer_of.get(rank.index()).and_then(|at| (*at as usize).checked_sub(1));
-        at.map_or_else(Default::default, |at| self.peers[at].before)
+        self.known_peer(rank).map(|peer| peer.before).unwrap_or_default()
     }
 
     /// What the next send to a rank or receive from it tells of a break.
@@ -55,8 +54,7 @@ impl<S> Engine<S> {
     /// Whether a message may still be read, and its sender be told.
     pub(crate) fn check_connection(&self, matched: &Matched<S>) -> Result<(), Fault> {
         let from = Rank(matched.envelope.source);
-        let at = self.peer_of.get(from.index()).and_then(|at| (*at as usize).checked_sub(1));
-        match at.map(|at| &self.peers[at]) {
+        match self.known_peer(from) {
             Some(peer) if matched.arrival <= peer.before.0 => Err(Fault::of(FaultKind::ConnectionLost, from)),
             _ => Ok(()),
         }
@@ -65,8 +63,7 @@ impl<S> Engine<S> {
     /// Whether a send ends without its receiver.
     pub(super) fn is_without_receiver(&self, send: usize) -> bool {
         let send = &self.sends[send];
-        let at = self.peer_of.get(send.to.index()).and_then(|at| (*at as usize).checked_sub(1));
-        at.map(|at| &self.peers[at]).is_some_and(|peer| peer.lost.is_some() || send.number <= peer.before.1)
+        self.known_peer(send.to).is_some_and(|peer| peer.lost.is_some() || send.number <= peer.before.1)
     }
 
     /// Why the next send to a rank or receive from it fails.

@@ -72,18 +72,17 @@ impl<'l, R: 'l, F: Fabric> AcquireServed<'l, R, F> {
 
     async fn run((lock, mode, terms): (&'l ServedLock<F>, Mode, Terms), found: Found<'l, R, F>) -> Result<R, Error> {
         let failed = |fault| Self::failed((lock, mode, terms), fault);
-        let mut asked = Asked::new(&lock.0).map_err(failed)?;
+        let mut claim = Claim::new(&lock.0).map_err(failed)?;
         lock.0.release_again();
-        let outcome = asked.outcome(Verb::Acquire(mode, terms)).await;
-        let fault = match outcome.map_err(failed)? {
-            Outcome::Granted(poison) => return Ok(found(Some(ServedGuard::new(asked, mode, poison)))),
-            Outcome::Poisoned(poison) => lock.0.messages.world().translate(poison.fault()),
-            Outcome::Busy | Outcome::Withdrawn | Outcome::Closed => Fault::new(FaultKind::Closed),
-        };
-        asked.at_end = None; // the server has forgotten it
+        let outcome = claim.outcome(Verb::Acquire(mode, terms)).await.map_err(failed)?;
+        if let Outcome::Granted(poison) = outcome {
+            return Ok(found(Some(ServedGuard::new(claim, mode, poison))));
+        }
+        claim.at_end = None; // the server has forgotten it
         match outcome {
-            Ok(Outcome::Busy) => Ok(found(None)),
-            _ => Err(failed(fault)),
+            Outcome::Busy => Ok(found(None)),
+            Outcome::Poisoned(poison) => Err(failed(lock.0.messages.world().translate(poison.fault()))),
+            Outcome::Granted(_) | Outcome::Withdrawn | Outcome::Closed => Err(failed(Fault::new(FaultKind::Closed))),
         }
     }
 
@@ -112,7 +111,7 @@ impl<R, F: Fabric> fmt::Debug for AcquireServed<'_, R, F> {
 }
 
 /// An acquire with its slot, which the home may know of until this is dropped.
-struct Asked<'l, F: Fabric> {
+struct Claim<'l, F: Fabric> {
     lock: &'l Inner<F>,
     slot: u16,
     /// Whether a reply to an earlier acquire may come.
@@ -122,7 +121,7 @@ struct Asked<'l, F: Fabric> {
     at_end: Option<Verb>,
 }
 
-impl<'l, F: Fabric> Asked<'l, F> {
+impl<'l, F: Fabric> Claim<'l, F> {
     fn new(of: &'l Inner<F>) -> Result<Self, Fault> {
         let slots = &mut *lock(&of.slots);
         slots.id = slots.id.wrapping_add(1);
@@ -165,7 +164,7 @@ impl<'l, F: Fabric> Asked<'l, F> {
     }
 }
 
-impl<F: Fabric> Drop for Asked<'_, F> {
+impl<F: Fabric> Drop for Claim<'_, F> {
     fn drop(&mut self) {
         let Self { lock: of, slot, id, at_end, .. } = *self;
         if let Some(verb) = at_end {
@@ -179,7 +178,7 @@ impl<F: Fabric> Drop for Asked<'_, F> {
 /// that is held exclusively.
 #[must_use = "the lock is released at once"]
 pub struct ServedGuard<'l, F: Fabric = onesided_fabric::Any> {
-    asked: Asked<'l, F>,
+    claim: Claim<'l, F>,
     mode: Mode,
     recovered: Option<Poison>,
     /// It was acquired in a panic, which does not poison it.
@@ -187,10 +186,10 @@ pub struct ServedGuard<'l, F: Fabric = onesided_fabric::Any> {
 }
 
 impl<'l, F: Fabric> ServedGuard<'l, F> {
-    fn new(mut asked: Asked<'l, F>, mode: Mode, recovered: Option<Poison>) -> Self {
-        asked.at_end = Some(Verb::Release);
+    fn new(mut claim: Claim<'l, F>, mode: Mode, recovered: Option<Poison>) -> Self {
+        claim.at_end = Some(Verb::Release);
         let mode = if recovered.is_some() { Mode::Exclusive } else { mode };
-        Self { asked, mode, recovered, in_panic: thread::panicking() }
+        Self { claim, mode, recovered, in_panic: thread::panicking() }
     }
 
     /// As requested, but exclusive if it was [recovered](AcquireServed::recover).
@@ -201,20 +200,20 @@ impl<'l, F: Fabric> ServedGuard<'l, F> {
     /// Why the lock was poisoned, if it was [recovered](AcquireServed::recover): `OwnerDied` or
     /// `OwnerPanicked`, with the owner's rank.
     pub fn previous_owner(&self) -> Option<Fault> {
-        Some(self.asked.lock.messages.world().translate(self.recovered?.fault()))
+        Some(self.claim.lock.messages.world().translate(self.recovered?.fault()))
     }
 }
 
 impl<F: Fabric> Drop for ServedGuard<'_, F> {
     fn drop(&mut self) {
         if thread::panicking() && !self.in_panic {
-            self.asked.at_end = Some(Verb::Panic);
+            self.claim.at_end = Some(Verb::Panic);
         }
     }
 }
 
 impl<F: Fabric> fmt::Debug for ServedGuard<'_, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} lock at rank {}", self.mode, self.asked.lock.home)
+        write!(f, "{:?} lock at rank {}", self.mode, self.claim.lock.home)
     }
 }

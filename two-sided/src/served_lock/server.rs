@@ -86,20 +86,23 @@ impl<F: Fabric> Server<F> {
 
     fn handle(&mut self, from: u32, word: u64) {
         let Some(request) = Request::from_bits(word) else { return self.part(from) };
-        let world = self.messages.world();
-        let (Some(rank), fabric) = (world.fabric_rank(from), world.fabric()) else { return };
+        let Some(rank) = self.messages.world().fabric_rank(from) else { return };
         let client = *self.clients.entry((from, request.slot)).or_insert_with(|| self.queue.add(rank));
-        self.queue.handle(client, word, Some(request), |rank| fabric.liveness(rank) == Liveness::Alive);
+        self.request(client, request);
         self.reply();
+    }
+
+    fn request(&mut self, client: usize, request: Request) {
+        let fabric = self.messages.world().fabric();
+        let is_alive = |rank| fabric.liveness(rank) == Liveness::Alive;
+        self.queue.handle(client, request.to_bits(), Some(request), is_alive);
     }
 
     /// A rank has said goodbye. It may have lost a release with its connection.
     fn part(&mut self, from: u32) {
         self.gone.insert(from);
         for (slot, client) in self.clients_of(from) {
-            let (fabric, request) = (self.messages.world().fabric(), Request { id: 0, slot, verb: Verb::Withdraw });
-            let is_alive = |rank| fabric.liveness(rank) == Liveness::Alive;
-            self.queue.handle(client, request.to_bits(), Some(request), is_alive);
+            self.request(client, Request { id: 0, slot, verb: Verb::Withdraw });
         }
         if from == self.messages.world().rank() {
             self.queue.close();

@@ -148,7 +148,7 @@ impl LockDesign {
     }
 
     /// The server thread of the lock, if it has one, and whether it serves one window only.
-    pub(crate) const fn server_thread(self) -> Option<(ServerThread, bool)> {
+    pub const fn server_thread(self) -> Option<(ServerThread, bool)> {
         match self {
             Self::DedicatedThread => Some((ServerThread::Polls, false)),
             Self::DedicatedThreadPerWindow => Some((ServerThread::Polls, true)),

@@ -1,6 +1,5 @@
 //! The lock of a design that a thread serves, over messages (jiang-2004, section 4).
 
-use onesided_fabric::ServerThread;
 use onesided_two_sided::ServedLock;
 use onesided_windows::LockDesign;
 
@@ -10,13 +9,7 @@ use crate::failure::Failure;
 /// The lock at `home` with the same thread over messages; `None` if no thread serves the design's.
 /// Collective.
 pub(crate) fn over_messages(rank: &BenchRank, design: LockDesign, home: u32) -> Result<Option<ServedLock>, Failure> {
-    let (thread, is_apart) = match design {
-        LockDesign::DedicatedThread => (ServerThread::Polls, false),
-        LockDesign::DedicatedThreadPerWindow => (ServerThread::Polls, true),
-        LockDesign::EventThread => (ServerThread::Sleeps, false),
-        LockDesign::EventThreadPerWindow => (ServerThread::Sleeps, true),
-        _ => return Ok(None),
-    };
+    let Some((thread, is_apart)) = design.server_thread() else { return Ok(None) };
     let create = ServedLock::new(&rank.world, home, thread);
     let create = if is_apart { create.with_own_thread() } else { create };
     Ok(Some(create.wait()?))
