@@ -55,6 +55,14 @@ pub trait Transport: Debug + Send + 'static {
         self.poll_send(cx, to, head, body)
     }
 
+    /// Begins a list: a packet that [is sent](Self::poll_send) may now leave later, at
+    /// [the end of the list](Self::end_list) at the latest. Cards post lists with one doorbell. Nothing
+    /// but sends comes before the end.
+    fn begin_list(&mut self) {}
+
+    /// Ends the list, if one was begun.
+    fn end_list(&mut self) {}
+
     /// Whether a packet arrives after the bytes of the [writes](crate::Fabric::rdma_write) that this
     /// rank has posted to the same one before it, [for messages](crate::Fabric::for_messages), and not
     /// at all if one of them fails on its way. Otherwise it may be sent once they are complete.

@@ -73,7 +73,9 @@
 //! are complete out of a vector of one type, and return their results with the indices that they
 //! had; the others keep their order. `wait_all` takes the vector, and returns all results in order. Of
 //! receives into slices of at most 8 KiB it takes in all messages that are here at once, which is a third
-//! faster than to wait for one after the other.
+//! faster than to wait for one after the other. [`send_all`](crate::Messages::send_all) and
+//! [`recv_all_into`](crate::Messages::recv_all_into) start several together: with one lock, and on cards
+//! with one doorbell for up to 16 short messages to a rank.
 //!
 //! ```
 //! # use onesided::{Messages, Tag};

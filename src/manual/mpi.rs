@@ -46,7 +46,7 @@
 //! | `MPI_Ssend`, `MPI_Issend` | [`Messages::send_synchronous`](crate::Messages::send_synchronous) |
 //! | `MPI_Waitany`, `MPI_Waitsome`, `MPI_Waitall`, `MPI_Testsome` | [`World::wait_any`](crate::World::wait_any), `wait_some`, `wait_all`, `test_some` |
 //! | `MPI_Sendrecv` | `send`, then `recv`, then wait for both |
-//! | persistent requests | none so far |
+//! | persistent requests | none so far; [`send_all`](crate::Messages::send_all), [`recv_all_into`](crate::Messages::recv_all_into) start several together, as `MPI_Startall` |
 //!
 //! # Collectives
 //!

@@ -44,7 +44,8 @@ impl<'w, F: Fabric> CreateMessages<'w, F> {
 }
 
 impl<F: Fabric + 'static> CreateMessages<'_, F> {
-    async fn run(world: &World<F>) -> Result<Messages<F>, Error> {
+    /// Makes a communicator whose contexts have these bits set.
+    pub(crate) async fn run(world: &World<F>, bits: u32) -> Result<Messages<F>, Error> {
         let shared = world.layer(|| Shared {
             progress: Progress::new(world.fabric().clone()),
             wholes: AtomicU32::new(0),
@@ -78,7 +79,7 @@ impl<F: Fabric + 'static> CreateMessages<'_, F> {
             world.meet(Collective::CreateMessages).await.map_err(failed)?;
             fabric.processes().is_some_and(PeerProcesses::are_open)
         };
-        Ok(Messages::of(world, Arc::clone(progress), number, may_offer))
+        Ok(Messages::of(world, Arc::clone(progress), number | bits, may_offer))
     }
 
     /// Blocks until every rank has arrived.
@@ -95,7 +96,7 @@ impl<F: Fabric + 'static> CreateMessages<'_, F> {
 
 limited! {
     ['w, F: 'static], CreateMessages<'w, F>, Messages<F>, Error, |create| create.world.fabric(),
-    |()| Self::run(create.world), late failed(create.world.give_up_collectives())
+    |()| Self::run(create.world, 0), late failed(create.world.give_up_collectives())
 }
 
 const fn failed(fault: Fault) -> Error {

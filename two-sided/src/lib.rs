@@ -38,6 +38,7 @@ mod engine;
 mod error;
 mod explanation;
 mod handler;
+mod lists;
 mod matching;
 mod memory;
 mod messages;

@@ -9,7 +9,7 @@ use onesided_fabric::{Fabric, Wait, World};
 
 use crate::collectives::State;
 use crate::engine::{Engine, Landed};
-use crate::matching::{Envelope, Pattern};
+use crate::matching::{COLLECTIVE, Envelope, LOCK, Pattern};
 use crate::progress::{Progress, Registered};
 use crate::{
     CreateMessages, Error, MatchProbe, Payload, Probe, ProgressMode, Recv, RecvInto, SendRequest, Shape, Source,
@@ -70,12 +70,9 @@ impl<F: Fabric> Clone for Messages<F> {
 
 impl<F: Fabric> fmt::Debug for Messages<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "communicator {} of {} ranks", self.context.number, self.world.size())
+        write!(f, "communicator {} of {} ranks", self.context.number & !LOCK, self.world.size())
     }
 }
-
-/// The context of a communicator's collectives has this bit set.
-const COLLECTIVE: u32 = 1 << 31;
 
 /// What the handles of one communicator share.
 #[derive(Debug)]

@@ -85,15 +85,27 @@ impl<F: Fabric> State<F> {
         begun.tell(&mut self.engine, &mut self.transfers, self.transport.follows_writes())
     }
 
+    #[inline]
+    fn send_eager(&mut self, to: Rank, envelope: (u32, u32), bytes: &[u8]) -> Result<Option<usize>, TooLong> {
+        let Self { engine, transport, .. } = self;
+        if bytes.len() > transport.packet_max(to) - EAGER_HEAD {
+            return Err(TooLong);
+        }
+        let mut cx = Context::from_waker(NOBODY);
+        engine.send_eager(to, envelope, bytes, |to, head, body| posted(transport.poll_send(&mut cx, to, head, body)))
+    }
+
     /// Sends what can be sent. The waker is woken when there may be room for more.
     fn flush(&mut self, cx: &mut Context<'_>) {
         let Self { engine, transport, .. } = self;
+        transport.begin_list();
         engine.flush(|to, head, body| {
             posted(match starts_transfer(head) {
                 true => transport.poll_send_solicited(cx, to, head, body),
                 false => transport.poll_send(cx, to, head, body),
             })
         });
+        transport.end_list();
     }
 }
 
@@ -206,15 +218,27 @@ impl<F: Fabric> Progress<F> {
     #[inline]
     pub(crate) fn send_eager(&self, to: Rank, envelope: (u32, u32), bytes: &[u8]) -> Result<Option<usize>, TooLong> {
         let mut state = self.state.lock();
-        let State { engine, transport, .. } = &mut *state;
-        if bytes.len() > transport.packet_max(to) - EAGER_HEAD {
-            return Err(TooLong);
-        }
-        let mut cx = Context::from_waker(NOBODY);
-        let send = engine
-            .send_eager(to, envelope, bytes, |to, head, body| posted(transport.poll_send(&mut cx, to, head, body)));
+        let send = state.send_eager(to, envelope, bytes);
         self.unlock(state);
         send
+    }
+
+    /// Starts eager sends in their order, until one is too long.
+    pub(crate) fn send_eager_all<'b>(
+        &self,
+        sends: impl Iterator<Item = (Rank, (u32, u32), &'b [u8])>,
+        mut started: impl FnMut(Rank, Option<usize>),
+    ) {
+        let mut state = self.state.lock();
+        state.transport.begin_list();
+        for (to, envelope, bytes) in sends {
+            match state.send_eager(to, envelope, bytes) {
+                Ok(send) => started(to, send),
+                Err(TooLong) => break,
+            }
+        }
+        state.transport.end_list();
+        self.unlock(state);
     }
 
     /// Posts a receive, or takes its message if it has come. One that is read before it is waited
@@ -235,11 +259,21 @@ impl<F: Fabric> Progress<F> {
         self.posting(|engine, arrive| engine.receive_into(pattern, &mut Direct::into(into), arrive))
     }
 
-    #[inline]
-    fn posting(
+    /// The same for several receives: with one lock.
+    pub(crate) fn receive_all_into<'b>(
         &self,
-        post: impl FnOnce(&mut Engine<Registered<F>>, &mut Arrive<'_, F>) -> Posting<Registered<F>>,
-    ) -> Posting<Registered<F>> {
+        receives: impl Iterator<Item = (Pattern, &'b mut [u8])>,
+        mut posted: impl FnMut(Posting<Registered<F>>),
+    ) {
+        self.posting(|engine, arrive| {
+            for (pattern, into) in receives {
+                posted(engine.receive_into(pattern, &mut Direct::into(into), &mut *arrive));
+            }
+        });
+    }
+
+    #[inline]
+    fn posting<R>(&self, post: impl FnOnce(&mut Engine<Registered<F>>, &mut Arrive<'_, F>) -> R) -> R {
         let mut is_to_move = false;
         let posting = self.arriving(|engine, arrive| {
             let posting = post(engine, arrive);

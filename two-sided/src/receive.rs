@@ -294,15 +294,47 @@ limited! {
 impl<'m, F: Fabric> RecvInto<'m, F> {
     #[inline]
     pub(crate) fn start<T: Payload>(messages: &'m Messages<F>, into: &'m mut [T], source: Source, tags: Tags) -> Self {
-        let room = Room::of(into);
-        let begun = match messages.pattern("recv", source, tags) {
-            Err(error) => Into::Started(Start::Failed(Box::new(error)), room),
-            Ok(pattern) => match messages.progress().receive_into(pattern, room.into) {
+        let wanted = (source, tags);
+        Self::posted(messages, Room::of(into), wanted, Self::pattern(messages, wanted), |pattern, into| {
+            messages.progress().receive_into(pattern, into)
+        })
+    }
+
+    /// Posts receives in their order, with one lock.
+    pub(crate) fn start_all<T: Payload>(messages: &'m Messages<F>, all: Vec<(&'m mut [T], Source, Tags)>) -> Vec<Self> {
+        let room =
+            |(into, source, tags)| (Room::of::<T>(into), (source, tags), Self::pattern(messages, (source, tags)));
+        let mut all: Vec<_> = all.into_iter().map(room).collect();
+        let mut postings = Vec::with_capacity(all.len());
+        let right = all.iter_mut().filter_map(|(room, _, pattern)| Some((*pattern.as_ref().ok()?, &mut *room.into)));
+        messages.progress().receive_all_into(right, |posting| postings.push(posting));
+        let mut postings = postings.into_iter();
+        let mut next = || postings.next().unwrap_or_else(|| unreachable!("each has one whose pattern is right"));
+        all.into_iter()
+            .map(|(room, wanted, pattern)| Self::posted(messages, room, wanted, pattern, |_, _| next()))
+            .collect()
+    }
+
+    fn pattern(messages: &'m Messages<F>, (source, tags): (Source, Tags)) -> Result<Pattern, Box<Error>> {
+        messages.pattern("recv", source, tags).map_err(Box::new)
+    }
+
+    #[inline]
+    fn posted(
+        messages: &'m Messages<F>,
+        room: Room<'m>,
+        source: (Source, Tags),
+        pattern: Result<Pattern, Box<Error>>,
+        post: impl FnOnce(Pattern, &mut [u8]) -> Posting<Registered<F>>,
+    ) -> Self {
+        let begun = match pattern {
+            Err(error) => Into::Started(Start::Failed(error), room),
+            Ok(pattern) => match post(pattern, room.into) {
                 Posting::Landed(landed) => Into::Landed(LandedIn { messages, landed, room }),
                 posting => Into::Started(Start::of(messages, pattern, posting), room),
             },
         };
-        Self { messages, limit: Limit::NONE, source: (source, tags), call: Call::NotStarted(begun) }
+        Self { messages, limit: Limit::NONE, source, call: Call::NotStarted(begun) }
     }
 
     /// Receives into the places of a shape.

@@ -107,6 +107,27 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
         Self::started(messages, what, Self::post(messages, messages.context(), bytes, (what, synchronous)))
     }
 
+    /// Starts sends in their order: eager ones next to one another with one lock.
+    pub(crate) fn start_all(messages: &'m Messages<F>, all: &[(&'m [u8], u32, Tag)]) -> Vec<Self> {
+        let (progress, context) = (messages.progress(), messages.context());
+        let mut requests = Vec::with_capacity(all.len());
+        while requests.len() < all.len() {
+            let eager = all[requests.len()..].iter().map_while(|(bytes, to, tag)| {
+                let rank = messages.world().fabric_rank(*to)?;
+                Some((rank, (context, tag.0), *bytes))
+            });
+            progress.send_eager_all(eager, |rank, send| {
+                let (bytes, to, tag) = all[requests.len()];
+                let pending = send.map(|send| Pending { progress, to: rank, send: send as u32, offered: None });
+                requests.push(Self::started(messages, What { to, tag, bytes: bytes.len() as u64 }, Ok(pending)));
+            });
+            if let Some((bytes, to, tag)) = all.get(requests.len()) {
+                requests.push(Self::start(messages, bytes, (*to, *tag), false));
+            }
+        }
+        requests
+    }
+
     fn started(messages: &'m Messages<F>, what: What, started: Started<'m, F>) -> Self {
         let send = started.as_ref().ok().and_then(|started| Some(started.as_ref()?.send));
         Self { messages, limit: Limit::NONE, what, send, call: Call::NotStarted(started) }

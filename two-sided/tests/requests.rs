@@ -136,3 +136,35 @@ fn a_receive_of_a_set_that_fails_leaves_the_others() {
         assert!(slices[0] == [7; 8] && slices[2] == [7; 8] && slices[4] == [7; 8]);
     });
 }
+
+/// Messages of a list are in order, whether they are eager, wait for credit or are announced, and so are
+/// its receives. A wrong one fails alone.
+#[test]
+fn a_list_is_as_one_after_the_other() {
+    const MANY: usize = 5_000; // more than there is credit for
+    const WRONG: usize = 7;
+    let len = |at: usize| [1, 2_000, 1, 20_000, 3][if at < 20 { at % 5 } else { 0 }];
+    ranks(3, |world, messages| {
+        let me = world.rank();
+        let rank = |at: usize| if at == WRONG { 3 } else { 1 + at as u32 % 2 };
+        let mut all: Vec<_> = (0..MANY).map(|at| vec![if me == 0 { at as u32 } else { u32::MAX }; len(at)]).collect();
+        let failed: Vec<_> = if me == 0 {
+            let first = messages.send(&[9_u32], 1, Tag(0));
+            let sends = messages.send_all((0..MANY).map(|at| (&all[at][..], rank(at), Tag(0))));
+            first.wait().unwrap();
+            world.wait_all(sends).into_iter().filter_map(Result::err).collect()
+        } else {
+            if me == 1 {
+                assert_eq!(messages.recv::<u32>(0, Tag(0)).wait().unwrap().0, [9]);
+            }
+            let into = all.iter_mut().enumerate().filter(|(at, _)| rank(*at) == me || *at == WRONG);
+            let from = |at: usize| if at == WRONG { 3 } else { 0 };
+            let receives = messages.recv_all_into(into.map(|(at, into)| (&mut into[..], from(at), Tag(0))));
+            let failed = world.wait_all(receives).into_iter().filter_map(Result::err).collect();
+            let right = |(at, elements): (usize, &Vec<u32>)| elements.iter().all(|element| *element == at as u32);
+            assert!(all.iter().enumerate().filter(|(at, _)| rank(*at) == me).all(right));
+            failed
+        };
+        assert!(matches!(&failed[..], [Error::Rank { rank: 3, .. }]), "{failed:?}");
+    });
+}

@@ -11,7 +11,7 @@ use onesided_fabric::{Any, ServerThread, World, threads};
 use onesided_instances as _;
 use onesided_lock_algos::Mode;
 use onesided_sim::{End, Network, SimFabric, Simulation};
-use onesided_two_sided::{Error, ServedGuard, ServedLock};
+use onesided_two_sided::{Error, Messages, ServedGuard, ServedLock, Tag};
 
 const THREADS: [ServerThread; 2] = [ServerThread::Polls, ServerThread::Sleeps];
 const LATE: Duration = Duration::from_secs(30);
@@ -26,6 +26,27 @@ fn ranks(ranks: u32, run: impl Fn(&World<Any>, ServedLock) + Sync) {
 fn fault_of<G>(result: Result<G, Error>) -> (FaultKind, Option<u32>) {
     let fault = result.map(drop).unwrap_err().fault();
     (fault.kind(), fault.rank().map(|rank| rank.0))
+}
+
+/// An owner has sent the home more than there is credit for, which the home receives under the lock.
+#[test]
+fn a_release_passes_messages_that_nobody_has_received() {
+    const MANY: u64 = 5_000;
+    ranks(2, |world, lock| {
+        let messages = Messages::new(world).wait().unwrap();
+        if world.rank() == 1 {
+            let guard = lock.lock().wait().unwrap();
+            world.barrier().wait().unwrap();
+            let sends: Vec<_> = (0..MANY).map(|_| messages.send(&[0_u64], 0, Tag(0))).collect();
+            drop(guard);
+            sends.into_iter().for_each(|send| send.wait().unwrap());
+        } else {
+            world.barrier().wait().unwrap();
+            let _guard = lock.lock().deadline(LATE).wait().unwrap();
+            (0..MANY).for_each(|_| drop(messages.recv::<u64>(1, Tag(0)).wait().unwrap()));
+        }
+        world.barrier().wait().unwrap();
+    });
 }
 
 /// Writers are alone, readers see no writer, and nobody is lost.

@@ -36,6 +36,20 @@ impl<A: Transport, B: Transport> Transport for Either<A, B> {
         }
     }
 
+    fn begin_list(&mut self) {
+        match self {
+            First(packets) => packets.begin_list(),
+            Second(packets) => packets.begin_list(),
+        }
+    }
+
+    fn end_list(&mut self) {
+        match self {
+            First(packets) => packets.end_list(),
+            Second(packets) => packets.end_list(),
+        }
+    }
+
     fn follows_writes(&self) -> bool {
         match self {
             First(packets) => packets.follows_writes(),

@@ -262,7 +262,7 @@ impl BareCard {
     fn post_list<const N: usize>(&self, list: &mut RawWorkRequests<N>) -> Result<(), Error> {
         // SAFETY: the memory is registered for longer than the queue pair lives, and nothing refers
         // to its bytes.
-        unsafe { self.pair.post(list) }.map_err(|(_, error)| failed("ibv_post_send", error))
+        unsafe { self.pair.post(list, N) }.map_err(|(_, error)| failed("ibv_post_send", error))
     }
 
     /// Posts sends. One of 32 is signalled.

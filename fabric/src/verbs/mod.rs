@@ -224,11 +224,14 @@ impl Verbs {
         self.0.known_peers().filter(|peer| peer.is_connected()).count()
     }
 
-    /// How many requests were posted to a rank on this handle's connection, and how many of them were
-    /// signalled; for tests and benchmarks.
+    /// How many requests were posted to a rank on this handle's connection, how many of them were
+    /// signalled, and with how many doorbells; for tests and benchmarks.
     #[doc(hidden)]
-    pub fn signalled(&self, rank: Rank) -> [u64; 2] {
-        self.peer(rank).map_or([0; 2], |peer| [peer.posted(), peer.signalled.load(Ordering::Relaxed)])
+    pub fn post_counts(&self, rank: Rank) -> [u64; 3] {
+        self.peer(rank).map_or([0; 3], |peer| {
+            let [signalled, doorbells] = [&peer.signalled, &peer.doorbells].map(|count| count.load(Ordering::Relaxed));
+            [peer.posted(), signalled, doorbells]
+        })
     }
 
     /// What an atomic finds if its answer was lost, where that can happen; for tests.

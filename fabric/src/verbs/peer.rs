@@ -86,10 +86,11 @@ pub(super) struct Peer {
     pub(super) home: Remote,
     /// Held while posting, so that requests are numbered in posting order.
     posting: Mutex<Posting>,
-    /// How many requests were posted, and how many of them were signalled. Written by the posting
-    /// thread.
+    /// How many requests were posted, how many of them were signalled, and how many doorbells were rung.
+    /// Written by the posting thread.
     pub(super) posted: AtomicU64,
     pub(super) signalled: AtomicU64,
+    pub(super) doorbells: AtomicU64,
     /// The number of the last signalled request, plus one. Written like `posted`.
     pub(super) reported: AtomicU64,
     /// How many have completed. Written by the thread that drains completions.
@@ -179,6 +180,7 @@ impl Peer {
             posting: Mutex::default(),
             posted: AtomicU64::new(0),
             signalled: AtomicU64::new(0),
+            doorbells: AtomicU64::new(0),
             reported: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             depth: depth as usize,

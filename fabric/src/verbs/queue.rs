@@ -17,6 +17,9 @@ use crate::verbs::{Inner, VerbsSegment};
 pub(super) const NUMBER_BITS: u32 = 40;
 pub(super) const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
 
+/// The most packets of a list.
+pub(super) const LIST: usize = 16;
+
 /// A work request, with the slot of its outcome.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WorkRequest {
@@ -176,7 +179,25 @@ impl Inner {
                 None => return self.refuse_as(to, &work, NO_SPACE),
             };
         }
-        self.post_in_turn(peer, posting, work, self.job_segment.liveness(to.rank) == Liveness::Alive);
+        self.post_in_turn::<N>(peer, posting, &work, self.job_segment.liveness(to.rank) == Liveness::Alive);
+    }
+
+    /// Posts up to [`LIST`] packets as one list. Those for which nothing makes space are lost with
+    /// their connection.
+    pub(super) fn post_packets(&self, peer: &Peer, packets: &[WorkRequest]) {
+        let mut posting = peer.posting();
+        if !self.can_post(peer, &posting, packets) {
+            posting = match self.wait_for_room(peer, posting, packets) {
+                Some(posting) => posting,
+                None => {
+                    peer.fail();
+                    peer.posting()
+                }
+            };
+        }
+        let alive = self.job_segment.liveness(peer.id.rank) == Liveness::Alive;
+        self.post_in_turn::<LIST>(peer, posting, packets, alive);
+        packets.iter().for_each(|packet| self.forget(peer.id, packet.slot));
     }
 
     /// Posts one request if there is space now.
@@ -189,7 +210,7 @@ impl Inner {
         let posting = peer.posting();
         let room = peer.has_room(1);
         if room {
-            self.post_in_turn(peer, posting, [request], alive);
+            self.post_in_turn::<1>(peer, posting, &[request], alive);
         } else {
             drop(posting);
             self.ask_to_connect(peer);
@@ -197,21 +218,21 @@ impl Inner {
         room
     }
 
-    /// Posts requests for which there is space; refuses them unless the rank is `alive`.
+    /// Posts 1 to `N` requests for which there is space; refuses them unless the rank is `alive`.
     #[inline(always)] // the path of every operation
     fn post_in_turn<const N: usize>(
         &self,
         peer: &Peer,
         mut posting: MutexGuard<'_, Posting>,
-        work: [WorkRequest; N],
+        work: &[WorkRequest],
         alive: bool,
     ) {
         if peer.broken.load(Ordering::Acquire) != 0 || !alive || !peer.is_ready() {
             posting.unproven = false; // nothing will prove it; a flush reports the fault once
             drop(posting);
-            return self.refuse(peer.id, &work);
+            return self.refuse(peer.id, work);
         }
-        self.post_on(peer, posting, work);
+        self.post_on::<N>(peer, posting, work);
     }
 
     /// Whether the completion of a request is reported. A later request of its list reports for an
@@ -235,7 +256,7 @@ impl Inner {
                 && peer.in_flight() < peer.depth
                 && let Some(read) = self.ignored_read(peer)
             {
-                self.post_on(peer, posting, [read]);
+                self.post_on::<1>(peer, posting, &[read]);
             }
         }
     }
@@ -246,7 +267,7 @@ impl Inner {
     }
 
     #[inline(always)]
-    fn post_on<const N: usize>(&self, peer: &Peer, mut posting: MutexGuard<'_, Posting>, work: [WorkRequest; N]) {
+    fn post_on<const N: usize>(&self, peer: &Peer, mut posting: MutexGuard<'_, Posting>, work: &[WorkRequest]) {
         let Posting { pair: Some(pair), unproven, unanswering } = &mut *posting else {
             unreachable!("a connection that is ready has a queue pair")
         };
@@ -257,7 +278,7 @@ impl Inner {
             let number = first + at as u64;
             // Before the post: the thread that drains its completion reads the entry.
             peer.entry(number).store(Entry::new(number, request.keeps, request.slot).0, Ordering::Release);
-            let signalled = Self::is_signalled(peer, (request, at + 1 == N), number);
+            let signalled = Self::is_signalled(peer, (request, at + 1 == work.len()), number);
             if signalled {
                 peer.reported.store(number + 1, Ordering::Relaxed);
                 peer.signalled.fetch_add(1, Ordering::Relaxed);
@@ -283,17 +304,18 @@ impl Inner {
                 peer.rung.store(number + 1, Ordering::Release);
             }
         }
-        // SAFETY: the memory is a slot's, which is not freed before its completion is drained, or a
+        // SAFETY: there is a request, and there are no more than the list has. The memory is a slot's, which is not freed before its completion is drained, or a
         // segment's, which is kept until then. When the endpoint goes, queue pairs are destroyed
         // before slots and kept segments.
-        let posted = unsafe { pair.post(&mut requests) };
-        let count = posted.map_or_else(|(count, _)| count, |()| N);
+        let posted = unsafe { pair.post(&mut requests, work.len()) };
+        let count = posted.map_or_else(|(count, _)| count, |()| work.len());
         peer.posted.store(first + count as u64, Ordering::Release);
-        if count < N {
+        peer.doorbells.store(peer.doorbells.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        if count < work.len() {
             peer.reported.fetch_min(first + count as u64, Ordering::Relaxed);
         }
         drop(posting);
-        if count < N {
+        if count < work.len() {
             // The queue had space, so the library's error is permanent.
             peer.fail();
             self.refuse(peer.id, &work[count..]);

@@ -8,8 +8,8 @@ use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
 
 use crate::peer_status::PeerStatus;
 use crate::verbs::arrivals::{LONGEST, Packet};
-use crate::verbs::peer::{Peer, REFUSED, Traffic};
-use crate::verbs::queue::WorkRequest;
+use crate::verbs::peer::{REFUSED, Traffic};
+use crate::verbs::queue::{LIST, WorkRequest};
 use crate::verbs::raw::Verb;
 use crate::verbs::{Verbs, VerbsWaits};
 use crate::{Arrival, DatagramTransport, Drive, Either, Renewed, Transport};
@@ -28,6 +28,15 @@ pub struct ConnectionTransport {
     unposted: Vec<u32>,
     /// What was reported last.
     renewed: Option<(Rank, Renewed)>,
+    list: List,
+}
+
+/// Packets to one peer that are to be posted together.
+#[derive(Debug, Default)]
+struct List {
+    is_open: bool,
+    to: Option<Rank>,
+    packets: Vec<WorkRequest>,
 }
 
 impl Drop for ConnectionTransport {
@@ -54,31 +63,46 @@ impl Verbs {
             Some(datagrams) => {
                 Either::Second(DatagramTransport::new(Arc::clone(&datagrams.machine), VerbsWaits(fabric)))
             }
-            None => Either::First(ConnectionTransport { fabric, current: None, unposted: Vec::new(), renewed: None }),
+            None => Either::First(ConnectionTransport {
+                fabric,
+                current: None,
+                unposted: Vec::new(),
+                renewed: None,
+                list: List::default(),
+            }),
         })
     }
+}
 
+impl ConnectionTransport {
     /// Sends if there is room now.
-    fn try_send(&self, to: &Peer, head: &[u8], body: &[u8]) -> Result<bool, Fault> {
-        let inner = &*self.0;
-        if !inner.has_room(to.id) && (inner.progress() == 0 || !inner.has_room(to.id)) {
-            return Ok(false);
+    fn try_send(&mut self, to: Rank, head: &[u8], body: &[u8]) -> Result<bool, Fault> {
+        let (inner, peer) = (&*self.fabric.0, self.fabric.peer(to)?);
+        let listed = self.list.packets.len();
+        if !peer.has_room(listed + 1) {
+            self.list.post(&self.fabric);
+            if !inner.has_room(peer.id) && (inner.progress() == 0 || !inner.has_room(peer.id)) {
+                return Ok(false);
+            }
         }
         let len = head.len() + body.len();
         let taken = inner.take_slot(len)?;
         taken.buffer.write(0, head);
         taken.buffer.write(head.len(), body);
-        let posted = inner.try_post(to, WorkRequest::new(Verb::Send, &taken, len));
+        let packet = WorkRequest::new(Verb::Send, &taken, len);
+        if self.list.is_open {
+            self.list.push(&self.fabric, to, packet);
+            return Ok(true);
+        }
+        let posted = inner.try_post(peer, packet);
         if posted {
-            inner.forget(to.id, taken.slot);
+            inner.forget(peer.id, taken.slot);
         } else {
             inner.buffers.free(taken.slot); // another thread took the room
         }
         Ok(posted)
     }
-}
 
-impl ConnectionTransport {
     fn give_back(&mut self) {
         self.unposted.extend(self.current.take().and_then(|packet| packet.slot()));
     }
@@ -100,6 +124,23 @@ impl ConnectionTransport {
             self.fabric.0.has_received.store(true, Ordering::Relaxed);
         }
         self.current.is_some()
+    }
+}
+
+impl List {
+    fn push(&mut self, fabric: &Verbs, to: Rank, packet: WorkRequest) {
+        if self.packets.len() == LIST || self.to != Some(to) {
+            self.post(fabric);
+        }
+        self.to = Some(to);
+        self.packets.push(packet);
+    }
+
+    fn post(&mut self, fabric: &Verbs) {
+        if let Some(Ok(peer)) = self.to.take().map(|to| fabric.peer(to)) {
+            fabric.0.post_packets(peer, &self.packets);
+        }
+        self.packets.clear();
     }
 }
 
@@ -135,12 +176,22 @@ impl Transport for ConnectionTransport {
                 }
             };
         }
-        if fabric.try_send(peer, head, body)? {
+        if self.try_send(to, head, body)? {
             return Poll::Ready(Ok(()));
         }
+        let fabric = &self.fabric;
         fabric.0.turn();
         fabric.0.endpoint.register_waker(cx, u64::MAX);
         Poll::Pending
+    }
+
+    fn begin_list(&mut self) {
+        self.list.is_open = true;
+    }
+
+    fn end_list(&mut self) {
+        self.list.is_open = false;
+        self.list.post(&self.fabric);
     }
 
     /// A send is behind the writes on its queue pair, which places them in order and ends with one that

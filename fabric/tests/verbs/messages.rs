@@ -44,20 +44,23 @@ fn a_flood_of_packets_holds_up_no_operation() {
     });
 }
 
-/// Few packets are signalled, whether they are sent at once or answered one by one; all count as over
-/// when somebody waits for that.
+/// Few packets are signalled, whether they are sent at once or answered one by one, and those of a list
+/// share doorbells; all count as over when somebody waits for that.
 #[test]
 fn few_packets_of_a_window_are_signalled() {
     let Some(_device) = device("few_packets_of_a_window_are_signalled") else { return };
     const WINDOW: u64 = 64;
     const WINDOWS: u64 = 10;
+    const LIST: u64 = 16;
     ranks(2, |world| {
         let (fabric, other) = (world.fabric(), Rank(1 - world.rank()));
         let mut packets = fabric.transport().unwrap();
         let patience = || Patience::until(until(fabric, LONG));
         for _ in 0..WINDOWS {
             if world.rank() == 0 {
+                packets.begin_list();
                 (0..WINDOW).for_each(|_| block_on(fabric, packets.send(other, b"packet")).unwrap());
+                packets.end_list();
                 block_on(fabric, packets.recv(patience())).unwrap();
             } else {
                 (0..WINDOW).for_each(|_| drop(block_on(fabric, packets.recv(patience())).unwrap()));
@@ -68,8 +71,10 @@ fn few_packets_of_a_window_are_signalled() {
         let messages = fabric.for_messages();
         assert_eq!(wait_timeout(fabric, &mut messages.flush(other), LONG), Some(Ok(())));
         assert!(format!("{fabric:?}").contains("requests under way to 0,"), "{fabric:?}");
-        let [posted, signalled] = messages.signalled(other);
-        let sent = if world.rank() == 0 { WINDOW * WINDOWS } else { WINDOWS };
+        let [posted, signalled, doorbells] = messages.post_counts(other);
+        let (sent, rung) =
+            if world.rank() == 0 { (WINDOW * WINDOWS, WINDOW / LIST * WINDOWS) } else { (WINDOWS, WINDOWS) };
+        assert!((rung..rung + WINDOWS + 4).contains(&doorbells), "{doorbells} for {posted}");
         assert!((sent..sent + 4).contains(&posted) && signalled <= posted / 32 + 4, "{signalled} of {posted}");
         world.barrier().wait().unwrap();
     });

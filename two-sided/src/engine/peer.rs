@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use onesided_fabric::remote_memory::Fault;
 
 use super::eager::QUEUED_MAX;
-use crate::matching::{Arrival, is_collective};
+use crate::matching::{Arrival, COLLECTIVE, LOCK};
 use crate::wire::{Encoded, Packet};
 
 /// The bytes of an eager message that cost one unit of credit more.
@@ -22,8 +22,8 @@ const ALL: u32 = (16 << 20) / UNIT as u32;
 const MOST: u32 = 4096;
 /// At least, which is more than a packet that may wait costs.
 const LEAST: u32 = 128;
-/// Those of them that only messages of collectives may spend: a barrier ends although its ranks receive
-/// nothing that was sent before it.
+/// Those of them that only messages of collectives and served locks may spend: a barrier ends, and a
+/// lock is released, although the peer receives nothing that was sent before.
 const RESERVED: u32 = units(QUEUED_MAX);
 const _: () = assert!(LEAST - RESERVED >= units(QUEUED_MAX), "a message that waits could never be sent");
 
@@ -44,17 +44,18 @@ pub(crate) const fn window(ranks: u32) -> u32 {
 pub(super) enum Class {
     /// No message: it costs no credit, and may bring some.
     Control,
-    Collective,
+    /// Of a collective or a served lock.
+    Reserved,
     Message,
 }
 
 impl Class {
-    const ALL: [Self; 3] = [Self::Control, Self::Collective, Self::Message];
+    const ALL: [Self; 3] = [Self::Control, Self::Reserved, Self::Message];
 
     /// Of a message in a context.
     #[inline]
     pub(super) const fn of(context: u32) -> Self {
-        if is_collective(context) { Self::Collective } else { Self::Message }
+        if context & (COLLECTIVE | LOCK) != 0 { Self::Reserved } else { Self::Message }
     }
 }
 
@@ -174,7 +175,7 @@ impl Peer {
         let left = self.allowed.wrapping_sub(self.spent);
         match class {
             Class::Control => true,
-            Class::Collective => left >= units(kept),
+            Class::Reserved => left >= units(kept),
             // A smaller window is a test's.
             Class::Message => left >= units(kept) + if self.window < LEAST { 0 } else { RESERVED },
         }
@@ -217,7 +218,7 @@ impl Peer {
         let Outgoing { class, body, send, .. } = self.queues[self.next_class()? as usize].pop_front()?;
         match class {
             Class::Control => self.told = self.grant(),
-            Class::Collective | Class::Message => self.passed(body.len()),
+            Class::Reserved | Class::Message => self.passed(body.len()),
         }
         send
     }

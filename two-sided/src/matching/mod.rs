@@ -35,9 +35,15 @@ pub(crate) struct Envelope {
     pub(crate) tag: u32,
 }
 
+/// The context of a communicator's collectives has this bit set.
+pub(crate) const COLLECTIVE: u32 = 1 << 31;
+
+/// The contexts of a served lock's communicator have this bit set.
+pub(crate) const LOCK: u32 = 1 << 30;
+
 /// Whether a context is that of a communicator's collectives.
 pub(crate) const fn is_collective(context: u32) -> bool {
-    context >> 31 == 1
+    context & COLLECTIVE != 0
 }
 
 /// The bits of the tag of a collective's message that are the number of the call.

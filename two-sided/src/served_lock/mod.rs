@@ -42,7 +42,8 @@ use onesided_lock_algos::Mode;
 use onesided_lock_algos::served::{Request, Verb};
 
 pub use self::acquire::{AcquireServed, ServedGuard};
-use crate::matching::Arrival;
+use crate::create::CreateMessages;
+use crate::matching::{Arrival, LOCK};
 use crate::progress::lock;
 use crate::{Error, Messages, Tag};
 
@@ -82,10 +83,7 @@ const SLOTS: u16 = 1 << 12;
 /// An acquire and its release take three messages, however many ranks wait. The release is not waited
 /// for. Flush what one-sided operations have written under the lock before the guard is dropped.
 ///
-/// These messages are eager ones, with the credit that all messages between two ranks share, and in
-/// their order. So a release may wait behind messages that this rank has sent to the home, and that the
-/// home has not received: an owner that sends the home more than 256 KiB, which the home receives only
-/// under the same lock, deadlocks.
+/// These messages pass the program's own that wait at their sender.
 ///
 /// An exclusive owner that dies, or panics under the guard, poisons the lock: acquires fail with
 /// [`is_poisoned`](Error::is_poisoned) and its rank, until one [recovers](AcquireServed::recover) it.
@@ -267,7 +265,7 @@ impl<F: Fabric + 'static> CreateServedLock<'_, F> {
         if home >= world.size() {
             return Err(Error::Rank { operation: "lock", rank: home, size: world.size() });
         }
-        let messages = Messages::new(world).await?;
+        let messages = CreateMessages::run(world, LOCK).await?;
         Self::agree(world, home, (home, home), FaultKind::OutOfStep).await?;
         let started = if world.rank() == home { server::start(&messages, served) } else { Ok(()) };
         let made = ServedLock(Arc::new(Inner { messages, home, slots: Mutex::default() }));

@@ -316,13 +316,13 @@ impl<'r> End<'r> {
 
     /// Starts to send a window.
     fn send_all(&self, size: usize) -> Vec<SendRequest<'_, Any>> {
-        (0..window(size)).map(|_| self.send(self.other, DATA, &self.out[..size])).collect()
+        self.messages.send_all((0..window(size)).map(|_| (black_box(&self.out[..size]), self.other, DATA)))
     }
 
     /// Posts the receives of a window.
     fn receive_all<'e>(&'e self, size: usize, into: &'e mut [u8]) -> Vec<RecvInto<'e, Any>> {
         let places = into.chunks_exact_mut(size).take(window(size));
-        places.map(|place| self.messages.recv_into(black_box(place), self.other, DATA)).collect()
+        self.messages.recv_all_into(places.map(|place| (black_box(place), self.other, DATA)))
     }
 
     /// Waits for sends or receives together (`MPI_Waitall`).

@@ -228,24 +228,25 @@ impl QueuePair {
         self.raw.modify(&mut reset, ibv::ibv_qp_attr_mask::IBV_QP_STATE)
     }
 
-    /// Posts requests as one list, with one doorbell. An error contains how many of them were
-    /// posted.
+    /// Posts the first `count` requests as one list, with one doorbell. An error contains how many of
+    /// them were posted.
     ///
     /// # Safety
-    /// The local memory of each stays mapped and registered until the request has completed, and
+    /// `count` is 1 to `N`. The local memory of each stays mapped and registered until the request has completed, and
     /// all its bytes are accessed by atomics or racy copies only.
     #[inline]
     pub(in crate::verbs) unsafe fn post<const N: usize>(
         &self,
         requests: &mut RawWorkRequests<N>,
+        count: usize,
     ) -> Result<(), (usize, io::Error)> {
         let RawWorkRequests { list, pieces } = requests;
-        for (raw, piece) in list.iter_mut().zip(pieces) {
+        for (raw, piece) in list.iter_mut().zip(pieces).take(count) {
             raw.num_sge = i32::from(piece.length > 0);
             raw.sg_list = piece;
         }
         let first = list.as_mut_ptr();
-        for at in 1..N {
+        for at in 1..count {
             let (before, behind) = (first.wrapping_add(at - 1), first.wrapping_add(at));
             // SAFETY: both are in the list, and no references to them exist.
             unsafe { (*before).next = behind };
@@ -346,14 +347,14 @@ pub(in crate::verbs) struct RawWorkRequest {
     pub(in crate::verbs) inline: bool,
 }
 
-/// Work requests to be posted as one list, in the library's form.
+/// Work requests to be posted as lists, in the library's form.
 pub(in crate::verbs) struct RawWorkRequests<const N: usize> {
     list: [ibv::ibv_send_wr; N],
     pieces: [ibv::ibv_sge; N],
 }
 
 impl<const N: usize> RawWorkRequests<N> {
-    /// Empty: each entry has to be set.
+    /// Empty: each entry that is posted has to be set.
     #[inline]
     pub(in crate::verbs) fn new() -> Self {
         Self { list: [ibv::ibv_send_wr::default(); N], pieces: [ibv::ibv_sge::default(); N] }
