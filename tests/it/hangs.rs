@@ -1,12 +1,17 @@
 //! What hanging programs are told of their waits.
 
 use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
 use onesided::{LockDesign, Messages, Tag, Window, dump};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::examples::example;
 use crate::jobs::{Job, start_with};
-use crate::support::ranks;
+use crate::support::{DEADLINE, ranks};
 
 /// The example `hangs` under a launcher that makes a page of it.
 fn hang(how: &str) -> Job {
@@ -40,6 +45,37 @@ fn a_page_names_who_waits_for_whom() {
             while !job.line().contains(text) {}
         }
     }
+}
+
+/// A process whose time is 0 tells of its waits on SIGUSR1.
+#[test]
+fn a_signal_asks_for_a_dump() {
+    let mut program = Command::new(example("hangs"));
+    program.args(["--threads", "message"]).env("ONESIDED_STUCK_AFTER", "0").stderr(Stdio::piped());
+    let mut program = program.spawn().unwrap();
+    let (pid, begin) = (Pid::from_child(&program), Instant::now());
+    // Before it has a handler, the signal would end it.
+    let has_handler = || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(caught.trim(), 16).unwrap() >> (Signal::USR1.as_raw() - 1) & 1 == 1
+    };
+    while !has_handler() {
+        assert!(begin.elapsed() < DEADLINE, "it has no handler");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let (sender, lines) = channel();
+    let said = BufReader::new(program.stderr.take().unwrap());
+    std::thread::spawn(move || said.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    let waits = |line: String| line.contains("rank 0 waits for rank 1") && line.contains("a receive with tag 1 from");
+    // The first signals may come before the wait.
+    while !lines.try_iter().any(waits) {
+        assert!(begin.elapsed() < DEADLINE, "it tells of no receive");
+        kill_process(pid, Signal::USR1).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    program.kill().unwrap();
+    program.wait().unwrap();
 }
 
 /// A wait that blocks and one that is awaited tell the same, of each design; and they go on.

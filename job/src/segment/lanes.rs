@@ -84,6 +84,16 @@ impl JobSegment {
 mod tests {
     use super::*;
 
+    /// What a rank takes at the start, and once all others have filled their lanes to it.
+    #[test]
+    fn a_thousand_ranks_take_little_memory() {
+        const RANKS: u64 = 1_000;
+        let start = JobSegment::lanes_start(RANKS as u32).div_ceil(RANKS);
+        assert!(start < 8 << 10, "{start} bytes");
+        let lanes = RANKS * JobSegment::lane_bytes(JobSegment::cells_for(RANKS as u32));
+        assert!(!Mapping::reserves() || lanes <= 8 << 20, "{lanes} bytes");
+    }
+
     #[test]
     fn lanes_are_apart_and_take_memory_when_they_are_used() {
         let job_segment = JobSegment::create(300).unwrap();
