@@ -4,12 +4,17 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use onesided::fabric::block_on;
-use onesided::{Error, FaultKind, Window, World};
+use onesided::{Error, FaultKind, MessageError, Messages, Tag, Window, World};
 
 use crate::jobs::{self, Role, die, ok};
 use crate::support::{DEADLINE, eventually, ranks, run_async};
 
-pub(crate) const ROLES: &[Role] = &[("split", split)];
+#[path = "../../two-sided/tests/collectives/steps.rs"]
+mod steps;
+
+pub(crate) const ROLES: &[Role] = &[("split", split), ("collectives: dies", a_rank_dies)];
+
+const SEED: &str = "ONESIDED_IT_SEED";
 
 #[test]
 fn many_ranks_on_few_cores_meet_often() {
@@ -170,4 +175,41 @@ fn split(world: World) {
 fn a_death_ends_the_collectives_of_its_own_world() {
     let ended = jobs::start(6, "split").wait();
     assert_eq!(ended.ok(), [0, 1, 2, 4, 5], "{ended:?}");
+}
+
+/// Rank 2 dies while all are in collectives, one after the other, short and long ones.
+fn a_rank_dies(world: World) {
+    let mut random = steps::Random(std::env::var(SEED).unwrap().parse().unwrap());
+    let messages = Messages::new(&world).wait().unwrap();
+    messages.barrier().wait().unwrap();
+    if world.rank() == 2 {
+        let until = Duration::from_micros(random.clone().below(50_000));
+        std::thread::spawn(move || {
+            std::thread::sleep(until);
+            die();
+        });
+    }
+    let error = loop {
+        let of_all = steps::ALL.map(|collective| steps::Step::random(collective, world.size(), 3_000, &mut random));
+        if let Some(error) = of_all.iter().find_map(|step| block_on(world.fabric(), step.run(&messages)).err()) {
+            break error;
+        }
+    };
+    assert!(matches!(error, MessageError::Collective { .. }) && error.kind() == FaultKind::PeerDied, "{error}");
+    assert_eq!(error.fault().rank().unwrap().0, 2, "{error}");
+    // The others hear it of their own.
+    (0..world.size()).filter(|rank| *rank != 2).for_each(|rank| drop(messages.send(&[0_u8], rank, Tag(0))));
+    for rank in [0, 1, 3].into_iter().filter(|rank| *rank != world.rank()) {
+        messages.recv::<u8>(rank, Tag(0)).deadline(DEADLINE).wait().unwrap();
+    }
+    ok();
+}
+
+#[test]
+fn a_death_ends_the_collectives_of_the_others() {
+    let seeds = if jobs::is_short_on_cards() { 0..1 } else { 0..6 };
+    for seed in seeds {
+        let ended = jobs::start_under(4, "collectives: dies", (SEED, &seed.to_string())).wait();
+        assert_eq!(ended.ok(), [0, 1, 3], "{ended:#?}");
+    }
 }
