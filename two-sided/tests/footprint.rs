@@ -5,7 +5,9 @@ mod counting;
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
+use onesided_fabric::threads;
 use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
 use onesided_two_sided::{Messages, Tag};
@@ -47,4 +49,27 @@ fn messages_take_little_memory() {
     let peers = 2 * PEERS as usize;
     assert!(start < 17_000 + 60 * ranks as usize, "{start} bytes of a rank at the start");
     assert!(spoken < 4 * ranks as usize + 250 * peers, "{spoken} bytes of a rank for {peers} peers");
+}
+
+/// Messages that nobody has asked for wait at their sender, which waits.
+#[test]
+fn a_flood_of_a_million_is_bounded() {
+    const MANY: u64 = 1_000_000;
+    threads(2, |world| {
+        let messages = Messages::new(&world).wait().unwrap();
+        world.barrier().wait().unwrap();
+        let more = counting::peak_of(|| match world.rank() {
+            0 => (0..MANY).for_each(|number| messages.send(&[number], 1, Tag(0)).wait().unwrap()),
+            _ => {
+                std::thread::sleep(Duration::from_millis(50));
+                for number in 0..MANY {
+                    let mut into = [0];
+                    messages.recv_into(&mut into, 0, Tag(0)).wait().unwrap();
+                    assert_eq!(into, [number]);
+                }
+            }
+        });
+        assert!(more < 1 << 20, "{more} bytes of rank {}", world.rank());
+    })
+    .unwrap();
 }
