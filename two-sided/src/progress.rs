@@ -259,21 +259,9 @@ impl<F: Fabric> Progress<F> {
         self.posting(|engine, arrive| engine.receive_into(pattern, &mut Direct::into(into), arrive))
     }
 
-    /// The same for several receives: with one lock.
-    pub(crate) fn receive_all_into<'b>(
-        &self,
-        receives: impl Iterator<Item = (Pattern, &'b mut [u8])>,
-        mut posted: impl FnMut(Posting<Registered<F>>),
-    ) {
-        self.posting(|engine, arrive| {
-            for (pattern, into) in receives {
-                posted(engine.receive_into(pattern, &mut Direct::into(into), &mut *arrive));
-            }
-        });
-    }
-
+    /// [Changes](Self::arriving) the engine by posting receives.
     #[inline]
-    fn posting<R>(&self, post: impl FnOnce(&mut Engine<Registered<F>>, &mut Arrive<'_, F>) -> R) -> R {
+    pub(crate) fn posting<R>(&self, post: impl FnOnce(&mut Engine<Registered<F>>, &mut Arrive<'_, F>) -> R) -> R {
         let mut is_to_move = false;
         let posting = self.arriving(|engine, arrive| {
             let posting = post(engine, arrive);

@@ -302,17 +302,16 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
 
     /// Posts receives in their order, with one lock.
     pub(crate) fn start_all<T: Payload>(messages: &'m Messages<F>, all: Vec<(&'m mut [T], Source, Tags)>) -> Vec<Self> {
-        let room =
-            |(into, source, tags)| (Room::of::<T>(into), (source, tags), Self::pattern(messages, (source, tags)));
-        let mut all: Vec<_> = all.into_iter().map(room).collect();
-        let mut postings = Vec::with_capacity(all.len());
-        let right = all.iter_mut().filter_map(|(room, _, pattern)| Some((*pattern.as_ref().ok()?, &mut *room.into)));
-        messages.progress().receive_all_into(right, |posting| postings.push(posting));
-        let mut postings = postings.into_iter();
-        let mut next = || postings.next().unwrap_or_else(|| unreachable!("each has one whose pattern is right"));
-        all.into_iter()
-            .map(|(room, wanted, pattern)| Self::posted(messages, room, wanted, pattern, |_, _| next()))
-            .collect()
+        let mut requests = Vec::with_capacity(all.len());
+        messages.progress().posting(|engine, arrive| {
+            for (into, source, tags) in all {
+                let wanted = (source, tags);
+                let post =
+                    |pattern, into: &mut [u8]| engine.receive_into(pattern, &mut Direct::into(into), &mut *arrive);
+                requests.push(Self::posted(messages, Room::of(into), wanted, Self::pattern(messages, wanted), post));
+            }
+        });
+        requests
     }
 
     fn pattern(messages: &'m Messages<F>, (source, tags): (Source, Tags)) -> Result<Pattern, Box<Error>> {
