@@ -133,6 +133,17 @@ fn slurm_starts_jobs_over_three_nodes() {
     assert!([7, 14].contains(&ended.code()) && ended.stdout.len() == 300_003, "{}", ended.stderr);
     assert!((0..3).all(|rank| ended.stdout.contains(&format!("[{rank}] host{rank}"))));
 
+    // One rank aborts the job. srun reports the highest status, which a rank has that was killed.
+    for (program, options, of) in [
+        ("srun", [&["--mpi=pmi2"], &place[..]].concat(), plays("the last rank aborts")),
+        ("salloc", place.to_vec(), play(&job, "the last rank aborts")),
+    ] {
+        let ended = slurm.finish(program, &options, &of);
+        assert!(ended.code() == 7 || program == "srun" && ended.code() == 137, "{program}: {ended:?}");
+        let pids = ended.stdout.iter().map(|line| line.rsplit(' ').next().unwrap().parse().unwrap());
+        assert_eq!(pids.filter(|pid| runs(*pid)).count(), 0, "{program}: {ended:?}");
+    }
+
     // A lost node.
     let sleeping = script(&["--hosts", "slurm", "-n", "3"], "echo $$; exec sleep 60");
     let running = slurm.start("salloc", &["-N3", "-n3", "--quiet"], &sleeping);

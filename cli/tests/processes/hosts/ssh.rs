@@ -145,6 +145,8 @@ fn a_job_over_three_hosts() {
     for (rank, host) in [(0, "host1"), (1, "host2")] {
         assert!(ended.stdout.contains(&format!("[{rank}] {host} /usr w")), "{:?}", &ended.stdout[..2]);
     }
+    let aborted = finish(&mut ssh.on_first(&play(&["--hosts", "host1:2,host2:2", "-n", "4"], "the last rank aborts")));
+    assert!(aborted.code() == 7 && aborted.stderr.contains("onesided: rank 3 (pid "), "{aborted:?}");
 }
 
 /// ssh prompts for nothing: each question is an error that names the host and the remedy.
