@@ -22,10 +22,12 @@ const ALL: u32 = (16 << 20) / UNIT as u32;
 const MOST: u32 = 4096;
 /// At least, which is more than a packet that may wait costs.
 const LEAST: u32 = 128;
-/// Those of them that only messages of collectives and served locks may spend: a barrier ends, and a
-/// lock is released, although the peer receives nothing that was sent before.
-const RESERVED: u32 = units(QUEUED_MAX);
-const _: () = assert!(LEAST - RESERVED >= units(QUEUED_MAX), "a message that waits could never be sent");
+/// Those of them that only words of served locks may spend: a lock is released although the peer receives
+/// nothing that was sent before. And those that only collectives may spend besides.
+const OF_LOCKS: u32 = 4 * units(8);
+const OF_COLLECTIVES: u32 = units(QUEUED_MAX);
+const _: () =
+    assert!(LEAST - OF_LOCKS - OF_COLLECTIVES >= units(QUEUED_MAX), "a message that waits could never be sent");
 
 /// The units that each of so many ranks gives each other one.
 pub(crate) const fn window(ranks: u32) -> u32 {
@@ -44,18 +46,32 @@ pub(crate) const fn window(ranks: u32) -> u32 {
 pub(super) enum Class {
     /// No message: it costs no credit, and may bring some.
     Control,
-    /// Of a collective or a served lock.
-    Reserved,
+    Lock,
+    Collective,
     Message,
 }
 
 impl Class {
-    const ALL: [Self; 3] = [Self::Control, Self::Reserved, Self::Message];
+    const ALL: [Self; 4] = [Self::Control, Self::Lock, Self::Collective, Self::Message];
 
     /// Of a message in a context.
     #[inline]
     pub(super) const fn of(context: u32) -> Self {
-        if context & (COLLECTIVE | LOCK) != 0 { Self::Reserved } else { Self::Message }
+        match (context & COLLECTIVE != 0, context & LOCK != 0) {
+            (true, _) => Self::Collective,
+            (false, true) => Self::Lock,
+            (false, false) => Self::Message,
+        }
+    }
+
+    /// The units that it leaves to others.
+    #[inline]
+    const fn leaves(self) -> u32 {
+        match self {
+            Self::Control | Self::Lock => 0,
+            Self::Collective => OF_LOCKS,
+            Self::Message => OF_LOCKS + OF_COLLECTIVES,
+        }
     }
 }
 
@@ -89,7 +105,7 @@ impl Outgoing {
 #[derive(Debug)]
 pub(super) struct Peer {
     /// What waits, by class.
-    queues: [VecDeque<Outgoing>; 3],
+    queues: [VecDeque<Outgoing>; 4],
     /// Whether the engine's list of busy peers has it.
     pub(super) is_busy: bool,
     /// Why it is reached no more.
@@ -172,13 +188,8 @@ impl Peer {
 
     #[inline]
     fn can_pay(&self, class: Class, kept: usize) -> bool {
-        let left = self.allowed.wrapping_sub(self.spent);
-        match class {
-            Class::Control => true,
-            Class::Reserved => left >= units(kept),
-            // A smaller window is a test's.
-            Class::Message => left >= units(kept) + if self.window < LEAST { 0 } else { RESERVED },
-        }
+        let leaves = if self.window < LEAST { 0 } else { class.leaves() }; // a smaller window is a test's
+        matches!(class, Class::Control) || self.allowed.wrapping_sub(self.spent) >= units(kept) + leaves
     }
 
     /// Whether a message may be sent now, before it is queued. If so, the grant that goes with it.
@@ -218,7 +229,7 @@ impl Peer {
         let Outgoing { class, body, send, .. } = self.queues[self.next_class()? as usize].pop_front()?;
         match class {
             Class::Control => self.told = self.grant(),
-            Class::Reserved | Class::Message => self.passed(body.len()),
+            Class::Lock | Class::Collective | Class::Message => self.passed(body.len()),
         }
         send
     }

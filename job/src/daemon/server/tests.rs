@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use onesided_remote_memory::{FaultKind, Rank, RegionId};
 use proptest::prelude::*;
+use rustix::net::RecvFlags;
 use rustix::net::sockopt::Timeout;
 
 use super::*;
@@ -344,16 +345,22 @@ fn a_publication_without_memory_is_refused() {
 
 #[test]
 fn silent_connections_are_dropped_and_hold_up_nobody() {
-    let host = Host::new(1, 10);
-    let silent: Vec<_> = (0..8).map(|_| host.stranger().0).collect();
-    let begin = Instant::now();
-    let job = host.join(0);
-    job.exchange.put("x", b"1").unwrap();
-    assert!(begin.elapsed() < 4 * PATIENCE, "behind eight of them: {:?}", begin.elapsed());
-    for socket in silent {
-        assert!(hear(&socket).is_none());
-    }
-    assert_eq!(job.exchange.get("x", SOON).unwrap(), b"1", "a rank may be silent");
+    let serves_beside_them = || {
+        let host = Host::new(1, 10);
+        let silent: Vec<_> = (0..8).map(|_| host.stranger().0).collect();
+        let job = host.join(0);
+        job.exchange.put("x", b"1").unwrap();
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        let is_open = |socket| rustix::net::recv(socket, &mut [0_u8; 1][..], flags).is_err();
+        let are_open = silent.iter().all(is_open);
+        for socket in silent {
+            assert!(hear(&socket).is_none());
+        }
+        assert_eq!(job.exchange.get("x", SOON).unwrap(), b"1", "a rank may be silent");
+        are_open
+    };
+    // On a busy machine their time may be over before.
+    assert!((0..5).any(|_| serves_beside_them()));
 }
 
 #[test]
