@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Wake;
 
 use onesided_fabric::UserMemory;
 use onesided_remote_memory::{At, Fault, FaultKind, Rank, RegionId, RemoteMemory};
@@ -81,10 +82,24 @@ impl Shared {
     }
 }
 
+/// Wakes a thread of a rank from another one, where hosts have [cores](crate::Host::cores).
+pub(crate) struct Rouser {
+    pub(crate) shared: Weak<Shared>,
+    pub(crate) thread: u32,
+}
+
+impl Wake for Rouser {
+    fn wake(self: Arc<Self>) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.lock().rouse(self.thread);
+        }
+    }
+}
+
 /// The endpoint of one rank on the simulated fabric.
 ///
 /// Time passes only while every rank waits; computation takes none. A task is polled when one of
-/// its rank's events occurs, whatever waker it was given.
+/// its thread's events occurs, or another thread of its rank wakes it.
 pub struct SimFabric {
     pub(crate) shared: Arc<Shared>,
     pub(crate) rank: Rank,

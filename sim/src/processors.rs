@@ -4,11 +4,17 @@
 //! polls, which occupies its core, and sleeps after a while. Ready threads take turns by time
 //! slices; a thread that wakes preempts the one whose slice ends first, as its sleep has earned it
 //! (Linux 2.4, `kernel/sched.c`: the counter of a sleeper grows).
+//!
+//! Server threads of a rank may share one progress engine ([`Host::locked_progress`]). Then a poll
+//! takes its mutex, from the poll's begin to its end.
 
-use std::collections::VecDeque;
+mod engine;
+
+use std::collections::{HashMap, VecDeque};
 
 use crate::agenda::{Agenda, Due, NEVER};
 use crate::network::nanos;
+use crate::processors::engine::{Engine, Entry};
 use crate::testbed::Host;
 
 /// In bytes.
@@ -79,9 +85,13 @@ pub(crate) struct Processors {
     switch: u64,
     /// From a card's event until a sleeper is ready.
     interrupt: u64,
+    /// The same from another thread's call.
+    wake: u64,
     polling: u64,
     server_polling: u64,
-    locked_progress: bool,
+    /// Of each rank with server threads, if these share one. `None`: they do not.
+    engines: Option<HashMap<u32, Engine>>,
+    hand_over: u64,
 }
 
 impl Processors {
@@ -108,9 +118,11 @@ impl Processors {
             slice: nanos(host.slice).max(1),
             switch: nanos(host.switch),
             interrupt: nanos(host.interrupt).saturating_add(wake),
+            wake,
             polling,
             server_polling: nanos(host.server_polling),
-            locked_progress: host.locked_progress,
+            engines: host.locked_progress.then(HashMap::new),
+            hand_over: nanos(host.hand_over),
         };
         all.hosts.resize_with(((ranks - 1) / per_host + 1) as usize, Cores::default);
         for rank in 0..ranks {
@@ -154,14 +166,31 @@ impl Processors {
 
     /// A thread of a rank that serves its peers.
     pub(crate) fn add_server(&mut self, now: u64, rank: u32, polls: bool, agenda: &mut Agenda) -> u32 {
-        let kind = Kind::Server { polls };
-        let shared = self.threads.iter().position(|thread| thread.rank == rank && thread.kind == kind);
-        if let (Some(shared), true) = (shared, self.locked_progress) {
-            return shared as u32;
-        }
-        let id = self.add(rank, kind);
+        let id = self.add(rank, Kind::Server { polls });
         self.enqueue(now, id, agenda);
         id
+    }
+
+    /// The progress engine that a thread shares with others of its rank.
+    fn engine(&mut self, id: u32) -> Option<&mut Engine> {
+        let thread = &self.threads[id as usize];
+        let engines = self.engines.as_mut().filter(|_| matches!(thread.kind, Kind::Server { .. }));
+        engines.map(|engines| engines.entry(thread.rank).or_default())
+    }
+
+    /// Whether a thread may make progress now: it has the mutex of its engine, if it shares one.
+    /// Otherwise it sleeps until it has.
+    fn enters(&mut self, now: u64, id: u32, agenda: &mut Agenda) -> bool {
+        let hand_over = self.hand_over;
+        let Some(engine) = self.engine(id) else { return true };
+        let Entry::Waits { left } = engine.enter(now, id, (hand_over, agenda)) else { return true };
+        self.threads[id as usize].due = false;
+        self.leave_core(now, id, agenda);
+        if let Some((poller, time)) = left {
+            self.threads[poller as usize].sleeps_at = time;
+            agenda.enter(time, Due::Sleep(poller));
+        }
+        false
     }
 
     /// The rank of a thread.
@@ -198,11 +227,22 @@ impl Processors {
     /// Something happens at `time` that a thread sees if it polls, or that wakes it: with an event
     /// of the card, if it sleeps.
     pub(crate) fn event(&mut self, time: u64, id: u32, rings: bool, agenda: &mut Agenda) {
+        self.notice(time, id, rings.then_some(self.interrupt), agenda);
+    }
+
+    /// The same by another thread.
+    pub(crate) fn rouse(&mut self, time: u64, id: u32, agenda: &mut Agenda) {
+        self.notice(time, id, Some(self.wake), agenda);
+    }
+
+    /// After a time, if the thread sleeps.
+    fn notice(&mut self, time: u64, id: u32, wakes_after: Option<u64>, agenda: &mut Agenda) {
         let thread = &mut self.threads[id as usize];
-        let wakes_at = match thread.run {
-            Run::Running | Run::Ready => time,
-            Run::Asleep if rings => time + self.interrupt,
-            Run::Asleep | Run::Dead => return,
+        let wakes_at = match (thread.run, wakes_after) {
+            (Run::Running | Run::Ready, _) => time,
+            (Run::Asleep, _) if thread.kind == (Kind::Server { polls: true }) => time, // another polls the engine
+            (Run::Asleep, Some(wakes_after)) => time + wakes_after,
+            (Run::Asleep, None) | (Run::Dead, _) => return,
         };
         thread.events += 1;
         agenda.enter(wakes_at, Due::Wake(id));
@@ -214,7 +254,7 @@ impl Processors {
         match thread.run {
             Run::Running if thread.clock <= now => {
                 thread.due = false;
-                return true;
+                return self.enters(now, id, agenda);
             }
             Run::Running if !thread.due => {
                 thread.due = true;
@@ -224,8 +264,14 @@ impl Processors {
             Run::Ready => thread.due = true,
             Run::Dead => {}
             Run::Asleep => {
-                thread.due = true;
-                self.wake(now, id, agenda);
+                let goes_on = match thread.kind {
+                    Kind::Server { polls: true } => self.enters(now, id, agenda),
+                    _ => self.engine(id).is_none_or(|engine| !engine.waits(now, id)),
+                };
+                if goes_on {
+                    self.threads[id as usize].due = true;
+                    self.get_up(now, id, agenda);
+                }
             }
         }
         false
@@ -244,12 +290,16 @@ impl Processors {
 
     /// A poll is over: the thread waits.
     pub(crate) fn end_poll(&mut self, id: u32, agenda: &mut Agenda) {
-        let thread = &mut self.threads[id as usize];
-        let polling = match thread.kind {
+        let Thread { kind, clock, .. } = self.threads[id as usize];
+        let (polls, hand_over) = (kind == Kind::Server { polls: true }, self.hand_over);
+        let stays = self.engine(id).is_none_or(|engine| engine.leave((clock, id), polls, (hand_over, agenda)));
+        let polling = match kind {
             Kind::Program => self.polling,
             Kind::Server { polls: false } => self.server_polling,
+            Kind::Server { polls: true } if !stays => 0,
             Kind::Server { polls: true } | Kind::Computing => NEVER,
         };
+        let thread = &mut self.threads[id as usize];
         let polling = if std::mem::take(&mut thread.sleeps) || thread.finished { 0 } else { polling };
         if thread.run == Run::Running {
             thread.sleeps_at = thread.clock.saturating_add(polling);
@@ -264,6 +314,7 @@ impl Processors {
 
     /// The threads of a rank end.
     pub(crate) fn kill(&mut self, now: u64, rank: u32, agenda: &mut Agenda) {
+        self.engines.iter_mut().for_each(|engines| drop(engines.remove(&rank)));
         for id in
             (0..self.threads.len() as u32).filter(|id| self.threads[*id as usize].rank == rank).collect::<Vec<_>>()
         {
@@ -285,6 +336,12 @@ impl Processors {
         if thread.sleeps_at != now || thread.due || thread.events > 0 || thread.run == Run::Dead {
             return;
         }
+        self.leave_core(now, id, agenda);
+    }
+
+    /// A thread sleeps.
+    fn leave_core(&mut self, now: u64, id: u32, agenda: &mut Agenda) {
+        let thread = &mut self.threads[id as usize];
         let was = std::mem::replace(&mut thread.run, Run::Asleep);
         let cores = &mut self.hosts[thread.host as usize];
         match was {
@@ -329,7 +386,7 @@ impl Processors {
     }
 
     /// A thread that slept is ready for a core, before the others.
-    fn wake(&mut self, now: u64, id: u32, agenda: &mut Agenda) {
+    fn get_up(&mut self, now: u64, id: u32, agenda: &mut Agenda) {
         let host = self.threads[id as usize].host as usize;
         self.threads[id as usize].slice_left = self.slice;
         let cores = &mut self.hosts[host];

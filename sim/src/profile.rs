@@ -271,4 +271,5 @@ parameters! {
     "interrupt" Duration: host.interrupt;
     "server-polling" Duration: host.server_polling;
     "locked-progress" bool: host.locked_progress;
+    "hand-over" Duration: host.hand_over;
 }

@@ -12,7 +12,7 @@ use onesided_fabric::{Task, World};
 use onesided_remote_memory::Rank;
 
 use crate::agenda::NEVER;
-use crate::endpoint::{Shared, SimFabric};
+use crate::endpoint::{Rouser, Shared, SimFabric};
 use crate::network::{Network, Wire, nanos};
 use crate::processors::Processors;
 use crate::report::{End, Report};
@@ -200,6 +200,7 @@ impl Simulation {
         let computing = self.computing.iter().filter(|(rank, _)| *rank < self.ranks).copied().collect::<Vec<_>>();
         let ranks = (self.ranks, self.per_host.min(self.ranks));
         let processors = Processors::new(&self.network.host, (wire.polling, wire.wake), ranks, &computing);
+        let has_threads = processors.is_some();
         let writes_are_atomic = !self.network.card.atomics_exclude_writes;
         let mut state = State::new(self.ranks, wire, processors, self.stalled_after);
         state.partitions = self.partitions;
@@ -230,6 +231,7 @@ impl Simulation {
             programs,
             spawned: HashMap::new(),
             serving: HashMap::new(),
+            rousers: has_threads.then(HashMap::new),
             shared,
         }
         .run(self.until, &self.late)
@@ -246,6 +248,8 @@ struct Executor<R: Future> {
     spawned: HashMap<u32, Vec<Task>>,
     /// Tasks that serve peers; the simulation does not wait for their end.
     serving: HashMap<u32, Vec<Task>>,
+    /// Wakes threads, by thread. `None`: each rank is one thread, which sees all of its events.
+    rousers: Option<HashMap<u32, Waker>>,
     /// Programs and spawned tasks.
     unfinished: usize,
 }
@@ -295,7 +299,11 @@ impl<R: Future> Executor<R> {
 
     /// Polls the tasks of a thread; the first threads are the ranks' programs.
     fn poll(&mut self, rank: u32) {
-        let mut cx = Context::from_waker(Waker::noop());
+        let waker = self.rousers.as_mut().map(|rousers| {
+            let new = || Rouser { shared: Arc::downgrade(&self.shared), thread: rank };
+            rousers.entry(rank).or_insert_with(|| Waker::from(Arc::new(new()))).clone()
+        });
+        let mut cx = Context::from_waker(waker.as_ref().unwrap_or(Waker::noop()));
         if let Some(program) = self.programs.get_mut(rank as usize)
             && let Some(running) = program
             && let Poll::Ready(result) = running.as_mut().poll(&mut cx)

@@ -58,7 +58,12 @@ pub struct Host {
     pub interrupt: Duration,
     /// How long a server thread that sleeps polls before it does.
     pub server_polling: Duration,
-    /// Whether all server threads of a rank share one progress engine behind one mutex: then they
-    /// run one at a time, and those that wait for the mutex sleep.
+    /// Whether all server threads of a rank share one progress engine behind one mutex. A thread has
+    /// the mutex while it takes requests and answers them. One that wants it meanwhile sleeps, and
+    /// gets it in the order of asking. Of threads that poll, one does so inside; the others ask for
+    /// the mutex when something has arrived for them.
     pub locked_progress: bool,
+    /// From the unlock of that mutex until the thread that it is handed to is ready for a processor;
+    /// [`switch`](Self::switch) follows.
+    pub hand_over: Duration,
 }

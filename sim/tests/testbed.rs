@@ -1,9 +1,12 @@
 //! Hosts, threads and cards of a testbed, in virtual time.
 
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Notify, Patience, Rank, RemoteMemory};
+use onesided_fabric::{Fabric, ServerThread};
 use onesided_sim::{Card, End, Host, Network, Report, SimFabric, Simulation};
 
 /// In nanoseconds, from the network below: a write takes effect after 1000.
@@ -172,4 +175,90 @@ fn a_put_is_copied_and_a_write_from_a_segment_is_not() {
         (put, written)
     });
     assert_eq!(report.results[1], Some((1000, 0)));
+}
+
+/// Other ranks write to rank 0 from the same time on, each to a word that a server thread of its own
+/// takes and answers; how long after that time each of them has its last answer.
+fn served(network: Network, (ranks, times): (u32, u64), thread: ServerThread) -> Vec<u64> {
+    const BEGIN: u64 = 20_000;
+    let simulation = Simulation::new(network).ranks(ranks + 1).per_host(1).until(Duration::from_secs(1));
+    let report = simulation.run_direct(async |fabric| {
+        let word = |rank: Rank, offset| fabric.word_in(&fabric.world_segment(rank).unwrap(), offset).unwrap();
+        let request = |rank: u32| word(Rank(0), 8 * u64::from(rank));
+        if fabric.rank() != Rank(0) {
+            let mine = word(fabric.rank(), 0);
+            fabric.sleep(BEGIN - fabric.now()).await;
+            for turn in 1..=times {
+                drop(fabric.write(request(fabric.rank().0), turn, Notify::Yes));
+                fabric.wait_until(mine, move |value| value == turn, Patience::until(u64::MAX)).await.unwrap();
+            }
+            return fabric.now() - BEGIN;
+        }
+        for rank in 1..=ranks {
+            let (server, request, answer) = (fabric.clone(), request(rank), word(Rank(rank), 0));
+            let task = async move {
+                for turn in 1..=times {
+                    let asked = server.wait_until(request, move |value| value == turn, Patience::until(u64::MAX));
+                    asked.await.unwrap();
+                    drop(server.write(answer, turn, Notify::Yes));
+                }
+            };
+            fabric.serve_apart(Box::pin(task), thread).unwrap();
+        }
+        fabric.sleep(10 * BEGIN).await;
+        0
+    });
+    assert_eq!(report.end, End::Finished);
+    let mut all: Vec<u64> = report.results.into_iter().skip(1).flatten().collect();
+    all.sort_unstable();
+    all
+}
+
+#[test]
+fn threads_behind_one_progress_engine_follow_one_another() {
+    let host = Host { progress: nanos(1000), ..network(8).host };
+    let with = |host: Host| Network { polling: nanos(0), host, ..network(8) };
+    for thread in [ServerThread::Polls, ServerThread::Sleeps] {
+        let apart = served(with(host.clone()), (3, 1), thread);
+        let at = |number| apart[0] + number;
+        assert!(apart[2] < at(10), "{thread:?}: {apart:?}"); // the card receives one after another
+        let locked = Host { locked_progress: true, ..host.clone() };
+        let steps = |all: Vec<u64>| all.iter().map(|time| (time - apart[0]) / 100 * 100).collect::<Vec<_>>();
+        let free = steps(served(with(locked.clone()), (3, 1), thread));
+        assert_eq!(free, [0, 1000, 2000], "{thread:?}");
+        let few = Host { cores: 2, ..locked.clone() };
+        let [few, many] = [few, locked.clone()].map(|host| served(with(host), (5, 9), thread));
+        assert_eq!(few, many, "{thread:?}: those that wait leave their cores");
+        let handed = Host { hand_over: nanos(400), ..locked.clone() };
+        // A poller that does not have the mutex pays for it, too.
+        let first = if thread == ServerThread::Polls { 400 } else { 0 };
+        let handed_over = steps(served(with(handed.clone()), (3, 1), thread));
+        assert_eq!(handed_over, [0, 1400, 2800].map(|time| time + first), "{thread:?}");
+        let alone = served(with(handed), (1, 1), thread);
+        assert_eq!(alone, served(with(host.clone()), (1, 1), thread), "{thread:?}: nobody else asks");
+    }
+}
+
+#[test]
+fn a_thread_wakes_another_one_of_its_rank() {
+    let sleepy = Network { polling: nanos(0), ..network(2) };
+    let report = Simulation::new(sleepy).ranks(1).run_direct(async |fabric| {
+        let told = Arc::new(Mutex::new((None::<Waker>, 0)));
+        let (teller, server) = (Arc::clone(&told), fabric.clone());
+        let task = async move {
+            server.sleep(20_000).await;
+            let mut told = teller.lock().unwrap();
+            told.1 = server.now();
+            told.0.take().unwrap().wake();
+        };
+        fabric.serve_apart(Box::pin(task), ServerThread::Sleeps).unwrap();
+        let hear = poll_fn(|cx| {
+            let mut told = told.lock().unwrap();
+            told.0 = Some(cx.waker().clone());
+            if told.1 == 0 { Poll::Pending } else { Poll::Ready(told.1) }
+        });
+        let told_at = hear.await;
+        fabric.now() - told_at
+    });
+    assert_eq!((report.end, report.results), (End::Finished, vec![Some(300)]));
 }

@@ -49,6 +49,16 @@ impl State {
         Some(processors.add_server(self.now, rank.0, polls, &mut self.agenda))
     }
 
+    /// The thread that is polled has something for another one.
+    pub(crate) fn rouse(&mut self, thread: u32) {
+        let now = self.clock();
+        if let Some(processors) = &mut self.processors
+            && thread != self.current
+        {
+            processors.rouse(now, thread, &mut self.agenda);
+        }
+    }
+
     pub(super) fn charge_post(&mut self, thread: u32) {
         if let Some(processors) = &mut self.processors {
             processors.charge_post(thread);
