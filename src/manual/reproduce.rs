@@ -47,10 +47,12 @@
 //! | 1 | test-and-set, lock and unlock | 12.83 us | 12.80 us | calibration |
 //! | 1 | the event-driven thread is worst | yes | 20.2 us; MCS 20.6 | explained: `interrupt` 7 to 9 us |
 //! | 1 | test-and-set is best; the dedicated thread is faster than MCS; test-and-set's release is far below its acquire | yes | 12.8, 18.8, 20.6 us; 0.3 and 12.5 us | reproduced |
-//! | 2 | atomics beat threads | yes | test-and-set 14.8 us without backoff, dedicated thread 10.7 | explained: `progress` 0.4 to 6 us |
+//! | 2 | atomics beat threads, test-and-set without backoff | yes | test-and-set 14.8 us, dedicated thread 10.7 | explained: `progress` 0.4 to 6 us |
+//! | 2 | atomics beat threads, test-and-set as shipped, with backoff | yes | test-and-set 33.0 us, event-driven thread 21.5 | missed |
 //! | 2 | MCS is best, by one message; all others take a round trip | yes | 5.0 us, a write 5.0; others from 10.7 | reproduced |
 //! | 3 | the dedicated thread's time increases with 1 to 7 origins | yes | 18.8 to 19.4 us | explained: `progress` 0.4 to 2 us |
-//! | 3 | test-and-set and MCS do not change; the event-driven thread's time increases; several threads gain nothing behind one locked progress engine | yes | 12.8, 20.6; 20.2 to 28.6 us with one thread or several | reproduced |
+//! | 3 | several threads gain nothing behind one locked progress engine | yes | dedicated 19.4 us with one thread, 64.0 with seven; event-driven 28.6, 64.8; but 23.9, 20.4 with three | explained: `jitter` 0 to 2 us |
+//! | 3 | test-and-set and MCS do not change; the event-driven thread's time increases | yes | 12.8, 20.6; 20.2 to 28.6 us | reproduced |
 //! | 4 | test-and-set without backoff, 7 origins | 9 messages | 7.98 | explained: `jitter` 0 to 5 us gives 8.2 |
 //! | 4 | test-and-set, 7 origins | 3 messages | 2.29 | explained: `post` 0.3 to 4 us gives 2.98 |
 //! | 4 | MCS, 7 origins | 7 messages | 13.97 | explained: `jitter` 0 to 5 us gives 6.5 |
@@ -67,9 +69,16 @@
 //!   dedicated thread 10.7 instead of 18.8. Figure 1 has both.
 //! - A shipped server reads requests from words, which costs it 0.9 us for a lock and unlock. The
 //!   paper's thread takes messages through MPI's progress engine. So the dedicated thread hands
-//!   over faster than test-and-set, and seven origins do not keep it busy. Without the locked
-//!   progress engine, one event-driven thread for each window takes 20.9 us with seven origins
-//!   instead of 28.6.
+//!   over faster than test-and-set, and seven origins do not keep it busy.
+//! - A waiter of the shipped test-and-set pauses before it asks again: after a wait of 150 us for
+//!   18 us on average. Without backoff it hands over faster than an event-driven thread, but asks
+//!   all the time (figure 4). A short delay and few messages at once need a queue.
+//! - Several threads behind one progress engine lose by its mutex: a hand-over takes 7.06 us
+//!   (`hand-over` and `switch`). Where it takes only the switch, seven threads take 28.7 us,
+//!   dedicated and event-driven ones alike, and still gain nothing. The requests of two or three
+//!   origins in lockstep never meet at the mutex; some chance in the messages ends that. Without the
+//!   engine, one event-driven thread for each window takes 20.7 us with seven origins instead of
+//!   28.6.
 //! - An origin that releases a test-and-set lock and acquires it again is often the next owner:
 //!   both operations leave its card together. The number of messages falls with the repetitions,
 //!   from 3.1 (30) to 2.1 (1000), because the others back off for longer.
