@@ -72,7 +72,7 @@
 //! | `delay` | the time from one origin's release to another's acquisition |
 //! | `wake` | the first acquire of an idle lock, beside a bare futex wake |
 //! | `concurrency` | 1 to 8 origins, each with a window of its own, at one target |
-//! | `messages` | operations that are posted for an acquire and a release, with 1 to 7 origins at one lock |
+//! | `operations` | operations that are posted for an acquire and a release, with 1 to 7 origins at one lock |
 //! | `cpu` | a target that computes in 0 to 4 threads, and what its process uses |
 //! | `wait` | how long ranks wait (p50, p99, p99.9), and how many overtake them |
 //! | `readers` | a contended lock of which 0 to 100 % of the acquisitions are shared |
@@ -89,7 +89,7 @@
 //!
 //! ```sh
 //! onesided bench locks --lock all --picture FILE.svg \
-//!   --metric contended,wait,messages,readers,section,cpu
+//!   --metric contended,wait,operations,readers,section,cpu
 //! ```
 //!
 #![doc = include_str!("../../docs/locks.svg")]

@@ -56,11 +56,18 @@ struct Metrics(Vec<&'static LockMetric>);
 
 const ALL: &str = "all";
 
+/// A former name, which works still, and the metric's name: it counts operations, not messages.
+const FORMER: (&str, &str) = ("messages", "operations");
+
 /// Parses a name of [`LOCK_METRICS`].
 fn metric_parser() -> impl TypedValueParser<Value = Metrics> {
-    let each = LOCK_METRICS.iter().map(|metric| PossibleValue::new(metric.name).help(metric.help));
+    let each = LOCK_METRICS.iter().map(|metric| {
+        let value = PossibleValue::new(metric.name).help(metric.help);
+        if metric.name == FORMER.1 { value.alias(FORMER.0) } else { value }
+    });
     let all = PossibleValue::new(ALL).help("All of these");
     PossibleValuesParser::new(each.chain([all])).map(|name| {
+        let name = if name == FORMER.0 { FORMER.1 } else { &name };
         let chosen = LOCK_METRICS.iter().copied().filter(|metric| name == ALL || name == metric.name);
         Metrics(chosen.collect())
     })
@@ -98,4 +105,28 @@ pub(crate) fn sections() -> Sections {
 fn no_curves() -> String {
     let drawn: Vec<_> = LOCK_METRICS.iter().filter(|metric| metric.has_curves()).map(|metric| metric.name).collect();
     format!("{}; {} have, and `bench scale`", runner::NO_CURVES, drawn.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn a_metric_has_its_former_name_still() {
+        let names = |metric: &str| {
+            let line = Line::try_parse_from(["locks", "--metric", metric]).unwrap();
+            let metrics = line.args.metrics.iter().flat_map(|metrics| &metrics.0);
+            metrics.map(|metric| metric.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names("messages,operations,wake"), ["operations", "operations", "wake"]);
+        assert_eq!(names(ALL).len(), LOCK_METRICS.len());
+    }
 }

@@ -11,7 +11,7 @@ mod concurrency;
 mod contended;
 mod cpu;
 mod delay;
-mod messages;
+mod operations;
 mod overhead;
 mod readers;
 mod recovery;
@@ -32,7 +32,7 @@ pub(crate) static LOCK_METRICS: &[&LockMetric] = &[
     &delay::METRIC,
     &wake::METRIC,
     &concurrency::METRIC,
-    &messages::METRIC,
+    &operations::METRIC,
     &cpu::METRIC,
     &readers::METRIC,
     &section::METRIC,

@@ -22,9 +22,9 @@ use crate::bench::worker::throughput::{Stop, Throughput};
 use crate::failure::Failure;
 
 pub(super) static METRIC: LockMetric = LockMetric {
-    name: "messages",
+    name: "operations",
     help: "Operations that are posted for an acquire and a release, with 1 to 7 origins at one lock",
-    jobs: &[(Suite::new("messages", Program::Counted(run)), Ranks::Always(&[2, 3, 5, 8]))],
+    jobs: &[(Suite::new("operations", Program::Counted(run)), Ranks::Always(&[2, 3, 5, 8]))],
     descriptions: &[
         Description::of("exclusive lock: operations of an acquire", &[Shown::new(Quantity::Operations, "acquire")]),
         Description::of("exclusive lock: operations of a release", &[Shown::new(Quantity::Operations, "release")]),
