@@ -117,6 +117,7 @@ mod owner;
 mod recovery;
 pub mod served;
 mod simple;
+mod starts;
 mod test_and_set;
 mod ticket;
 mod two_level;
@@ -134,6 +135,9 @@ pub use crate::mcs::Mcs;
 pub use crate::owner::{Held, Mode, Owner};
 pub use crate::served::{DedicatedThread, EventThread, Served};
 pub use crate::simple::{Simple, SimpleLock, SimpleUse};
+#[cfg(debug_assertions)]
+#[doc(hidden)]
+pub use crate::starts::starts;
 pub use crate::test_and_set::TestAndSet;
 pub use crate::ticket::Ticket;
 pub use crate::two_level::TwoLevel;

@@ -9,7 +9,9 @@
 //! onesided reproduce jiang-2004-2 --designs all    beside the paper's designs, all other ones
 //! ```
 //!
-//! Time is virtual, so that the same seed gives the same figures on any machine.
+//! Time is virtual, so that the same seed gives the same figures on any machine. The locks are those
+//! of the crate `lock-algos`, which count their acquires in debug builds: a test finds every acquire
+//! of the experiments there, for each design.
 //!
 //! # Testbeds
 //!

@@ -47,6 +47,45 @@ fn contend(lock: Lock) -> Contention {
     experiment.contend(7, false).unwrap()
 }
 
+/// Each of the figures' experiments runs the lock of the crate `lock-algos`, where the acquires are
+/// counted, and no other.
+#[cfg(debug_assertions)]
+#[test]
+fn the_shipped_lock_of_every_design_runs() {
+    use onesided_lock_kit::lock_algos::{LockAlgorithm, Ticket, starts};
+    let of_tickets = [LockDesign::FetchAddQueue, LockDesign::DistributedCounters, LockDesign::TwoLevel];
+    let algorithms = || LockDesign::ALL.iter().map(|design| algorithm(*design));
+    for design in LockDesign::ALL {
+        let lab = lab();
+        let (profile, lock) = (&lab.profile, Lock::Shipped(*design));
+        let run = || Experiment { profile, lock, unlock: Unlock::AsPaper, seed: 1, times: 20 };
+        let experiments: [&dyn Fn() -> u64; 5] = [
+            &|| run().overhead(1).map(|_| 20).unwrap(),
+            &|| run().delay().map(|_| 20 * 2).unwrap(),
+            &|| run().contend(3, true).map(|_| 20 * 3).unwrap(),
+            &|| run().contend(3, false).map(|_| 20 * 3).unwrap(),
+            &|| run().computing(1, 1_000_000).map(|_| 1).unwrap(),
+        ];
+        for (at, experiment) in experiments.iter().enumerate() {
+            let before: Vec<_> = algorithms().map(starts).collect();
+            let times = experiment();
+            for (name, before) in algorithms().zip(before) {
+                let more = starts(name) - before;
+                let is_part = name == <Ticket>::NAME && of_tickets.contains(design);
+                match name == algorithm(*design) {
+                    true => assert!(more >= times, "{design}, {at}: {more} of {times}"),
+                    false => assert!(more == 0 || is_part, "{design}, {at}: {more} of {name}"),
+                }
+            }
+        }
+    }
+}
+
+/// The name of a design's lock: a thread for each window serves the same lock as one for all.
+fn algorithm(design: LockDesign) -> &'static str {
+    design.name().strip_suffix("-per-window").unwrap_or(design.name())
+}
+
 /// What is counted are the operations of the shipped locks: without backoff, a change of the lock
 /// alone, there are several times as many attempts.
 #[test]

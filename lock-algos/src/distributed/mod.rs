@@ -183,6 +183,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
 
     #[inline(always)] // a lock's words that pass through memory cost a third of the lock
     fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+        crate::starts::count(Self::NAME);
         if !is_near(lock.owner, lock.mode) {
             return self.tickets.start(of_tickets(lock));
         }

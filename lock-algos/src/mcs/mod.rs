@@ -84,6 +84,7 @@ impl LockAlgorithm for Mcs {
 
     #[inline(always)] // a lock's words that pass through memory cost a third of the lock
     fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+        crate::starts::count(Self::NAME);
         announce(lock.memory, lock.context)?;
         Ok(lock.memory.compare_swap(lock.home, Home::FREE.0, Home::taken(lock.me(), lock.mode).0))
     }

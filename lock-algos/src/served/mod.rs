@@ -156,6 +156,7 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
     }
 
     fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+        crate::starts::count(Self::NAME);
         recovery::announce(lock.memory, lock.context)?;
         let client = Client::<_, _, SLEEPS>(lock);
         match lock.context.take_request_slot() {

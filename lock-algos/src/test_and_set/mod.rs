@@ -157,6 +157,7 @@ impl LockAlgorithm for TestAndSet {
 
     #[inline(always)] // as `start_as`
     fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+        crate::starts::count(Self::NAME);
         self.start_as(&lock, lock.owner)
     }
 

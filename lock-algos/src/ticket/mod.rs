@@ -176,6 +176,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
 
     #[inline(always)] // a lock's words that pass through memory cost a third of the lock
     fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+        crate::starts::count(Self::NAME);
         announce(lock.memory, lock.context)?;
         if reads_first(lock.owner) {
             return Ok(lock.memory.read(lock.home));

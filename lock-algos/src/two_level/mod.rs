@@ -179,6 +179,7 @@ impl LockAlgorithm for TwoLevel {
 
     #[inline(always)] // a lock's words that pass through memory cost a third of the lock
     fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+        crate::starts::count(Self::NAME);
         if lock.mode == Mode::Exclusive {
             if lock.owner & PASSES != 0 {
                 lock.context.keep_bypasses(lock.context.bypasses().saturating_add(1));
