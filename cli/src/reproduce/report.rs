@@ -84,10 +84,17 @@ fn round_up(value: f64) -> f64 {
     digits.iter().map(|digit| digit * power).find(|round| *round >= value * 0.999).unwrap_or(value)
 }
 
-/// Curves over the parameter.
+/// The largest value that is no more than so many times the median.
+fn longest(figure: &Figure, times: f64) -> f64 {
+    let mut values: Vec<_> = figure.series.iter().flat_map(|series| &series.points).map(|point| point.1).collect();
+    values.sort_by(f64::total_cmp);
+    values.iter().copied().rfind(|value| *value <= times * values[values.len() / 2]).unwrap_or(1.0)
+}
+
+/// Curves over the parameter; one that rises far above the others is cut.
 fn plot(figure: &Figure) -> String {
     let points = || figure.series.iter().flat_map(|series| &series.points);
-    let top = round_up(points().map(|point| point.1).fold(0.0, f64::max));
+    let top = round_up(longest(figure, 6.0));
     let [first, last] =
         [points().map(|point| point.0).fold(f64::MAX, f64::min), points().map(|point| point.0).fold(0.0, f64::max)];
     let x = |at: f64| LEFT + (at - first) / (last - first).max(1.0) * (WIDTH - LEFT - EDGE);
@@ -108,6 +115,13 @@ fn plot(figure: &Figure) -> String {
     for (at, _) in figure.series.first().map_or(&[][..], |series| &series.points) {
         let _ = writeln!(svg, "<text class=\"middle\" x=\"{:.1}\" y=\"{:.1}\">{at}</text>", x(*at), HEIGHT - 10.0);
     }
+    let above = EDGE - 4.0;
+    let _ = writeln!(
+        svg,
+        "<svg y=\"{above}\" width=\"{WIDTH}\" height=\"{}\" viewBox=\"0 {above} {WIDTH} {}\">",
+        HEIGHT - above,
+        HEIGHT - above
+    );
     for (index, Series { points, other, .. }) in figure.series.iter().enumerate() {
         let places: Vec<_> = points.iter().map(|(at, value)| format!("{:.1} {:.1}", x(*at), y(*value))).collect();
         let colour = index % COLOURS;
@@ -118,7 +132,7 @@ fn plot(figure: &Figure) -> String {
             let _ = writeln!(svg, "<circle class=\"f{colour}\" cx=\"{cx}\" cy=\"{cy}\" r=\"3\"/>");
         }
     }
-    svg += "</svg>\n<p class=\"key\">";
+    svg += "</svg></svg>\n<p class=\"key\">";
     for (index, series) in figure.series.iter().enumerate() {
         let last = series.last();
         let other = if series.other { " other" } else { "" };
@@ -130,9 +144,7 @@ fn plot(figure: &Figure) -> String {
 
 /// Bars, one for each value; a value far above the others is cut.
 fn bars(figure: &Figure) -> String {
-    let mut values: Vec<_> = figure.series.iter().flat_map(|series| &series.points).map(|point| point.1).collect();
-    values.sort_by(f64::total_cmp);
-    let longest = values.iter().copied().rfind(|value| *value <= 20.0 * values[values.len() / 2]).unwrap_or(1.0);
+    let longest = longest(figure, 20.0);
     let mut html = "<table class=\"bars\">\n".to_owned();
     for series in &figure.series {
         for (at, value) in &series.points {

@@ -1,4 +1,4 @@
-//! The reports of `onesided bench` in a browser: every plot is drawn, nothing is loaded, and all
+//! The reports of `onesided bench` and `reproduce` in a browser: every plot is drawn, nothing is loaded, and all
 //! text is readable.
 
 use std::collections::BTreeMap;
@@ -175,6 +175,40 @@ fn a_browser_draws_the_reports_of_all_locks() {
             let drawn: u64 = (0..8).map(|lock| count(marks, &format!("s{lock}"))).sum();
             assert!(drawn > 0, "{caption}: {marks:?}");
         }
+    }
+}
+
+/// Every series of every figure has its curve with all of its points, or its bars.
+#[test]
+#[ignore = "what the stage report of scripts/test starts"]
+fn a_browser_draws_the_reproduced_figures() {
+    let folder = Folder::new();
+    let [json, report] = ["figures.json", "figures.html"].map(|name| folder.path(name));
+    let mut arguments = vec!["reproduce", "--designs", "all", "--times", "5", "--set", "slice=1000000"];
+    arguments.extend(["--json", json.to_str().unwrap(), "--report", report.to_str().unwrap()]);
+    let ended = finish_within(&mut onesided(&arguments), LONG);
+    assert_eq!(ended.code(), 0, "{ended:?}");
+    let document: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    let series = |figure: &Value| figure["series"].as_array().unwrap().clone();
+    let points = |series: &Value| series["points"].as_array().unwrap().len() as u64;
+    let figures = document["figures"].as_array().unwrap().iter();
+    let (curves, bars): (Vec<_>, Vec<_>) = figures.partition(|figure| series(figure).iter().all(|one| points(one) > 3));
+    assert!(curves.len() >= 3 && bars.len() >= 3, "{curves:?}");
+
+    let seen = Seen::of(&report);
+    let drawn = seen.figures();
+    assert_eq!(drawn.len(), curves.len(), "{drawn:?}");
+    for (figure, (caption, marks)) in curves.iter().zip(&drawn) {
+        assert_eq!(figure["parameter"], **caption);
+        let all =
+            |begin: &str| marks.iter().filter(|(name, _)| name.starts_with(begin)).map(|(_, count)| count).sum::<u64>();
+        assert_eq!(all("curve "), series(figure).len() as u64, "{caption}: {marks:?}");
+        assert_eq!(series(figure).iter().map(points).sum::<u64>(), all("f"), "{caption}: {marks:?}");
+        assert!(count(marks, "grid") >= 4 && count(marks, "middle") >= 7, "{caption}: {marks:?}");
+    }
+    let bars: Vec<u64> = bars.iter().map(|figure| series(figure).iter().map(points).sum()).collect();
+    for page in seen.0["pages"].as_array().unwrap() {
+        assert_eq!(page["bars"], json!(bars), "{}", page["medium"]);
     }
 }
 
