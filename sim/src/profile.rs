@@ -10,8 +10,8 @@ use crate::network::Network;
 
 /// A testbed: its parameters, and the measurements that they were set from.
 ///
-/// A file names each parameter with value, unit and source; parameters that it does not name are
-/// those of [`Network::default`]:
+/// A file names parameters with value, unit and source; those that it does not name are those of
+/// [`Network::default`], with the source `default`:
 ///
 /// ```
 /// use onesided_sim::Profile;
@@ -24,6 +24,7 @@ use crate::network::Network;
 ///     "#,
 /// )?;
 /// assert_eq!(profile.network().latency.as_micros(), 20);
+/// assert_eq!(profile.parameters["timeout"].source, onesided_sim::Parameter::DEFAULT);
 /// assert_eq!(profile.with("latency", 10_000.0)?.network().latency.as_micros(), 10);
 /// # Ok::<(), onesided_sim::ProfileError>(())
 /// ```
@@ -31,7 +32,7 @@ use crate::network::Network;
 pub struct Profile {
     /// What it models.
     pub title: String,
-    /// By name, as the file gives them.
+    /// All of them, by name.
     pub parameters: BTreeMap<String, Parameter>,
     /// What the testbed is known to measure.
     pub checks: Vec<Check>,
@@ -48,6 +49,16 @@ pub struct Parameter {
     pub unit: String,
     /// Where the value is from.
     pub source: String,
+}
+
+impl Parameter {
+    /// The source of what a file does not name.
+    pub const DEFAULT: &str = "default";
+
+    fn new((name, unit): &(&str, &str), network: &Network, source: &str) -> (String, Self) {
+        let value = number(network, name).unwrap_or(f64::NAN);
+        ((*name).into(), Self { value, unit: (*unit).into(), source: source.into() })
+    }
 }
 
 /// A measurement that a profile was set from.
@@ -131,6 +142,8 @@ impl Profile {
             };
             set(&mut network, name, value * factor, is)?;
         }
+        let defaults = PARAMETERS.iter().map(|named| Parameter::new(named, &network, Parameter::DEFAULT));
+        let parameters = defaults.chain(parameters).collect();
         Ok(Self { title, parameters, checks, network })
     }
 
@@ -147,14 +160,16 @@ impl Profile {
         number(&self.network, name)
     }
 
-    /// The same with another value of one parameter, in nanoseconds, bytes a second or as a number.
+    /// The same with another value of one parameter, in nanoseconds, bytes a second or as a number;
+    /// its source is then `changed`.
     ///
     /// # Errors
     /// [`ProfileError::Name`], [`ProfileError::Value`].
     pub fn with(mut self, name: &str, value: f64) -> Result<Self, ProfileError> {
-        let is = PARAMETERS.iter().find(|(known, ..)| *known == name);
-        let (_, is) = is.ok_or_else(|| ProfileError::Name(name.into()))?;
-        set(&mut self.network, name, value, is)?;
+        let named = PARAMETERS.iter().find(|(known, _)| *known == name);
+        let named = named.ok_or_else(|| ProfileError::Name(name.into()))?;
+        set(&mut self.network, name, value, named.1)?;
+        self.parameters.extend([Parameter::new(named, &self.network, "changed")]);
         Ok(self)
     }
 
@@ -210,6 +225,17 @@ impl Set for u32 {
     }
 }
 
+/// A probability.
+impl Set for f64 {
+    const UNIT: &'static str = "1";
+    fn from_number(value: f64) -> Option<Self> {
+        (0.0..=1.0).contains(&value).then_some(value)
+    }
+    fn to_number(&self) -> f64 {
+        *self
+    }
+}
+
 impl Set for bool {
     const UNIT: &'static str = "1";
     fn from_number(value: f64) -> Option<Self> {
@@ -252,6 +278,14 @@ parameters! {
     "send" Duration: send;
     "receive" Duration: receive;
     "jitter" Duration: jitter;
+    "loss" f64: loss;
+    "timeout" Duration: timeout;
+    "retries" u32: retries;
+    "detection" Duration: detection;
+    "detection-jitter" Duration: detection_jitter;
+    "datagrams" bool: datagrams;
+    "duplication" f64: duplication;
+    "room" u32: room;
     "polling" Duration: polling;
     "wake" Duration: wake;
     "doorbell" Duration: card.doorbell;

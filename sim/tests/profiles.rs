@@ -1,6 +1,6 @@
 //! Profiles: each measures on the simulated testbed what it was set from.
 
-use onesided_sim::{Profile, ProfileError};
+use onesided_sim::{Parameter, Profile, ProfileError};
 
 /// Within 1 %: the shares of a sum are whole nanoseconds.
 #[test]
@@ -25,8 +25,33 @@ fn each_parameter_has_a_source() {
     for name in Profile::SHIPPED {
         let profile = Profile::shipped(name).unwrap();
         let nameless = profile.parameters.iter().find(|(_, parameter)| parameter.source.is_empty());
-        assert!(profile.parameters.len() > 5 && nameless.is_none(), "{name}: {nameless:?}");
+        assert!(nameless.is_none(), "{name}: {nameless:?}");
+        assert!(profile.parameters.keys().map(String::as_str).eq({
+            let mut names: Vec<_> = Profile::names().collect();
+            names.sort_unstable();
+            names
+        }));
+        let by_default = |parameter: &&Parameter| parameter.source == Parameter::DEFAULT;
+        assert!(profile.parameters.values().filter(|parameter| !by_default(parameter)).count() > 5, "{name}");
     }
+}
+
+#[test]
+fn what_a_profile_does_not_name_and_what_is_changed_is_shown() {
+    let profile = Profile::shipped("infinihost").unwrap();
+    let shown = |profile: &Profile, name: &str| {
+        let Parameter { value, unit, source } = &profile.parameters[name];
+        format!("{value} {unit}: {source}")
+    };
+    assert_eq!(shown(&profile, "timeout"), "100000 ns: default");
+    assert_eq!(shown(&profile, "room"), "64 1: default");
+    assert_eq!(shown(&profile, "slice"), "60 ms: Linux");
+    let changed = profile.with("slice", 1000.0).unwrap().with("loss", 0.25).unwrap();
+    assert_eq!(
+        (shown(&changed, "slice"), shown(&changed, "loss")),
+        ("1000 ns: changed".into(), "0.25 1: changed".into())
+    );
+    assert_eq!(changed.network().loss, 0.25);
 }
 
 /// Every cost changes the measurement that it is part of.
@@ -69,6 +94,8 @@ fn what_is_wrong_with_a_file_is_said() {
         ("cores", "1.5", "1"),
         ("cores", "1", "us"),
         ("locked-progress", "2", "1"),
+        ("loss", "1.5", "1"),
+        ("loss", "1", "us"),
         ("bandwidth", "-1", "MB/s"),
     ] {
         assert!(matches!(wrong(name, value, unit), ProfileError::Value(..)), "{name} = {value} {unit}");

@@ -17,8 +17,9 @@
 //!
 //! A testbed is a profile: a TOML file that gives each cost of cards, wires and hosts with unit and
 //! source, and the measurements that it was set from. A test repeats these on the simulated
-//! testbed. `--profile FILE` takes one of your own; `sim/profiles` has those that come with the
-//! program:
+//! testbed. A cost that the file does not name has the simulator's default: `reproduce` lists these,
+//! with the source `default` on the page and in JSON. `--profile FILE` takes a profile of your own;
+//! `sim/profiles` has those that come with the program:
 //!
 //! | profile | models | set from |
 //! |---|---|---|
@@ -38,7 +39,9 @@
 //! A number of a paper is a *calibration* if the profile was set from it, otherwise a *prediction*.
 //! A prediction is *reproduced* if it is within 10 %, and *explained* if changing one cost brings
 //! it there; otherwise it is *missed*. A claim of the text holds, or holds with one cost changed,
-//! or does not. A profile is never changed after a figure ran on it.
+//! or does not. A profile is never changed after a figure ran on it. A cost that the model
+//! learns of later is added: so `register`, which only the allocation of memory takes, and
+//! `hand-over`, which only several threads behind one progress engine take.
 //!
 //! # jiang-2004: passive one-sided communication on InfiniBand
 //!

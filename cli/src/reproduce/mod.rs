@@ -235,6 +235,14 @@ fn summary(profile: &Profile, verdicts: &[Line]) -> String {
     if profile.title != PAPERS_TESTBED {
         text += "not the paper's testbed: its numbers and claims are for comparison only\n";
     }
+    let unnamed = profile.parameters.iter().filter(|(_, parameter)| parameter.source == Parameter::DEFAULT);
+    let (none, some): (Vec<_>, Vec<_>) = unnamed.partition(|(_, parameter)| parameter.value == 0.0);
+    let some = some.iter().map(|(name, Parameter { value, unit, .. })| match unit.as_str() {
+        "1" => format!("{name} {value}"),
+        unit => format!("{name} {value} {unit}"),
+    });
+    let none = none.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>();
+    text += &format!("not in the profile: {}; 0: {}\n", some.collect::<Vec<_>>().join(", "), none.join(", "));
     let predicted = || verdicts.iter().filter(|line| line.kind == Kind::Prediction);
     for verdict in [Verdict::Missed, Verdict::Explained, Verdict::Reproduced] {
         let lines: Vec<_> = predicted().filter(|line| line.verdict == verdict).collect();
