@@ -29,12 +29,12 @@
 //! - A [`ServedLock`](crate::ServedLock) is served by such a thread over messages, as in jiang-2004,
 //!   section 4. It needs no window: use it for files and devices, and where the origins should know
 //!   nothing of the home's memory. Requests and grants go through the engine of messages, whose lock
-//!   the threads of a rank share, so a thread for each lock gains little (Fig. 3). On the paper's
-//!   modelled cards a lock and unlock takes 11.1 us with a polling thread and 21.9 us with one that
-//!   sleeps (over words: 10.7 and 20.2 us). With seven origins, each with its own lock, one polling
-//!   thread takes 11.9 us and seven take 11.1, sleeping ones 29.0 us both (`onesided reproduce
-//!   jiang-2004-1 jiang-2004-3`). `onesided bench locks --lock dedicated-thread,event-thread --metric
-//!   overhead,concurrency` has both ways beside each other.
+//!   the threads of a rank share. On the paper's modelled cards a lock and unlock takes 11.1 us with
+//!   a polling thread and 21.9 us with one that sleeps (over words: 10.7 and 20.2 us). With seven
+//!   origins, each with its own lock, one polling thread takes 11.9 us and a sleeping one 29.0. A
+//!   thread for each lock takes 64 us, polling or not, where threads sleep for the engine's lock
+//!   (`onesided reproduce jiang-2004-1 jiang-2004-3`). `onesided bench locks --lock
+//!   dedicated-thread,event-thread --metric overhead,concurrency` has both ways beside each other.
 //!
 //! What the [figures of all designs](super::reproduce#the-same-figures-for-all-designs) add:
 //!

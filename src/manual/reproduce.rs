@@ -59,9 +59,9 @@
 //! | 3 | several threads gain nothing behind one locked progress engine | yes | dedicated 19.4 us with one thread, 64.0 with seven; event-driven 28.6, 64.8; but 23.9, 20.4 with three | explained: `jitter` 0 to 2 us |
 //! | 3 | test-and-set and MCS do not change; the event-driven thread's time increases | yes | 12.8, 20.6; 20.2 to 28.6 us | reproduced |
 //! | 4 | test-and-set without backoff, 7 origins | 9 messages | 7.98 | explained: `jitter` 0 to 5 us gives 8.2 |
-//! | 4 | test-and-set, 7 origins | 3 messages | 2.29 | explained: `post` 0.3 to 4 us gives 2.98 |
+//! | 4 | test-and-set, 7 origins | 3 messages | 2.27 | explained: `post` 0.3 to 4 us gives 2.98 |
 //! | 4 | MCS, 7 origins | 7 messages | 13.97 | explained: `jitter` 0 to 5 us gives 6.5 |
-//! | 4 | the threads' number does not change; backoff reduces test-and-set's; MCS's increases | yes | 5.0; 7.98 to 2.29; 2 to 13.97 | reproduced |
+//! | 4 | the threads' number does not change; backoff reduces test-and-set's; MCS's increases | yes | 5.0; 7.98 to 2.27; 2 to 13.97 | reproduced |
 //! | 5 | the dedicated thread's time increases with 0 to 8 computing threads; the others' remains | yes | 18.8 to 82.7 us; the others are the same | reproduced |
 //! | 6 | test-and-set and MCS are the same with two processes on a node; the dedicated thread is not | yes | 12.8, 20.6; 18.8 us to 120 ms | reproduced |
 //!
@@ -86,7 +86,7 @@
 //!   28.6.
 //! - An origin that releases a test-and-set lock and acquires it again is often the next owner:
 //!   both operations leave its card together. The number of messages falls with the repetitions,
-//!   from 3.1 (30) to 2.1 (1000), because the others back off for longer.
+//!   from 3.2 (30) to 2.1 (1000), because the others back off for longer.
 //! - The swap of MCS is emulated by compare-swaps. If the lock is held no longer than a round trip
 //!   and messages take equally long, every swap finds the word changed, and nobody joins the queue.
 //!   Some chance in the messages ends that.
@@ -104,10 +104,10 @@
 //! | `dedicated-thread` | 2.05 | 1.96 | 5.00 |
 //! | `test-and-set` | 2.42 | 18.42 | 2.17 |
 //! | `mcs` | 2.42 | 0.93 | 13.97 |
-//! | `ticket` | 2.42 | 81.55 | 4.11 |
+//! | `ticket` | 2.42 | 81.55 | 4.07 |
 //! | `fetch-add-queue` | 2.42 | 4.81 | 6.00 |
 //! | `event-thread` | 5.65 | 5.96 | 5.00 |
-//! | `distributed-counters` | 21.00 | 86.30 | 8.38 |
+//! | `distributed-counters` | 21.00 | 86.30 | 8.36 |
 //!
 //! The unlock to the next owner follows a hold of 250 us: a waiter that polls sleeps out its pause.
 //! [Which lock](super::choosing_a_lock) says what follows from these curves.
