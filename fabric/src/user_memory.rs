@@ -102,7 +102,35 @@ impl<T: Pod> From<Box<[T]>> for UserMemory {
     }
 }
 
+/// A vector, taken apart, and who gets it back.
+struct Returned<T: Pod, B: FnOnce(Vec<T>)>(Option<(Apart<T>, B)>);
+
+impl<T: Pod, B: FnOnce(Vec<T>)> Drop for Returned<T, B> {
+    fn drop(&mut self) {
+        if let Some((apart, back)) = self.0.take() {
+            back(apart.together());
+        }
+    }
+}
+
 impl UserMemory {
+    /// The elements of a vector, which `back` gets when the memory is dropped: when a fabric has refused
+    /// it, or the segment is gone.
+    ///
+    /// ```
+    /// # use onesided_fabric::UserMemory;
+    /// # use std::sync::mpsc::channel;
+    /// let (back, refused) = channel();
+    /// drop(UserMemory::returned(vec![1_u64, 2], move |vec| back.send(vec).unwrap()));
+    /// assert_eq!(refused.recv().unwrap(), [1, 2]);
+    /// ```
+    pub fn returned<T: Pod>(vec: Vec<T>, back: impl FnOnce(Vec<T>) + Send + Sync + 'static) -> Self {
+        let Self { start, len, keep } = Self::from(vec);
+        let keep: Box<dyn Any> = keep;
+        let apart = *keep.downcast::<Apart<T>>().unwrap_or_else(|_| unreachable!("it was made so"));
+        Self { start, len, keep: Box::new(Returned(Some((apart, back)))) }
+    }
+
     /// Memory that something else owns, such as a mapping or another library's buffer.
     /// [`into_owner`](Self::into_owner) returns `keep`.
     ///
