@@ -32,6 +32,8 @@ pub(crate) struct Memory {
 struct Others {
     regions: Vec<Region>,
     allocated: u32,
+    /// The most bytes of all.
+    limit: Option<u64>,
     recorded: Vec<Recorded>,
 }
 
@@ -57,10 +59,19 @@ impl Memory {
         let mut words = Vec::new();
         words.try_reserve_exact(usize::try_from(len.div_ceil(8)).ok()?).ok()?;
         let others = self.others.get_or_insert_default();
+        let held = || others.regions.iter().map(|region| region.len).sum::<u64>();
+        if others.limit.is_some_and(|limit| held().saturating_add(len) > limit) {
+            return None;
+        }
         let id = others.allocated.checked_add(1)?;
         others.allocated = id;
         others.regions.push(Region { id, holders: 1, len, words });
         Some(id)
+    }
+
+    /// Bounds the bytes of all regions.
+    pub(crate) fn limit(&mut self, bytes: u64) {
+        self.others.get_or_insert_default().limit = Some(bytes);
     }
 
     /// The length of a region in bytes, if it exists.

@@ -41,6 +41,7 @@ pub struct Simulation {
     until: u64,
     events: u64,
     deaths: Vec<(Rank, u64)>,
+    limits: Vec<(Rank, u64)>,
     suspicions: Vec<(Rank, u64)>,
     disconnections: Vec<(Rank, Rank, u64)>,
     computing: Vec<(u32, u32)>,
@@ -61,6 +62,7 @@ impl Simulation {
             until: NEVER,
             events: u64::MAX,
             deaths: Vec::new(),
+            limits: Vec::new(),
             suspicions: Vec::new(),
             disconnections: Vec::new(),
             computing: Vec::new(),
@@ -105,6 +107,14 @@ impl Simulation {
     #[must_use]
     pub const fn events(mut self, most: u64) -> Self {
         self.events = most;
+        self
+    }
+
+    /// Lets a rank allocate and register at most so many bytes at a time, as `ulimit -l` does: more is
+    /// refused. A rank that does not exist is ignored.
+    #[must_use]
+    pub fn limit_memory(mut self, rank: u32, bytes: u64) -> Self {
+        self.limits.push((Rank(rank), bytes));
         self
     }
 
@@ -205,6 +215,11 @@ impl Simulation {
         let mut state = State::new(self.ranks, wire, processors, self.stalled_after);
         state.partitions = self.partitions;
         state.most_events = self.events;
+        for (rank, bytes) in self.limits {
+            if let Some(rank) = state.ranks.get_mut(rank.index()) {
+                rank.more().memory.limit(bytes);
+            }
+        }
         for (rank, time) in self.deaths {
             if rank.0 < self.ranks {
                 state.kill_at(rank, time);
