@@ -144,6 +144,7 @@
 //! | longer | rendezvous (RGET): a packet with the key of registered memory (RTS), an RDMA read by the receiver, a packet back (FIN) | when the receiver has read it |
 //! | longer, where the sender [chose](crate::Messages::set_rendezvous) RPUT | rendezvous: RTS, a packet with the key of memory that the receiver exposes (RTR), an RDMA write by the sender, FIN behind it (over datagrams: after it) | when it is written |
 //! | longer, where it chose a pipeline | as RPUT in pieces of 64 to 512 KiB (longer ones from 32 MiB on), each with an RTR and a write of its own; one FIN | when the last one is written |
+//! | longer, where it chose packets, or memory cannot be registered | copy: RTS, RTR for the first 128 KiB, packets; for each 64 KiB that have come another RTR; FIN behind the packets | when the FIN is on its way |
 //! | longer, to this rank itself | copied into memory of the library before the call returns | without a receive |
 //!
 //! A packet of shared memory has 8 KiB, less among more than 200 ranks (2 KiB from 700 on), one of
@@ -159,6 +160,7 @@
 //! > offered   at least 4096 bytes: copied once, out of the sender's slice
 //!   rput      never: it is not set (Messages::set_rendezvous)
 //!   pipeline  never: it is not set (Messages::set_rendezvous)
+//!   copy      only if memory cannot be registered, or peers have no connection
 //!   rget      any length: copied by the sender, read by the receiver
 //! ```
 //!
@@ -191,6 +193,16 @@
 //! | pipeline | 70, 92, 96 % | 81, 96, 98 % |
 //!
 //! A slice is copied before the call returns: its pipeline begins behind the copy.
+//!
+//! Registered memory is locked memory, which `ulimit -l` limits. A long message whose memory cannot be
+//! registered, at its sender or its receiver, goes in packets, which both copy (*copy*, woodall-2006);
+//! so does one for which the two have no connection to read or write over. At most 128 KiB of it are on
+//! their way, and they go to memory of the receive: so none of it is an unexpected message. What is
+//! kept registered for later messages gives way first. A rank may choose packets
+//! ([`Rendezvous::Copy`](crate::Rendezvous::Copy)): it registers nothing then. Only
+//! [`buffer`](crate::Messages::buffer) fails at the limit, because it is registered memory.
+//! [`registrations`](crate::Messages::registrations) counts what a rank has registered, and a
+//! [`dump`](crate::dump) shows what is under way in packets.
 //!
 //! Between processes of one host on shared memory, a message that is longer than a packet and has at least 4 KiB is copied once: the
 //! kernel copies it from the sender's slice to the receiver's (`process_vm_readv`). A sender that

@@ -299,6 +299,13 @@ impl<F: Fabric> Taken<'_, F> {
     /// the buffer's, if it has room for the buffer's capacity.
     async fn move_to_registered<T: Payload>(&mut self, buffer: &mut Buffer<T, F>) -> Result<(), Fault> {
         self.arrive().await;
+        match self.move_now(buffer).await {
+            Err(fault) if self.arrives_in_packets(fault).await => self.move_now(buffer).await,
+            moved => moved,
+        }
+    }
+
+    async fn move_now<T: Payload>(&mut self, buffer: &mut Buffer<T, F>) -> Result<(), Fault> {
         self.check_connection()?;
         let room = buffer.capacity * size_of::<T>();
         let (len, progress) = (self.len_in(room), self.messages().progress());

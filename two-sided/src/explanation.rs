@@ -1,12 +1,13 @@
 //! Why a message goes as it goes.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
-use crate::engine::QUEUED_MAX;
+use crate::engine::{QUEUED_MAX, is_refused};
 use crate::offered::SHORTEST;
 use crate::pieces::Pieces;
 use crate::progress::{Progress, Registered};
@@ -19,6 +20,7 @@ const TO_ONESELF: &str = "a message to oneself is copied before the call returns
 /// Why no slice is offered to another rank either.
 const WRITES: &str = "this rank writes its long messages (RPUT)";
 const IN_PIECES: &str = "this rank writes its long messages in pieces (pipeline)";
+const IN_PACKETS: &str = "this rank sends its long messages in packets (copy)";
 
 /// How a message goes to its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,6 +36,8 @@ pub enum Protocol {
     Rput,
     /// The same in pieces, which each side registers while others move.
     Pipeline,
+    /// In packets, for which the receiver has room: the receiver copies them.
+    Copy,
 }
 
 /// Who moves a long message that is not [offered](Protocol::Offered), by RDMA. See
@@ -51,10 +55,14 @@ pub enum Rendezvous {
     /// a card each side registers a piece while the one before moves. It pays for memory that no
     /// earlier message had.
     Pipeline,
+    /// Nobody by RDMA: it goes in packets of which at most 128 KiB are on their way, and no memory is
+    /// registered (copy: woodall-2006). Any message goes so whose memory cannot be registered (the limit
+    /// of `ulimit -l`), at either side, or whose sender there is no connection to read or write over.
+    Copy,
 }
 
 impl Rendezvous {
-    const ALL: [Self; 3] = [Self::Rget, Self::Rput, Self::Pipeline];
+    const ALL: [Self; 4] = [Self::Rget, Self::Rput, Self::Pipeline, Self::Copy];
 }
 
 impl fmt::Display for Rendezvous {
@@ -63,6 +71,7 @@ impl fmt::Display for Rendezvous {
             Self::Rget => "rget",
             Self::Rput => "rput",
             Self::Pipeline => "pipeline",
+            Self::Copy => "copy",
         })
     }
 }
@@ -75,6 +84,7 @@ impl fmt::Display for Protocol {
             Self::Rget => "rget",
             Self::Rput => "rput",
             Self::Pipeline => "pipeline",
+            Self::Copy => "copy",
         })
     }
 }
@@ -146,6 +156,15 @@ impl fmt::Display for Explanation {
                 .into(),
             ),
             (
+                Protocol::Copy,
+                match *never_offered {
+                    Some(IN_PACKETS) => "any length: copied by both, in packets that the receiver has room for",
+                    Some(TO_ONESELF) => "never: a message to oneself is copied once or twice",
+                    _ => "only if memory cannot be registered, or peers have no connection",
+                }
+                .into(),
+            ),
+            (
                 Protocol::Rget,
                 if *never_offered == Some(TO_ONESELF) {
                     "any length: copied by the send and by the receive; the send completes without a receive"
@@ -190,6 +209,8 @@ impl<F: Fabric> Messages<F> {
             Protocol::Rput
         } else if never_offered == Some(IN_PIECES) {
             Protocol::Pipeline
+        } else if never_offered == Some(IN_PACKETS) {
+            Protocol::Copy
         } else {
             Protocol::Rget
         };
@@ -209,6 +230,8 @@ impl<F: Fabric> Messages<F> {
             Some(WRITES)
         } else if self.rendezvous() == Rendezvous::Pipeline {
             Some(IN_PIECES)
+        } else if self.rendezvous() == Rendezvous::Copy {
+            Some(IN_PACKETS)
         } else if fabric.processes().is_none() {
             Some("this fabric does not copy between processes, or ONESIDED_PROCESS_VM=off is set")
         } else if !self.may_offer() {
@@ -220,9 +243,9 @@ impl<F: Fabric> Messages<F> {
 
     /// Who moves the long messages that this rank sends from now on, in all its communicators: the
     /// receiver by RDMA reads (RGET, the default), or this rank by RDMA writes (RPUT), in pieces
-    /// ([pipeline](Rendezvous::Pipeline)). Each rank has its own choice. A rank that writes
-    /// [offers](Protocol::Offered) no slices. With a pipeline a new [buffer](Self::buffer) is not
-    /// registered before it is sent.
+    /// ([pipeline](Rendezvous::Pipeline)); or none of them ([copy](Rendezvous::Copy)). Each rank has its
+    /// own choice. A rank that does not leave them to their receivers [offers](Protocol::Offered) no
+    /// slices. With a pipeline a new [buffer](Self::buffer) is not registered before it is sent.
     ///
     /// ```
     /// use onesided_two_sided::{Messages, Protocol, Rendezvous, Tag};
@@ -257,25 +280,36 @@ impl<F: Fabric> Messages<F> {
     /// How a message in memory of this rank moves.
     pub(crate) fn moved_by(&self, to: Rank, memory: &Pieces<F>) -> By {
         match self.rendezvous() {
+            _ if memory.is_plain() => By::Copy,
             _ if to == self.world().fabric().rank() => By::Read,
             _ if !memory.is_whole() => By::Pipeline,
             Rendezvous::Rget => By::Read,
             Rendezvous::Rput => By::Write,
             Rendezvous::Pipeline => By::Pipeline,
+            Rendezvous::Copy => By::Copy,
         }
     }
 
-    /// Memory for a message, which is not registered yet if it is written in pieces and that takes
-    /// time.
+    /// Memory for a message, or for a buffer. It is not registered yet if it is written in pieces and
+    /// that takes time. That of a message is not registered at all where it goes in packets.
     pub(crate) fn memory_for(&self, to: Option<Rank>, bytes: u64) -> Result<Registered<F>, Fault> {
-        let fabric = self.world().fabric();
-        let in_pieces = self.rendezvous() == Rendezvous::Pipeline && to != Some(fabric.rank());
-        if !(in_pieces && bytes > 0) || fabric.capabilities().completes_at_post {
-            return self.progress().memory(bytes);
+        let (fabric, progress) = (self.world().fabric(), self.progress());
+        let plain = || Pieces::plain(bytes).map(Arc::new);
+        match self.rendezvous() {
+            Rendezvous::Copy if to.is_some_and(|to| to != fabric.rank()) => return plain(),
+            Rendezvous::Pipeline
+                if to != Some(fabric.rank()) && bytes > 0 && !fabric.capabilities().completes_at_post =>
+            {
+                // So much memory is tried for once: its pieces are allocated when they are written.
+                let has_room = Vec::<u8>::new().try_reserve_exact(bytes as usize);
+                return has_room.map(|()| progress.pieces(bytes)).map_err(|_| Fault::new(FaultKind::NoMemory));
+            }
+            _ => {}
         }
-        // So much memory is tried for once: its pieces are allocated when they are written.
-        let has_room = Vec::<u8>::new().try_reserve_exact(bytes as usize);
-        has_room.map(|()| self.progress().pieces(bytes)).map_err(|_| Fault::new(FaultKind::NoMemory))
+        match progress.memory(bytes) {
+            Err(fault) if to.is_some() && is_refused(fault) => plain(),
+            memory => memory,
+        }
     }
 }
 

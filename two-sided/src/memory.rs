@@ -9,6 +9,7 @@ use onesided_fabric::{Fabric, SegmentKey};
 
 use crate::Messages;
 use crate::elements::{self, Elements};
+use crate::engine::is_refused;
 use crate::pieces::Pieces;
 use crate::progress::{Opened, Progress, Registered, lock};
 
@@ -134,9 +135,25 @@ impl<F: Fabric> Progress<F> {
                 return Ok(segment);
             }
         }
-        let segment = self.fabric.allocate(len).map_err(|error| error.fault())?;
+        let allocate = || self.fabric.allocate(len).map_err(|error| error.fault());
+        let segment = match allocate() {
+            // What is kept may be what fills the limit.
+            Err(fault) if is_refused(fault) && self.drop_kept() => allocate()?,
+            segment => segment?,
+        };
         self.registrations.count(len);
         Ok(Arc::new(Pieces::whole(segment)))
+    }
+
+    /// Gives back the memory that is kept to be used again: whether there was some.
+    #[cold]
+    fn drop_kept(&self) -> bool {
+        let kept = {
+            let memory = &mut *lock(&self.memory);
+            memory.bytes = 0;
+            std::mem::take(&mut memory.free)
+        };
+        kept.values().any(|class| !class.free.is_empty())
     }
 
     /// Memory of at least `len` bytes that is registered piece by piece, when it is needed.

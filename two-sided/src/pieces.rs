@@ -2,7 +2,7 @@
 //! while the pieces before it move (the pipeline protocol: woodall-2006).
 
 use std::ops::Range;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::{fmt, iter};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
@@ -37,7 +37,8 @@ pub(crate) struct Piece<F: Fabric> {
     len: u64,
     /// Its registered memory, or why it could not be registered.
     segment: OnceLock<Result<F::Segment, Fault>>,
-    /// What was written before it was registered.
+    /// What was written before it was registered, or because it could not be. Locked while it is being
+    /// registered.
     plain: Mutex<Vec<u64>>,
 }
 
@@ -48,24 +49,36 @@ impl<F: Fabric> Piece<F> {
 
     /// Its registered memory.
     fn registered(&self, on: &Progress<F>) -> Result<&F::Segment, Fault> {
-        let registered = self.segment.get_or_init(|| {
-            let segment = match std::mem::take(&mut *lock(&self.plain)) {
-                plain if plain.is_empty() => on.fabric.allocate(self.len),
-                plain => on.fabric.register(UserMemory::from(plain)),
-            };
-            if segment.is_ok() {
-                on.registrations.count(self.len);
-            }
-            segment.map_err(|error| error.fault())
-        });
-        registered.as_ref().map_err(|fault| *fault)
+        if self.segment.get().is_none() {
+            let plain = &mut *lock(&self.plain);
+            self.segment.get_or_init(|| {
+                let segment = match std::mem::take(plain) {
+                    none if none.is_empty() => on.fabric.allocate(self.len).map_err(|error| error.fault()),
+                    bytes => register(on, bytes).map_err(|(bytes, fault)| {
+                        *plain = bytes;
+                        fault
+                    }),
+                };
+                if segment.is_ok() {
+                    on.registrations.count(self.len);
+                }
+                segment
+            });
+        }
+        match self.segment.get() {
+            Some(registered) => registered.as_ref().map_err(|fault| *fault),
+            None => unreachable!("it was tried"),
+        }
     }
 
     fn write(&self, on: &Progress<F>, at: u64, bytes: &[u8]) -> Result<(), Fault> {
-        if let Some(segment) = self.segment.get() {
-            return on.fabric.write_own(segment.as_ref().map_err(|fault| *fault)?, at, bytes);
+        let plain = match self.segment.get() {
+            Some(Ok(segment)) => return on.fabric.write_own(segment, at, bytes),
+            _ => &mut *lock(&self.plain),
+        };
+        if let Some(Ok(segment)) = self.segment.get() {
+            return on.fabric.write_own(segment, at, bytes);
         }
-        let plain = &mut *lock(&self.plain);
         let words = self.len.div_ceil(8) as usize;
         plain.try_reserve_exact(words - plain.len()).map_err(|_| Fault::new(FaultKind::NoMemory))?;
         plain.resize(words, 0);
@@ -74,15 +87,29 @@ impl<F: Fabric> Piece<F> {
     }
 
     fn read(&self, on: &Progress<F>, at: u64, into: &mut [u8]) -> Result<(), Fault> {
-        if let Some(segment) = self.segment.get() {
-            return on.fabric.read_own(segment.as_ref().map_err(|fault| *fault)?, at, into);
-        }
-        match &**lock(&self.plain) {
-            [] => into.fill(0),
-            plain => into.copy_from_slice(&bytemuck::cast_slice(plain)[at as usize..][..into.len()]),
+        let plain = match self.segment.get() {
+            Some(Ok(segment)) => return on.fabric.read_own(segment, at, into),
+            _ => &*lock(&self.plain),
+        };
+        match (self.segment.get(), &**plain) {
+            (Some(Ok(segment)), _) => return on.fabric.read_own(segment, at, into),
+            (_, []) => into.fill(0),
+            (_, plain) => into.copy_from_slice(&bytemuck::cast_slice(plain)[at as usize..][..into.len()]),
         }
         Ok(())
     }
+}
+
+/// Registers bytes, which come back with the fault.
+fn register<F: Fabric>(on: &Progress<F>, bytes: Vec<u64>) -> Result<F::Segment, (Vec<u64>, Fault)> {
+    let refused = Arc::new(Mutex::new(Vec::new()));
+    let place = Arc::downgrade(&refused);
+    let memory = UserMemory::returned(bytes, move |bytes| {
+        if let Some(place) = place.upgrade() {
+            *lock(&place) = bytes;
+        }
+    });
+    on.fabric.register(memory).map_err(|error| (std::mem::take(&mut *lock(&refused)), error.fault()))
 }
 
 impl<F: Fabric> Pieces<F> {
@@ -104,6 +131,20 @@ impl<F: Fabric> Pieces<F> {
             ends.push(at);
         }
         Self { pieces, ends }
+    }
+
+    /// Memory of at least so many bytes that is not registered, now or later.
+    pub(crate) fn plain(len: u64) -> Result<Self, Fault> {
+        let fault = Fault::new(FaultKind::NoMemory);
+        let (len, mut plain) = (len.next_multiple_of(8).max(8), Vec::new());
+        plain.try_reserve_exact(usize::try_from(len / 8).unwrap_or(usize::MAX)).map_err(|_| fault)?;
+        let piece = Piece { len, segment: OnceLock::from(Err(fault)), plain: Mutex::new(plain) };
+        Ok(Self { pieces: vec![piece], ends: vec![len] })
+    }
+
+    /// Whether it could not be registered.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.pieces.iter().any(|piece| matches!(piece.segment.get(), Some(Err(_))))
     }
 
     /// The length in bytes.

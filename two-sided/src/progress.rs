@@ -82,7 +82,7 @@ impl<F: Fabric> State<F> {
 
     /// Tells the engine what was begun. `false`: the message is to be read later.
     fn tell(&mut self, begun: Begun<F>) -> bool {
-        begun.tell(&mut self.engine, &mut self.transfers, self.transport.follows_writes())
+        begun.tell(&mut self.engine, &mut self.transfers, &self.transport)
     }
 
     #[inline]

@@ -177,7 +177,7 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
             if to != progress.fabric.rank() {
                 return Ok((Arc::clone(memory), None));
             }
-            let copy = progress.memory(what.bytes)?;
+            let copy = messages.memory_for(Some(to), what.bytes)?;
             progress.copy_own(memory, &copy, what.bytes)?;
             Ok((copy, None))
         })
@@ -195,8 +195,9 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
         let eager = if synchronous { Err(TooLong) } else { Self::eager(messages, context, bytes, (what, to)) };
         eager.or_else(|TooLong| {
             Self::announce(messages, context, (what, to), synchronous, |progress| {
-                if messages.is_offered(to, bytes.len()) {
-                    let slice = OfferedSlice::publish(progress, bytes, to)?;
+                if messages.is_offered(to, bytes.len())
+                    && let Ok(slice) = OfferedSlice::publish(progress, bytes, to)
+                {
                     return Ok((slice.memory(), Some(slice)));
                 }
                 let memory = messages.memory_for(Some(to), what.bytes)?;
@@ -262,8 +263,8 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
         Ok(send.map(|send| Pending { progress, to, send: send as u32, offered: None }))
     }
 
-    /// Announces what `publish` returns, to be read by the receiver: registered memory with a copy
-    /// of the message, or where its slice is.
+    /// Announces what `publish` returns, to be moved when there is a receive: memory with a copy of the
+    /// message, or where its slice is.
     fn announce(
         messages: &'m Messages<F>,
         context: u32,
@@ -279,7 +280,7 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
                 None => messages.moved_by(to, &memory),
             };
             let key = match by {
-                By::Pipeline => {
+                By::Pipeline | By::Copy => {
                     SegmentKey { rank: progress.fabric.rank(), region: RegionId(0), len: 0, address: 0, rkey: 0 }
                 }
                 By::Read | By::Offered | By::Write => memory.segment().key(),

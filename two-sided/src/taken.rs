@@ -5,7 +5,7 @@ use std::task::Waker;
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
-use crate::engine::{Body, Direct, Engine, Matched};
+use crate::engine::{Body, Direct, Engine, Matched, is_refused};
 use crate::progress::Registered;
 use crate::receive::{Posted, Received};
 use crate::shaped::{CHUNK, Places};
@@ -106,8 +106,28 @@ impl<'m, F: Fabric> Taken<'m, F> {
         }
     }
 
+    /// Waits until a message that could not be read has come in packets, if it may.
+    ///
+    /// # Cancel safety
+    /// As of [`arrive`](Self::arrive).
+    pub(crate) async fn arrives_in_packets(&mut self, fault: Fault) -> bool {
+        match self.body() {
+            Body::Announced { by: by @ By::Read, .. } if is_refused(fault) => *by = By::Copy,
+            _ => return false,
+        }
+        self.arrive().await;
+        true
+    }
+
     /// Copies the message's bytes from an offset on; from 0 on, if its slice is offered.
-    async fn copy(&self, at: usize, into: &mut [u8]) -> Result<(), Fault> {
+    async fn copy(&mut self, at: usize, into: &mut [u8]) -> Result<(), Fault> {
+        match self.copy_now(at, into).await {
+            Err(fault) if self.arrives_in_packets(fault).await => self.copy_now(at, into).await,
+            copied => copied,
+        }
+    }
+
+    async fn copy_now(&self, at: usize, into: &mut [u8]) -> Result<(), Fault> {
         self.check_connection()?;
         let progress = self.messages.progress();
         match &self.matched().body {

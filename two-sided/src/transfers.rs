@@ -4,14 +4,15 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Fabric, NOBODY, SegmentKey, Taken};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
+use onesided_fabric::{Fabric, NOBODY, SegmentKey, Taken, Transport};
 
 use crate::elements::{Allocate, Elements};
-use crate::engine::{Engine, Here, ToExpose, ToMove, ToRead};
+use crate::engine::{Engine, Here, ToExpose, ToMove, ToRead, is_refused};
 use crate::offered;
 use crate::pieces::Pieces;
 use crate::progress::{Progress, Registered};
+use crate::wire::By;
 
 /// A transfer of an announced message whose receive is not waited for now, or which its sender
 /// writes.
@@ -73,9 +74,21 @@ pub(crate) enum Begun<F: Fabric> {
         memory: Option<Registered<F>>,
         key: Result<SegmentKey, Fault>,
     },
+    /// It is to come in packets.
+    Elements {
+        receive: usize,
+        elements: Box<dyn Elements>,
+    },
     Written {
         send: usize,
         outcome: Result<(), Fault>,
+    },
+    /// These bytes are to go in packets.
+    Copied {
+        send: usize,
+        to: Rank,
+        at: u64,
+        bytes: Vec<u8>,
     },
     Moves(Transfer<F>),
     /// Its sender moves it just now.
@@ -85,24 +98,25 @@ pub(crate) enum Begun<F: Fabric> {
 }
 
 impl<F: Fabric> Begun<F> {
-    /// Tells the engine. `follows`: whether packets [do](Transport::follows_writes). `false`: the
-    /// message is to be read later.
+    /// Tells the engine. `false`: the message is to be read later.
     pub(crate) fn tell(
         self,
         engine: &mut Engine<Registered<F>>,
         transfers: &mut Vec<Transfer<F>>,
-        follows: bool,
+        transport: &impl Transport,
     ) -> bool {
         match self {
             Self::Read { receive, here } => engine.read(receive, here),
             Self::Exposed { receive, at, memory, key } => engine.expose(receive, at, memory, key),
+            Self::Elements { receive, elements } => engine.expose_elements(receive, elements),
+            Self::Copied { send, to, at, bytes } => engine.send_data(send, at, &bytes, transport.packet_max(to)),
             Self::Written { send, outcome } => {
                 engine.posted(send, false);
                 engine.written(send, outcome);
             }
             Self::Moves(transfer) => {
                 if let What::Write { send } = transfer.what {
-                    engine.posted(send, follows && transfer.outcome.is_ok());
+                    engine.posted(send, transport.follows_writes() && transfer.outcome.is_ok());
                 }
                 transfers.push(transfer);
             }
@@ -151,19 +165,33 @@ impl<F: Fabric> Progress<F> {
                     Poll::Pending => Begun::Moves(transfer),
                 }
             }
+            ToMove::Copy { send, to, from, at, len } => {
+                let mut bytes = vec![0; len as usize];
+                let read = from.read(self, at, &mut bytes);
+                read.unwrap_or_else(|fault| unreachable!("it is this rank's, and in range: {fault}"));
+                Begun::Copied { send, to, at, bytes }
+            }
         }
     }
 
-    /// Registers what is exposed next.
+    /// Registers what is exposed next. What cannot be registered comes in packets.
     fn begin_expose(&self, expose: ToExpose<Registered<F>>) -> Begun<F> {
-        let ToExpose { receive, len, in_pieces, at, memory } = expose;
-        let memory = match memory {
-            None if in_pieces && len > 0 => Ok(self.pieces(len)),
-            None => self.memory(len),
-            Some(memory) => Ok(memory),
-        };
-        let key = memory.as_ref().map_err(|fault| *fault).and_then(|memory| memory.key(self, at..len));
-        Begun::Exposed { receive, at, memory: memory.ok(), key }
+        let ToExpose { receive, len, by, at, memory, allocate } = expose;
+        if by != By::Copy {
+            let memory = match memory {
+                None if by == By::Pipeline && len > 0 => Ok(self.pieces(len)),
+                None => self.memory(len),
+                Some(memory) => Ok(memory),
+            };
+            let key = memory.as_ref().map_err(|fault| *fault).and_then(|memory| memory.key(self, at..len));
+            if at > 0 || !key.is_err_and(is_refused) {
+                return Begun::Exposed { receive, at, memory: memory.ok(), key };
+            }
+        }
+        match self.elements(len, allocate) {
+            Ok(elements) => Begun::Elements { receive, elements },
+            Err(fault) => Begun::Exposed { receive, at, memory: None, key: Err(fault) },
+        }
     }
 
     /// Writes a part of a message, and registers what is written next while it moves.
@@ -213,10 +241,15 @@ impl<F: Fabric> Progress<F> {
         }
     }
 
+    /// The elements of a message, as many bytes as it has.
+    fn elements(&self, len: u64, allocate: Option<Allocate>) -> Result<Box<dyn Elements>, Fault> {
+        let elements = allocate.and_then(|allocate| allocate(len));
+        let elements = elements.filter(|elements| elements.bytes().len() as u64 == len);
+        elements.or_else(|| self.bytes(len)).ok_or(Fault::new(FaultKind::NoMemory))
+    }
+
     fn take_offered(&self, key: &SegmentKey, allocate: Option<Allocate>) -> Result<(Box<dyn Elements>, Taken), Fault> {
-        let elements = allocate.and_then(|allocate| allocate(key.len));
-        let elements = elements.filter(|elements| elements.bytes().len() as u64 == key.len);
-        let mut elements = elements.or_else(|| self.bytes(key.len)).ok_or(Fault::new(FaultKind::NoMemory))?;
+        let mut elements = self.elements(key.len, allocate)?;
         let taken = offered::take(self, key, elements.bytes_mut())?;
         Ok((elements, taken))
     }

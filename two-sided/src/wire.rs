@@ -16,9 +16,13 @@
 //! | 8 | RTR, the answer to it | the sender's request 4, the receiver's 4, key 28: where to write |
 //! | 9 | FIN of the write | the receiver's request 4, status 1 |
 //! | 10 | RTS of a message that the sender writes in pieces (pipeline) | as RTS of RPUT |
+//! | 11 | RTS of a message that comes in packets ([copy](crate::engine)) | as RTS of RPUT |
+//! | 12 | RTR for packets, the answer to any RTS but that of a slice | the sender's request 4, the receiver's 4, length 8 |
+//! | 13 | DATA | the receiver's request 4, offset 8, the bytes |
 //!
 //! In a pipeline the key of each RTR is that of the bytes behind those of the RTR before, and there
-//! is one FIN of the write.
+//! is one FIN of the write. Each RTR for packets has room for the bytes behind those of the one before;
+//! the DATA come in order, and the FIN of the write comes behind them.
 
 use onesided_fabric::{SHORTEST_LIMIT, SegmentKey};
 
@@ -27,6 +31,9 @@ const ENVELOPE: usize = 8;
 
 /// What an EAGER has before its message, in bytes.
 pub(crate) const EAGER_HEAD: usize = HEADER + ENVELOPE;
+
+/// What a DATA has before its bytes.
+pub(crate) const DATA_HEAD: usize = HEADER + 4 + 8;
 
 /// The longest message in bytes. There is no memory for it; what follows from its length is a number.
 const LONGEST: u64 = 1 << 62;
@@ -51,11 +58,14 @@ pub(crate) enum By {
     Write,
     /// The same in pieces, which the receiver exposes one after the other (pipeline).
     Pipeline,
+    /// It comes in packets, when the receiver has room for them.
+    Copy,
 }
 
 impl By {
+    /// Whether the sender moves it.
     pub(crate) const fn is_written(self) -> bool {
-        matches!(self, Self::Write | Self::Pipeline)
+        matches!(self, Self::Write | Self::Pipeline | Self::Copy)
     }
 }
 
@@ -83,6 +93,17 @@ pub(crate) enum Packet {
         receive: RequestId,
         key: SegmentKey,
     },
+    /// There is room for the next bytes, which are to come in packets.
+    RtrCopy {
+        request: RequestId,
+        receive: RequestId,
+        len: u64,
+    },
+    /// Bytes of a message from an offset on follow.
+    Data {
+        receive: RequestId,
+        at: u64,
+    },
     Written {
         receive: RequestId,
         status: u8,
@@ -97,10 +118,13 @@ const RTS_OFFERED: u8 = 6;
 const RTS_WRITTEN: u8 = 7;
 const RTR: u8 = 8;
 const RTS_PIPELINE: u8 = 10;
+const RTS_COPY: u8 = 11;
+const RTR_COPY: u8 = 12;
+const DATA: u8 = 13;
 
-/// Whether a packet starts the transfer of a message, which its receiver may wait for in its sleep.
+/// Whether a packet moves a message on, which its receiver may wait for in its sleep.
 pub(crate) fn starts_transfer(head: &[u8]) -> bool {
-    matches!(head, [RTS | RTS_OFFERED | RTS_WRITTEN | RTS_PIPELINE | RTR, ..])
+    matches!(head, [RTS | RTS_OFFERED | RTS_WRITTEN | RTS_PIPELINE | RTS_COPY | RTR | RTR_COPY | DATA, ..])
 }
 
 /// An encoded packet, an EAGER without its message.
@@ -165,8 +189,11 @@ impl Packet {
             Self::Rts { by: By::Offered, .. } => RTS_OFFERED,
             Self::Rts { by: By::Write, .. } => RTS_WRITTEN,
             Self::Rts { by: By::Pipeline, .. } => RTS_PIPELINE,
+            Self::Rts { by: By::Copy, .. } => RTS_COPY,
             Self::Fin { .. } => 3,
             Self::Rtr { .. } => RTR,
+            Self::RtrCopy { .. } => RTR_COPY,
+            Self::Data { .. } => DATA,
             Self::Written { .. } => 9,
             Self::Credit => 4,
             Self::Ask => 5,
@@ -193,13 +220,22 @@ impl Packet {
                 put(&receive.0.to_le_bytes());
                 put(&key.to_bytes());
             }
+            Self::RtrCopy { request, receive, len } => {
+                put(&request.0.to_le_bytes());
+                put(&receive.0.to_le_bytes());
+                put(&len.to_le_bytes());
+            }
+            Self::Data { receive, at } => {
+                put(&receive.0.to_le_bytes());
+                put(&at.to_le_bytes());
+            }
             Self::Credit | Self::Ask => {}
         }
         encoded
     }
 
-    /// The packet and its grant; `None` if the bytes are no packet. Of an EAGER only the head is
-    /// needed.
+    /// The packet and its grant; `None` if the bytes are no packet. Of an EAGER and a DATA only the
+    /// head is needed.
     #[inline]
     pub(crate) fn decode(bytes: &[u8]) -> Option<(Self, u32)> {
         let (header, rest) = bytes.split_first_chunk::<4>()?;
@@ -210,7 +246,7 @@ impl Packet {
                 let (tag, _) = number(rest)?;
                 Self::Eager { context, tag }
             }
-            [kind @ (RTS | RTS_OFFERED | RTS_WRITTEN | RTS_PIPELINE), 0, 0, 0] => {
+            [kind @ (RTS | RTS_OFFERED | RTS_WRITTEN | RTS_PIPELINE | RTS_COPY), 0, 0, 0] => {
                 let (context, rest) = number(rest)?;
                 let (tag, rest) = number(rest)?;
                 let (request, rest) = number(rest)?;
@@ -218,7 +254,8 @@ impl Packet {
                     RTS => By::Read,
                     RTS_OFFERED => By::Offered,
                     RTS_WRITTEN => By::Write,
-                    _ => By::Pipeline,
+                    RTS_PIPELINE => By::Pipeline,
+                    _ => By::Copy,
                 };
                 Self::Rts { context, tag, request: RequestId(request), key: key(rest)?, by }
             }
@@ -226,6 +263,17 @@ impl Packet {
                 let (request, rest) = number(rest)?;
                 let (receive, rest) = number(rest)?;
                 Self::Rtr { request: RequestId(request), receive: RequestId(receive), key: key(rest)? }
+            }
+            [RTR_COPY, 0, 0, 0] => {
+                let (request, rest) = number(rest)?;
+                let (receive, rest) = number(rest)?;
+                let len = u64::from_le_bytes(rest.try_into().ok()?);
+                Self::RtrCopy { request: RequestId(request), receive: RequestId(receive), len }
+            }
+            [DATA, 0, 0, 0] => {
+                let (receive, rest) = number(rest)?;
+                let (at, _) = rest.split_first_chunk()?;
+                Self::Data { receive: RequestId(receive), at: u64::from_le_bytes(*at) }
             }
             [kind @ (3 | 9), 0, 0, 0] => {
                 let (request, rest) = number(rest)?;
@@ -273,7 +321,10 @@ mod tests {
             Packet::Rts { context: 1, tag: 2, request: RequestId(3), key: key(), by: By::Offered },
             Packet::Rts { context: 1, tag: 2, request: RequestId(3), key: key(), by: By::Write },
             Packet::Rts { context: 1, tag: 2, request: RequestId(3), key: key(), by: By::Pipeline },
+            Packet::Rts { context: 1, tag: 2, request: RequestId(3), key: key(), by: By::Copy },
             Packet::Rtr { request: RequestId(3), receive: RequestId(4), key: key() },
+            Packet::RtrCopy { request: RequestId(3), receive: RequestId(4), len: u64::MAX },
+            Packet::Data { receive: RequestId(4), at: 1 << 40 },
             Packet::Written { receive: RequestId(4), status: 0 },
             Packet::Fin { request: RequestId(3), status: 1 },
             Packet::Credit,
@@ -303,6 +354,7 @@ mod tests {
                 let encoded = packet.encode(grant);
                 match packet {
                     Packet::Eager { .. } => prop_assert_eq!(encoded.bytes(), &bytes[..EAGER_HEAD]),
+                    Packet::Data { .. } => prop_assert_eq!(encoded.bytes(), &bytes[..DATA_HEAD]),
                     _ => prop_assert_eq!(encoded.bytes(), &bytes[..]),
                 }
             }

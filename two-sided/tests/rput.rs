@@ -1,5 +1,5 @@
 //! Long messages that their sender writes, whole (RPUT: sur-2006, section 3) or in pieces (the
-//! pipeline of woodall-2006), between threads and in the simulator.
+//! pipeline of woodall-2006), or sends in packets (copy), between threads and in the simulator.
 
 mod support;
 
@@ -20,7 +20,8 @@ const SOON: Duration = Duration::from_secs(60);
 /// In words: eager, and by rendezvous.
 const LENGTHS: [usize; 5] = [0, 100, 1_000, 20_000, 200_000];
 
-const BY: [Rendezvous; 2] = [Rendezvous::Rput, Rendezvous::Pipeline];
+const WRITTEN: [Rendezvous; 2] = [Rendezvous::Rput, Rendezvous::Pipeline];
+const BY: [Rendezvous; 3] = [Rendezvous::Rput, Rendezvous::Pipeline, Rendezvous::Copy];
 
 async fn written<F: Fabric + 'static>(world: &World<F>, by: Rendezvous) -> Messages<F> {
     let messages = Messages::new(world).await.unwrap();
@@ -93,7 +94,7 @@ fn and_of_simulated_ranks() {
 /// of datagrams, which go their own way, is sent then.
 #[test]
 fn a_fin_goes_behind_its_write_where_it_follows_it() {
-    for (by, datagrams) in BY.into_iter().flat_map(|by| [false, true].map(|datagrams| (by, datagrams))) {
+    for (by, datagrams) in WRITTEN.into_iter().flat_map(|by| [false, true].map(|datagrams| (by, datagrams))) {
         let network = Network { datagrams, latency: Duration::from_millis(1), ..Network::default() };
         let report = Simulation::new(network).ranks(2).run(|world| async move {
             let messages = written(&world, by).await;
@@ -221,6 +222,10 @@ fn what_is_under_way_is_shown_and_explained() {
         let explained = messages.explain(other, 100_000).unwrap();
         assert_eq!((explained.protocol(), messages.rendezvous()), (Protocol::Pipeline, Rendezvous::Pipeline));
         assert!(explained.to_string().contains("\n> pipeline  any length: as rput, in pieces"), "{explained}");
+        messages.set_rendezvous(Rendezvous::Copy);
+        let explained = messages.explain(other, 100_000).unwrap();
+        assert_eq!((explained.protocol(), messages.rendezvous()), (Protocol::Copy, Rendezvous::Copy));
+        assert!(explained.to_string().contains("\n> copy      any length: copied by both"), "{explained}");
         messages.set_rendezvous(Rendezvous::Rput);
         if me == 1 {
             world.barrier().wait().unwrap();

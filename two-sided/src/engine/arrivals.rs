@@ -5,10 +5,11 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use super::bytes::{Bytes, SHORT};
 use super::collectives::CONTROL;
 use super::peer::Outgoing;
+use super::pipeline::To;
 use super::receives::{Body, Direct, Landed, Matched};
 use super::{Engine, Send, SendState};
 use crate::matching::{Envelope, is_collective};
-use crate::wire::{EAGER_HEAD, HEAD_MAX, Packet, RequestId, eager_fields};
+use crate::wire::{DATA_HEAD, EAGER_HEAD, HEAD_MAX, Packet, RequestId, eager_fields};
 
 impl<S> Engine<S> {
     /// Takes in a packet of `len` bytes, which begins with `head`, and `read` for its bytes from an
@@ -27,13 +28,13 @@ impl<S> Engine<S> {
                 let first = head.last_chunk().unwrap_or_else(|| unreachable!("a head is longer"));
                 self.eager(envelope, grant, (first, len - EAGER_HEAD), |into| read(EAGER_HEAD, into), direct);
             }
-            None => self.control_arrived(from, &head[..len.min(HEAD_MAX)], len),
+            None => self.control_arrived(from, (&head[..len.min(HEAD_MAX)], len), read),
         }
     }
 
     /// Takes in a packet that is no EAGER.
     #[inline(never)]
-    fn control_arrived(&mut self, from: Rank, head: &[u8], len: usize) {
+    fn control_arrived(&mut self, from: Rank, (head, len): (&[u8], usize), read: impl FnOnce(usize, &mut [u8])) {
         if self.lost(from).is_some() {
             return;
         }
@@ -42,6 +43,9 @@ impl<S> Engine<S> {
         self.send_queued(from);
         match packet {
             Packet::Eager { .. } => unreachable!("it is taken in apart"),
+            Packet::Data { receive, at } => {
+                self.data_arrived(from, receive, (at, len - DATA_HEAD), |into| read(DATA_HEAD, into));
+            }
             _ if len > HEAD_MAX => self.violated(from),
             Packet::Rts { .. } if !self.peer(from).takes_message(0) => self.violated(from),
             Packet::Rts { context, tag, request, key, by } if key.rank == from => {
@@ -68,7 +72,12 @@ impl<S> Engine<S> {
                     _ => self.violated(from),
                 }
             }
-            Packet::Rtr { request, receive, key } => self.ready_to_receive(from, request, receive, key),
+            Packet::Rtr { request, receive, key } => {
+                self.ready_to_receive(from, request, receive, To::Memory(key));
+            }
+            Packet::RtrCopy { request, receive, len } => {
+                self.ready_to_receive(from, request, receive, To::Packets(len));
+            }
             Packet::Written { receive, status } => self.written_here(from, receive, status),
             Packet::Credit => {}
             Packet::Ask => {

@@ -8,9 +8,12 @@ use std::collections::{BTreeSet, HashMap};
 use onesided_fabric::remote_memory::Rank;
 
 use super::peer::Peer;
+use super::pipeline::Writes;
 use super::receives::ReceiveState;
+use super::rendezvous::Here;
 use super::{Engine, SendState};
 use crate::matching::{Envelope, Pattern, is_collective};
+use crate::wire::By;
 use crate::{Source, Status, Tag, Tags};
 
 /// The most of each kind that are shown.
@@ -84,19 +87,29 @@ impl<S> Engine<S> {
             format!("{status}{}", ages.of(Item::Message(number)))
         });
         list(["message without a receive", "messages without a receive"], unexpected.collect());
-        let exposed = self.matcher.receives.iter().filter_map(|(_, receive)| match &receive.state {
-            ReceiveState::Moving { matched, .. } if matched.body.is_to_be_written() => {
+        let mut come = [const { Vec::new() }; 2];
+        for (_, receive) in self.matcher.receives.iter() {
+            if let ReceiveState::Moving { matched, exposed: Some(exposed), .. } = &receive.state {
                 let Envelope { source, tag, .. } = matched.envelope;
-                Some(Status { source, tag: Tag(tag), bytes: matched.body.len() }.to_string())
+                let is_copied = matches!(exposed.memory, Here::Elements(_));
+                let status = Status { source, tag: Tag(tag), bytes: matched.body.len() };
+                come[usize::from(is_copied)].push(status.to_string());
             }
-            _ => None,
-        });
-        list(["message that its sender writes here", "messages that their senders write here"], exposed.collect());
+        }
+        let [written, copied] = come;
+        list(["message that its sender writes here", "messages that their senders write here"], written);
+        list(["message that comes in packets", "messages that come in packets"], copied);
         let sends = self.sends.iter().filter_map(|(_, send)| {
             let state = match (&send.state, send.writes) {
                 (SendState::Queued, _) => "queued",
-                (SendState::Announced, None) => "announced, not read",
-                (SendState::Announced, Some(_)) => "announced, to be written when its receiver is ready",
+                (SendState::Announced, Some(Writes { by: By::Write | By::Pipeline, .. })) => {
+                    "announced, to be written when its receiver is ready"
+                }
+                (SendState::Announced, Some(Writes { by: By::Copy, .. })) => {
+                    "announced, to be sent in packets when its receiver is ready"
+                }
+                (SendState::Announced, _) => "announced, not read",
+                (SendState::Writing(_), Some(Writes { is_copied: true, .. })) => "being sent in packets",
                 (SendState::Writing(_), _) => "being written",
                 (SendState::Done(_), _) => return None,
             };

@@ -14,6 +14,9 @@
 //!
 //! pipeline     sender    RTS; at each RTR: writes a piece by RDMA; FIN after the last one, done
 //!              receiver  on a match: for each piece: exposes memory, RTR with its key; as RPUT
+//!
+//! copy         sender    RTS; at each RTR: DATA, as many as there is room for; FIN behind them, done
+//!              receiver  on a match, and when half of the room is used: RTR with new room
 //! ```
 //!
 //! An announced message is read by the task that waits for its receive, into the user's memory; if
@@ -23,7 +26,9 @@
 //! RGET is that of sur-2006, section 4: one control message before the data and one after it, and
 //! the sender does nothing in between. RPUT is that of its section 3: both sides do something twice.
 //! The pipeline is that of woodall-2006: RPUT in pieces, which each side registers while others move.
-//! The sender chooses. A receiver that has no memory answers the RTS with a FIN.
+//! The sender chooses. A message whose memory cannot be registered, at either side, or for which there
+//! is no connection to read or write over, goes in packets instead ([`copy`]). A receiver that has no
+//! memory at all answers the RTS with a FIN.
 //!
 //! A message of more than [`QUEUED_MAX`] bytes is eager only if its packet can leave at once.
 //!
@@ -38,11 +43,14 @@
 mod arrivals;
 mod bytes;
 mod collectives;
+mod copy;
 mod describe;
 mod eager;
 #[cfg(test)]
 mod explored;
 mod flush;
+#[cfg(test)]
+mod hostile;
 mod peer;
 mod pipeline;
 mod receives;
@@ -61,6 +69,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use slab::Slab;
 
 use self::collectives::Collectives;
+use self::copy::FLIGHT;
 use self::describe::Seen;
 use self::peer::{Class, Outgoing, Peer};
 use self::pipeline::{Part, Writes};
@@ -69,6 +78,7 @@ use crate::matching::Matcher;
 use crate::wire::{By, Encoded, Packet, RequestId};
 
 pub(crate) use self::collectives::{CONTROL, CallFailure, Found, Reason, TOLD, Trouble};
+pub(crate) use self::copy::is_refused;
 pub(crate) use self::eager::{QUEUED_MAX, TooLong};
 pub(crate) use self::peer::window;
 pub(crate) use self::pipeline::{SHORTEST, ToExpose};
@@ -91,7 +101,7 @@ struct Send<S> {
     state: SendState,
     /// What a rendezvous reads; and the copy of a slice that was withdrawn.
     memory: [Option<S>; 2],
-    /// Of a message that this rank writes.
+    /// Of a message that this rank may write, or send in packets.
     writes: Option<Writes>,
     /// Whether its handle was dropped.
     is_detached: bool,
@@ -126,6 +136,8 @@ pub(crate) struct Engine<S> {
     to_write: VecDeque<Part>,
     /// How many more announced messages may be read or written at the same time.
     tokens: u32,
+    /// How much of a message may be on its way in packets.
+    flight: u64,
     sends: Slab<Send<S>>,
     /// The number of sends so far that were not over at once.
     started: u64,
@@ -193,6 +205,7 @@ impl<S> Engine<S> {
             to_expose: VecDeque::new(),
             to_write: VecDeque::new(),
             tokens,
+            flight: FLIGHT,
             sends: Slab::new(),
             started: 0,
             peers: Vec::new(),
@@ -259,7 +272,7 @@ impl<S> Engine<S> {
     ) -> usize {
         let rts = |request| Packet::Rts { context, tag, request, key, by }.encode(0);
         let send = self.send((to, Class::of(context)), Some(memory), rts, &[]);
-        self.sends[send].writes = by.is_written().then(|| Writes::of(key.len, by == By::Pipeline));
+        self.sends[send].writes = (by != By::Offered).then(|| Writes::of(key.len, by));
         send
     }
 

@@ -49,10 +49,23 @@ pub(super) enum Class {
     Lock,
     Collective,
     Message,
+    /// Of a long message that goes in packets, for which its receiver has room.
+    Data,
 }
 
 impl Class {
-    const ALL: [Self; 4] = [Self::Control, Self::Lock, Self::Collective, Self::Message];
+    const ALL: [Self; 5] = [Self::Control, Self::Lock, Self::Collective, Self::Message, Self::Data];
+
+    /// The queue of such packets: the DATA are behind the controls.
+    #[inline]
+    const fn queue(self) -> usize {
+        match self {
+            Self::Control | Self::Data => 0,
+            Self::Lock => 1,
+            Self::Collective => 2,
+            Self::Message => 3,
+        }
+    }
 
     /// Of a message in a context.
     #[inline]
@@ -68,7 +81,7 @@ impl Class {
     #[inline]
     const fn leaves(self) -> u32 {
         match self {
-            Self::Control | Self::Lock => 0,
+            Self::Control | Self::Data | Self::Lock => 0,
             Self::Collective => OF_LOCKS,
             Self::Message => OF_LOCKS + OF_COLLECTIVES,
         }
@@ -79,7 +92,7 @@ impl Class {
 #[derive(Debug)]
 pub(super) struct Outgoing {
     packet: Encoded,
-    /// The message of an EAGER.
+    /// The message of an EAGER, or the bytes of a DATA.
     body: Box<[u8]>,
     class: Class,
     /// The send whose message or FIN it is.
@@ -95,16 +108,22 @@ impl Outgoing {
         Self { packet, body: Box::default(), class: Class::Control, send: None }
     }
 
-    /// The FIN of a send that is over when it is on its way.
-    pub(super) fn fin(send: usize, packet: Encoded) -> Self {
-        Self { send: Some(send), ..Self::control(packet) }
+    pub(super) fn data(packet: Encoded, body: &[u8]) -> Self {
+        Self { packet, body: body.into(), class: Class::Data, send: None }
+    }
+
+    /// The FIN of a send that is over when it is on its way. One of a message in packets is behind
+    /// them.
+    pub(super) fn fin(send: usize, is_copied: bool, packet: Encoded) -> Self {
+        let class = if is_copied { Class::Data } else { Class::Control };
+        Self { send: Some(send), class, ..Self::control(packet) }
     }
 }
 
 /// The counters are cumulative and wrap.
 #[derive(Debug)]
 pub(super) struct Peer {
-    /// What waits, by class.
+    /// What waits, by [class](Class::queue).
     queues: [VecDeque<Outgoing>; 4],
     /// Whether the engine's list of busy peers has it.
     pub(super) is_busy: bool,
@@ -154,7 +173,12 @@ impl Peer {
     }
 
     pub(super) fn queue(&mut self, outgoing: Outgoing) {
-        self.queues[outgoing.class as usize].push_back(outgoing);
+        let queue = &mut self.queues[outgoing.class.queue()];
+        let at = match outgoing.class {
+            Class::Control => queue.partition_point(|other| other.class == Class::Control),
+            Class::Lock | Class::Collective | Class::Message | Class::Data => queue.len(),
+        };
+        queue.insert(at, outgoing);
     }
 
     /// Whether [`next`](Self::next) has a packet.
@@ -170,8 +194,10 @@ impl Peer {
 
     /// The class of the next packet that may be sent.
     fn next_class(&self) -> Option<Class> {
-        let may_be_sent = |first: &Outgoing| self.can_pay(first.class, first.body.len());
-        Class::ALL.into_iter().find(|class| self.queues[*class as usize].front().is_some_and(may_be_sent))
+        Class::ALL.into_iter().find(|class| {
+            let first = self.queues[class.queue()].front().filter(|first| first.class == *class);
+            first.is_some_and(|first| self.can_pay(*class, first.body.len()))
+        })
     }
 
     /// A number that changes with each message that comes.
@@ -189,13 +215,14 @@ impl Peer {
     #[inline]
     fn can_pay(&self, class: Class, kept: usize) -> bool {
         let leaves = if self.window < LEAST { 0 } else { class.leaves() }; // a smaller window is a test's
-        matches!(class, Class::Control) || self.allowed.wrapping_sub(self.spent) >= units(kept) + leaves
+        let is_free = matches!(class, Class::Control | Class::Data);
+        is_free || self.allowed.wrapping_sub(self.spent) >= units(kept) + leaves
     }
 
     /// Whether a message may be sent now, before it is queued. If so, the grant that goes with it.
     #[inline]
     pub(super) fn may_pass(&self, class: Class, kept: usize) -> Option<u32> {
-        let may = self.queues[class as usize].is_empty() && self.can_pay(class, kept);
+        let may = self.queues[class.queue()].is_empty() && self.can_pay(class, kept);
         may.then_some(self.grant())
     }
 
@@ -211,7 +238,7 @@ impl Peer {
         self.consumed.wrapping_add(self.window)
     }
 
-    /// The next packet that may be sent, with the grant of now, and the message of an EAGER.
+    /// The next packet that may be sent, with the grant of now, and what follows its head.
     pub(super) fn next(&mut self) -> Option<(Encoded, &[u8])> {
         if self.next_class().is_none() {
             if !self.has_queued() || std::mem::replace(&mut self.has_asked, true) {
@@ -220,15 +247,15 @@ impl Peer {
             self.queue(Outgoing::control(Packet::Ask.encode(0)));
         }
         let grant = self.grant();
-        let next = self.queues[self.next_class()? as usize].front()?;
+        let next = self.queues[self.next_class()?.queue()].front()?;
         Some((next.packet.with_grant(grant), &next.body))
     }
 
     /// The packet of [`next`](Self::next) was sent; the send whose message or FIN it was.
     pub(super) fn posted(&mut self) -> Option<usize> {
-        let Outgoing { class, body, send, .. } = self.queues[self.next_class()? as usize].pop_front()?;
+        let Outgoing { class, body, send, .. } = self.queues[self.next_class()?.queue()].pop_front()?;
         match class {
-            Class::Control => self.told = self.grant(),
+            Class::Control | Class::Data => self.told = self.grant(),
             Class::Lock | Class::Collective | Class::Message => self.passed(body.len()),
         }
         send
@@ -262,7 +289,7 @@ impl Peer {
     }
 
     pub(super) fn has_controls(&self) -> bool {
-        !self.queues[Class::Control as usize].is_empty()
+        self.queues[Class::Control.queue()].front().is_some_and(|first| first.class == Class::Control)
     }
 
     #[cfg(test)]

@@ -4,34 +4,42 @@
 //! | sender | event | does | then |
 //! |---|---|---|---|
 //! | Announced, Writing | RTR | the next bytes, as many as its key has, are to be written | Writing |
+//! | Announced, Writing | RTR for packets | see [`copy`](super::copy) | Writing |
 //! | Announced | FIN: no memory | complete(fault) | Done |
 //! | Writing | FIN: no more memory | gives up the writes that have not begun | Writing, or Done |
 //! | Writing | a write ends | a failed one: as above, but RTRs are still to come | Writing, or Done |
 //! | Writing | RTRs for all bytes have come, and no write is left | FIN | Writing |
 //! | Writing | the same, and all writes are posted, where a packet follows them | FIN | Writing |
 //! | Writing | the FIN is on its way, and no write is left | complete | Done |
+//! | Writing | the same, and it says that a write or the memory for it was refused | | Announced |
 //! | any | the receiver is lost | gives up the writes that have not begun; the others end by themselves | Done |
 //!
 //! | receiver | event | does | then |
 //! |---|---|---|---|
 //! | matched | there is memory | RTR with the key of a piece; the next piece is to be exposed | Moving |
+//! | matched | there is none that can be registered | RTR for packets | Moving |
 //! | matched | there is none | FIN: no memory | Matched(fault) |
 //! | Moving | there is none for a later piece | FIN: no more memory; waits for the sender's FIN | Moving |
 //! | Moving | FIN | has the message, or the fault | Matched |
+//! | Moving | FIN: refused | RTR for packets, from the first byte on | Moving |
 //! | Moving | the sender is lost | the same | Matched(fault) |
 //!
 //! Exposed memory is the message's from its first RTR on. It comes back by the FIN of the sender, or
 //! is given up when that is lost, whatever becomes of the receive. So there is one FIN of the sender,
 //! for all pieces, and the memory of a piece is never used twice in a message.
 
+use std::ops::RangeInclusive;
+
 use onesided_fabric::SegmentKey;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
 use super::arrivals::not_moved;
+use super::copy::is_refused;
 use super::peer::Outgoing;
-use super::receives::{Body, ReceiveState};
+use super::receives::{Body, Receive, ReceiveState};
 use super::rendezvous::{Here, ToMove};
 use super::{Engine, Send, SendState};
+use crate::elements::Allocate;
 use crate::wire::{By, Packet, RequestId};
 
 /// The shortest piece of a long message but its last one.
@@ -41,15 +49,19 @@ pub(crate) const SHORTEST: u64 = 64 << 10;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Writes {
     pub(super) len: u64,
-    /// The length of the shortest part but the last one. So there are not too many.
-    shortest: u64,
-    /// How much of it the receiver has exposed memory for.
-    exposed: u64,
+    /// How the message was announced.
+    pub(super) by: By,
+    /// Whether it goes in packets.
+    pub(super) is_copied: bool,
+    /// How much of it the receiver has exposed memory or has room for.
+    pub(super) exposed: u64,
     /// The parts whose write has not ended, and of those them whose write is not posted.
     left: u32,
     unposted: u32,
-    failed: Option<Fault>,
+    pub(super) failed: Option<Fault>,
     pub(super) fin: Fin,
+    /// Whether the FIN asks the receiver to take the message in packets.
+    asks: bool,
 }
 
 /// The FIN of a sender that writes.
@@ -62,10 +74,22 @@ pub(super) enum Fin {
 }
 
 impl Writes {
-    /// Of a message that is written as a whole, or in pieces.
-    pub(super) fn of(len: u64, in_pieces: bool) -> Self {
-        let shortest = if in_pieces { SHORTEST.min(len / 2) } else { len };
-        Self { len, shortest, exposed: 0, left: 0, unposted: 0, failed: None, fin: Fin::NotYet }
+    /// Of a message that was announced so.
+    pub(super) const fn of(len: u64, by: By) -> Self {
+        let (exposed, left, unposted, failed) = (0, 0, 0, None);
+        Self { len, by, is_copied: false, exposed, left, unposted, failed, fin: Fin::NotYet, asks: false }
+    }
+
+    /// The lengths that the next part may have. So there are not too many parts, and not too many bytes
+    /// wait here as packets.
+    fn lens(&self, is_copied: bool, flight: u64) -> RangeInclusive<u64> {
+        let rest = self.len - self.exposed;
+        let (shortest, longest) = match self.by {
+            _ if is_copied => (flight / 2, flight),
+            By::Pipeline => (SHORTEST.min(self.len / 2), rest),
+            _ => (rest, rest),
+        };
+        shortest.min(rest)..=longest.min(rest)
     }
 
     fn outcome(&self) -> Result<(), Fault> {
@@ -79,17 +103,28 @@ pub(super) struct Part {
     pub(super) send: usize,
     /// Its offset in the message.
     pub(super) at: u64,
-    pub(super) to: SegmentKey,
+    pub(super) to: To,
 }
 
-/// Memory that a message is written to.
+/// Where a part goes.
+#[derive(Debug)]
+pub(super) enum To {
+    /// It is written there.
+    Memory(SegmentKey),
+    /// Of this length, in packets.
+    Packets(u64),
+}
+
+/// Memory that a message is written to, or elements for one that comes in packets.
 #[derive(Debug)]
 pub(super) struct Exposed<S> {
-    pub(super) memory: S,
-    /// How much of the message the sender knows the keys of.
+    pub(super) memory: Here<S>,
+    /// How much of the message the sender knows the keys of, or may send.
     pub(super) at: u64,
+    /// How much of it has come in packets.
+    pub(super) came: u64,
     /// There is no memory for the rest.
-    failed: Option<Fault>,
+    pub(super) failed: Option<Fault>,
 }
 
 /// A message that memory is to be [exposed](Engine::expose) for.
@@ -98,48 +133,63 @@ pub(crate) struct ToExpose<S> {
     pub(crate) receive: usize,
     /// The message's length.
     pub(crate) len: u64,
-    /// Whether a part at a time is exposed, from an offset on.
-    pub(crate) in_pieces: bool,
+    /// Whether a part at a time is exposed, from an offset on; or room for packets.
+    pub(crate) by: By,
     pub(crate) at: u64,
     /// That of the earlier parts.
     pub(crate) memory: Option<S>,
+    /// What makes the elements of a message that comes in packets.
+    pub(crate) allocate: Option<Allocate>,
+}
+
+impl<S> Exposed<S> {
+    pub(super) const fn new(memory: Here<S>, at: u64) -> Self {
+        Self { memory, at, came: 0, failed: None }
+    }
+
+    /// Whether memory is to be exposed for the rest of a message of so many bytes.
+    pub(super) const fn has_more(&self, len: u64) -> bool {
+        matches!(self.memory, Here::Memory(_)) && self.at < len
+    }
+
+    /// Whether a message of so many bytes may be here when its sender says so.
+    fn may_be_whole(&self, len: u64) -> bool {
+        self.at == len && (matches!(self.memory, Here::Memory(_)) || self.came == len)
+    }
 }
 
 impl<S> Engine<S> {
     pub(super) fn next_to_expose(&mut self) -> Option<ToMove<S>> {
         loop {
             let receive = self.to_expose.pop_front()?;
-            if let Some((SegmentKey { len, .. }, by)) = self.announced(receive)
-                && by.is_written()
-            {
+            let announced = self.announced(receive).filter(|(_, by)| by.is_written());
+            if announced.is_some() {
                 self.begin_move(receive);
-                let in_pieces = by == By::Pipeline;
-                return Some(ToMove::Expose(ToExpose { receive, len, in_pieces, at: 0, memory: None }));
             }
-            if let Some(ReceiveState::Moving { matched, exposed, .. }) =
-                self.matcher.receives.get_mut(receive).map(|receive| &mut receive.state)
-            {
-                let len = matched.body.len();
-                if let Some(Exposed { memory, at, .. }) =
-                    exposed.take_if(|exposed| exposed.at < len).map(|exposed| *exposed)
-                {
-                    let memory = Some(memory);
-                    return Some(ToMove::Expose(ToExpose { receive, len, in_pieces: true, at, memory }));
-                }
+            let Some(Receive { state: ReceiveState::Moving { matched, exposed, is_refused, .. }, allocate, .. }) =
+                self.matcher.receives.get_mut(receive)
+            else {
+                continue;
+            };
+            let len = matched.body.len();
+            let first = announced.map(|(_, by)| by).or(std::mem::take(is_refused).then_some(By::Copy));
+            let next = match first {
+                Some(by) => Some((by, 0, None)),
+                None => match exposed.take_if(|exposed| exposed.has_more(len)).map(|exposed| *exposed) {
+                    Some(Exposed { memory: Here::Memory(memory), at, .. }) => Some((By::Pipeline, at, Some(memory))),
+                    _ => None,
+                },
+            };
+            if let Some((by, at, memory)) = next {
+                let allocate = *allocate;
+                return Some(ToMove::Expose(ToExpose { receive, len, by, at, memory, allocate }));
             }
         }
     }
 
     /// There is memory for a message that its sender writes, and the key of its next part, or none.
     pub(crate) fn expose(&mut self, receive: usize, at: u64, memory: Option<S>, key: Result<SegmentKey, Fault>) {
-        let ReceiveState::Moving { matched, .. } = &self.matcher.receives[receive].state else {
-            unreachable!("its memory was asked for")
-        };
-        let (from, len) = (Rank(matched.envelope.source), matched.body.len());
-        let Body::Announced { request, .. } = matched.body else { unreachable!("it was announced") };
-        if let Some(fault) = self.lost(from).or_else(|| self.check_connection(matched).err()) {
-            return self.end_move(receive, Err(fault));
-        }
+        let Some((from, request, len)) = self.announced_for(receive) else { return };
         let (memory, packet, at, failed) = match (memory, key) {
             (Some(memory), Ok(key)) => {
                 let rtr = Packet::Rtr { request, receive: RequestId(receive as u32), key };
@@ -156,8 +206,29 @@ impl<S> Engine<S> {
         if at < len {
             self.to_expose.push_back(receive);
         }
+        self.set_exposed(receive, Exposed { failed, ..Exposed::new(Here::Memory(memory), at) });
+    }
+
+    /// The sender of a message that something is to be exposed for, its request and the length, unless
+    /// the message is lost.
+    pub(super) fn announced_for(&mut self, receive: usize) -> Option<(Rank, RequestId, u64)> {
+        let ReceiveState::Moving { matched, .. } = &self.matcher.receives[receive].state else {
+            unreachable!("its memory was asked for")
+        };
+        let (from, len) = (Rank(matched.envelope.source), matched.body.len());
+        let Body::Announced { request, .. } = matched.body else { unreachable!("it was announced") };
+        match self.lost(from).or_else(|| self.check_connection(matched).err()) {
+            None => Some((from, request, len)),
+            Some(fault) => {
+                self.end_move(receive, Err(fault));
+                None
+            }
+        }
+    }
+
+    pub(super) fn set_exposed(&mut self, receive: usize, now: Exposed<S>) {
         if let ReceiveState::Moving { exposed, .. } = &mut self.matcher.receives[receive].state {
-            *exposed = Some(Box::new(Exposed { memory, at, failed }));
+            *exposed = Some(Box::new(now));
         }
     }
 
@@ -174,16 +245,20 @@ impl<S> Engine<S> {
     /// The FIN of a sender that has written, or could not.
     pub(super) fn written_here(&mut self, from: Rank, RequestId(receive): RequestId, status: u8) {
         let receive = receive as usize;
-        match self.exposed(receive, from) {
-            // After a failure bytes may still come: the memory is not used again.
-            Some(Exposed { failed: Some(fault), .. }) => self.end_written(receive, Err(fault)),
-            Some(_) if status != 0 => self.end_written(receive, Err(not_moved(from, status))),
-            Some(Exposed { at, .. }) if at < self.moving_len(receive) => {
+        let Some(exposed) = self.exposed(receive, from) else { return self.violated(from) };
+        match (status, exposed.failed) {
+            (0, None) if exposed.may_be_whole(self.moving_len(receive)) => {
+                self.end_written(receive, Ok(exposed.memory));
+            }
+            (0, _) => {
                 self.end_written(receive, Err(Fault::of(FaultKind::Protocol, from)));
                 self.violated(from);
             }
-            Some(Exposed { memory, .. }) => self.end_written(receive, Ok(Here::Memory(memory))),
-            None => self.violated(from),
+            // After a failure bytes may still come: the memory is not used again.
+            (status, failed) => match not_moved(from, status) {
+                fault if is_refused(fault) && matches!(exposed.memory, Here::Memory(_)) => self.copy_instead(receive),
+                fault => self.end_written(receive, Err(failed.unwrap_or(fault))),
+            },
         }
     }
 
@@ -209,33 +284,48 @@ impl<S> Engine<S> {
         }
     }
 
-    /// The receiver of a message has memory for its next part.
-    pub(super) fn ready_to_receive(&mut self, from: Rank, request: RequestId, receive: RequestId, key: SegmentKey) {
-        let send = request.0 as usize;
+    /// The receiver of a message has memory or room for its next part.
+    pub(super) fn ready_to_receive(&mut self, from: Rank, request: RequestId, receive: RequestId, part: To) {
+        let (send, flight) = (request.0 as usize, self.flight);
         let Some(Send { to, state, writes: Some(writes), waker, .. }) =
             self.sends.get_mut(send).filter(|send| send.to == from)
         else {
             return self.violated(from);
         };
+        let (len, is_copied, may_be) = match &part {
+            To::Memory(key) => (key.len, false, key.rank == *to && matches!(writes.by, By::Write | By::Pipeline)),
+            To::Packets(len) => (*len, true, true),
+        };
         let is_next = match state {
             SendState::Announced => true,
-            SendState::Writing(other) => *other == receive && writes.exposed < writes.len && key.len > 0,
+            SendState::Writing(other) => {
+                *other == receive && writes.is_copied == is_copied && writes.exposed < writes.len && len > 0
+            }
             SendState::Queued | SendState::Done(_) => false,
         };
-        let rest = writes.len - writes.exposed;
-        if !is_next || key.rank != *to || key.len > rest || key.len < writes.shortest.min(rest) {
+        if !is_next || !may_be || !writes.lens(is_copied, flight).contains(&len) {
             return self.violated(from);
         }
         *state = SendState::Writing(receive);
         let at = writes.exposed;
-        writes.exposed += key.len;
+        writes.is_copied = is_copied;
+        writes.exposed += len;
         if writes.failed.is_some() {
             return self.end_writes(send);
         }
-        writes.left += 1;
-        writes.unposted += 1;
         self.woken.extend(waker.take()); // its task may write it
-        self.to_write.push_back(Part { send, at, to: key });
+        // Packets go in order: the part before may be being copied.
+        if !is_copied || writes.unposted == 0 {
+            self.add_part(Part { send, at, to: part });
+        }
+    }
+
+    pub(super) fn add_part(&mut self, part: Part) {
+        if let Some(writes) = &mut self.sends[part.send].writes {
+            writes.left += 1;
+            writes.unposted += 1;
+            self.to_write.push_back(part);
+        }
     }
 
     /// The write of a part was posted, or could not be. A packet that is sent now may follow it.
@@ -283,7 +373,8 @@ impl<S> Engine<S> {
         if let Some(writes) = &mut self.sends[send].writes {
             writes.left -= given_up;
             writes.unposted -= given_up;
-            writes.failed.get_or_insert(fault);
+            // What is refused may come all the same.
+            writes.failed = writes.failed.filter(|failed| !is_refused(*failed)).or(Some(fault));
         }
     }
 
@@ -298,6 +389,10 @@ impl<S> Engine<S> {
             _ if is_lost => self.complete(send, writes.outcome()),
             Fin::NotYet => self.queue_fin(send),
             Fin::Queued => {}
+            Fin::Left if writes.asks => {
+                let Writes { len, by, .. } = writes;
+                (self.sends[send].state, self.sends[send].writes) = (SendState::Announced, Some(Writes::of(len, by)));
+            }
             Fin::Left => self.complete(send, writes.outcome()),
         }
     }
@@ -307,9 +402,11 @@ impl<S> Engine<S> {
             return;
         };
         writes.fin = Fin::Queued;
+        writes.asks = !writes.is_copied && writes.failed.is_some_and(is_refused);
         let status = writes.failed.map_or(0, |fault| fault.kind() as u8);
-        let (to, receive) = (*to, *receive);
-        self.queue(to, Outgoing::fin(send, Packet::Written { receive, status }.encode(0)));
+        let (to, packet) = (*to, Packet::Written { receive: *receive, status }.encode(0));
+        let fin = Outgoing::fin(send, writes.is_copied, packet);
+        self.queue(to, fin);
     }
 
     /// The FIN of a sender is on its way.
@@ -322,113 +419,4 @@ impl<S> Engine<S> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::task::Waker;
-
-    use onesided_fabric::remote_memory::RegionId;
-
-    use super::*;
-    use crate::engine::{Direct, Posted, Posting, window};
-    use crate::matching::Pattern;
-    use crate::wire::head_of;
-
-    const LEN: u64 = 4 * SHORTEST;
-
-    fn key(rank: u32, len: u64) -> SegmentKey {
-        SegmentKey { rank: Rank(rank), region: RegionId(1), len, address: 0, rkey: 0 }
-    }
-
-    fn take_in(engine: &mut Engine<u64>, from: u32, packet: Packet) {
-        let encoded = packet.encode(0);
-        let bytes = encoded.bytes();
-        engine.arrived(Rank(from), (&head_of(bytes), bytes.len()), |_, _| {}, &mut Direct::none());
-    }
-
-    /// A send to rank 1 that was announced.
-    fn announced(by: By) -> (Engine<u64>, usize) {
-        let mut engine = Engine::new(Rank(0), window(2), u32::MAX);
-        let send = engine.send_rendezvous(Rank(1), (0, 0), (key(0, LEN), by), 7);
-        engine.flush(|_, _, _| Posted::Sent);
-        (engine, send)
-    }
-
-    fn ready(engine: &mut Engine<u64>, send: usize, len: u64) {
-        let packet = Packet::Rtr { request: RequestId(send as u32), receive: RequestId(0), key: key(1, len) };
-        take_in(engine, 1, packet);
-    }
-
-    /// Its receiver would wait for the FIN until this rank waits again, which may never be.
-    #[test]
-    fn a_written_send_is_over_when_its_fin_is_on_its_way() {
-        let (mut engine, send) = announced(By::Write);
-        ready(&mut engine, send, LEN);
-        assert!(matches!(engine.next_to_move(|_| true), Some(ToMove::Write { .. })));
-        engine.posted(send, false);
-        engine.flush(|_, _, _| panic!("it is not written yet"));
-        engine.written(send, Ok(()));
-        engine.flush(|_, _, _| Posted::Busy);
-        assert_eq!(engine.sent(send, Waker::noop()), None);
-        engine.flush(|_, _, _| Posted::Sent);
-        assert_eq!(engine.sent(send, Waker::noop()), Some(Ok(())));
-    }
-
-    /// Where a packet follows the writes before it, the FIN waits for none of them. The send does.
-    #[test]
-    fn a_fin_goes_behind_the_last_write_that_is_posted() {
-        for fin_first in [true, false] {
-            let (mut engine, send) = announced(By::Pipeline);
-            ready(&mut engine, send, 2 * SHORTEST);
-            ready(&mut engine, send, 2 * SHORTEST);
-            let mut fins = 0;
-            let mut flush = |engine: &mut Engine<u64>, room| {
-                engine.flush(|_, _, _| {
-                    fins += u32::from(room == Posted::Sent);
-                    room
-                });
-                fins
-            };
-            for posted in 0..2 {
-                assert_eq!(flush(&mut engine, Posted::Sent), 0, "{posted} of two writes are posted");
-                assert!(matches!(engine.next_to_move(|_| true), Some(ToMove::Write { .. })));
-                engine.posted(send, true);
-            }
-            if fin_first {
-                assert_eq!(flush(&mut engine, Posted::Sent), 1);
-            }
-            engine.written(send, Ok(()));
-            engine.written(send, Ok(()));
-            assert_eq!(flush(&mut engine, Posted::Busy), u32::from(fin_first));
-            assert_eq!(engine.sent(send, Waker::noop()), fin_first.then_some(Ok(())));
-            assert_eq!(flush(&mut engine, Posted::Sent), 1);
-            assert_eq!(engine.sent(send, Waker::noop()), Some(Ok(())));
-        }
-    }
-
-    #[test]
-    fn a_receiver_exposes_a_whole_message_or_long_pieces() {
-        let is_taken = |by, lens: &[u64]| {
-            let (mut engine, send) = announced(by);
-            lens.iter().for_each(|len| ready(&mut engine, send, *len));
-            engine.lost(Rank(1)).is_none()
-        };
-        assert!(is_taken(By::Write, &[LEN]) && is_taken(By::Pipeline, &[LEN]));
-        assert!(is_taken(By::Pipeline, &[3 * SHORTEST + 5, SHORTEST - 5]));
-        assert!(!is_taken(By::Write, &[LEN - 1]) && !is_taken(By::Write, &[LEN + 1]));
-        assert!(!is_taken(By::Pipeline, &[SHORTEST - 1]) && !is_taken(By::Pipeline, &[LEN + 1]));
-    }
-
-    #[test]
-    fn a_fin_before_the_last_piece_is_a_violation() {
-        let mut engine = Engine::<u64>::new(Rank(1), window(2), u32::MAX);
-        let rts = Packet::Rts { context: 0, tag: 0, request: RequestId(3), key: key(0, LEN), by: By::Pipeline };
-        take_in(&mut engine, 0, rts);
-        let pattern = Pattern { context: 0, source: Some(0), tag: None };
-        let Posting::Posted(receive) = engine.receive(pattern) else { panic!("it was announced") };
-        let Some(ToMove::Expose(_)) = engine.next_to_move(|_| true) else { panic!("memory is to be exposed") };
-        engine.expose(receive, 0, Some(7), Ok(key(1, SHORTEST)));
-        take_in(&mut engine, 0, Packet::Written { receive: RequestId(receive as u32), status: 0 });
-        assert_eq!(engine.lost(Rank(0)).map(Fault::kind), Some(FaultKind::Protocol));
-        let Some(Ok(matched)) = engine.received(receive, Waker::noop()) else { panic!("it is over") };
-        assert!(matches!(matched.body, Body::Read { memory: Err(_), .. }));
-    }
-}
+mod tests;

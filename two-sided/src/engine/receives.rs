@@ -155,8 +155,10 @@ pub(super) enum ReceiveState<S> {
     Moving {
         matched: Box<Matched<S>>,
         is_cancelled: bool,
-        /// The memory that its sender writes to.
+        /// The memory that its sender writes to, or the elements that packets are for.
         exposed: Option<Box<Exposed<S>>>,
+        /// Whether it could not be moved, and is to come in packets.
+        is_refused: bool,
     },
     Failed(Fault),
 }

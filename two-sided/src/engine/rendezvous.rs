@@ -1,11 +1,12 @@
-//! Announced messages that move: the receiver reads them (RGET), or exposes memory that the sender
-//! [writes](super::pipeline).
+//! Announced messages that move: the receiver reads them (RGET), exposes memory that the sender
+//! [writes](super::pipeline), or has room for [packets](super::copy).
 
 use onesided_fabric::SegmentKey;
-use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
 use super::Engine;
-use super::pipeline::{Part, ToExpose};
+use super::copy::is_refused;
+use super::pipeline::{Part, To, ToExpose};
 use super::receives::{Body, Matched, Receive, ReceiveState};
 use crate::elements::{Allocate, Elements};
 use crate::matching::{Envelope, Pattern};
@@ -35,6 +36,14 @@ pub(crate) enum ToMove<S> {
         /// The message's length.
         len: u64,
         to: SegmentKey,
+    },
+    /// So many bytes of it [go in packets](Engine::send_data).
+    Copy {
+        send: usize,
+        to: Rank,
+        from: S,
+        at: u64,
+        len: u64,
     },
 }
 
@@ -84,8 +93,13 @@ impl<S> Engine<S> {
             && let Some(from) = self.sends[send].memory[0].clone()
         {
             self.tokens -= 1;
-            let len = self.sends[send].writes.map_or(0, |writes| writes.len);
-            return Some(ToMove::Write { send, from, at, len, to });
+            return Some(match to {
+                To::Memory(to) => {
+                    let len = self.sends[send].writes.map_or(0, |writes| writes.len);
+                    ToMove::Write { send, from, at, len, to }
+                }
+                To::Packets(len) => ToMove::Copy { send, to: self.sends[send].to, from, at, len },
+            });
         }
         self.next_to_read(still).map(ToMove::Read)
     }
@@ -112,7 +126,7 @@ impl<S> Engine<S> {
         if let ReceiveState::Matched(matched) =
             std::mem::replace(state, ReceiveState::Failed(Fault::new(FaultKind::Closed)))
         {
-            *state = ReceiveState::Moving { matched, is_cancelled: false, exposed: None };
+            *state = ReceiveState::Moving { matched, is_cancelled: false, exposed: None, is_refused: false };
         }
     }
 
@@ -145,7 +159,15 @@ impl<S> Engine<S> {
     /// An announced message was read, or could not be.
     pub(crate) fn read(&mut self, receive: usize, here: Result<Here<S>, Fault>) {
         self.tokens += 1;
-        self.end_move(receive, here);
+        match here {
+            Err(fault) if is_refused(fault) && self.is_read(receive) => self.copy_instead(receive),
+            here => self.end_move(receive, here),
+        }
+    }
+
+    fn is_read(&self, receive: usize) -> bool {
+        let state = &self.matcher.receives[receive].state;
+        matches!(state, ReceiveState::Moving { matched, .. } if matched.body.by() == Some(By::Read))
     }
 
     pub(super) fn end_move(&mut self, receive: usize, here: Result<Here<S>, Fault>) {

@@ -1,19 +1,18 @@
-//! Hostile packets, and single cases of an engine.
+//! Single cases of an engine.
 
 use std::collections::VecDeque;
 
 use onesided_fabric::remote_memory::RegionId;
-use proptest::prelude::*;
 
 use super::explored::number;
 use super::*;
 use crate::matching::{Envelope, Pattern};
 use crate::wire::head_of;
 
-const WINDOW: u32 = 1024;
+pub(super) const WINDOW: u32 = 1024;
 
 /// Gives an engine a packet.
-fn take_in(engine: &mut Engine<u64>, from: Rank, packet: &[u8]) {
+pub(super) fn take_in(engine: &mut Engine<u64>, from: Rank, packet: &[u8]) {
     take_in_for(engine, from, packet, &mut Direct::none());
 }
 
@@ -22,13 +21,17 @@ fn take_in_for(engine: &mut Engine<u64>, from: Rank, packet: &[u8], direct: &mut
     engine.arrived(from, (&head_of(packet), packet.len()), read, direct);
 }
 
-fn eager(context: u32, tag: u32, bytes: &[u8], grant: u32) -> Vec<u8> {
+pub(super) fn eager(context: u32, tag: u32, bytes: &[u8], grant: u32) -> Vec<u8> {
     [Packet::Eager { context, tag }.encode(grant).bytes(), bytes].concat()
 }
 
-fn posted<S>(posting: Posting<S>) -> usize {
+pub(super) fn posted<S>(posting: Posting<S>) -> usize {
     let Posting::Posted(receive) = posting else { panic!("there was a message") };
     receive
+}
+
+pub(super) fn key() -> SegmentKey {
+    SegmentKey { rank: Rank(0), region: RegionId(1), len: 100, address: 0, rkey: 0 }
 }
 
 /// A dump tells the ages of what an earlier one has seen, and not those of what came in its place.
@@ -72,180 +75,6 @@ fn a_dump_says_since_when() {
             "1 awaited rank that sends no message: rank 3 since 5 s",
         ]
     );
-}
-
-/// A rank does this while ranks from 3 on are hostile.
-#[derive(Clone, Debug)]
-enum Step {
-    Hostile {
-        from: u32,
-        packet: Vec<u8>,
-    },
-    Receive(Pattern),
-    Probe(Pattern),
-    Send {
-        to: u32,
-        /// `None`: an eager message.
-        by: Option<By>,
-    },
-    /// Sends packets, for which there is room or not.
-    Flush(bool),
-    /// Moves an announced message, with success or not.
-    Move(bool),
-    /// Polls all receives and sends.
-    Poll,
-    /// Drops the receive that was posted first.
-    Drop,
-}
-
-/// Packets of all kinds with any fields, cut off, too long, or with another byte.
-fn hostile() -> impl Strategy<Value = Vec<u8>> {
-    let by = prop_oneof![Just(By::Read), Just(By::Offered), Just(By::Write)];
-    let key = (0..6_u32, prop_oneof![Just(0), Just(100), 0..100_u64, any::<u64>()], any::<u64>())
-        .prop_map(|(rank, len, address)| SegmentKey { rank: Rank(rank), region: RegionId(1), len, address, rkey: 0 });
-    let request = prop_oneof![0..6_u32, any::<u32>()].prop_map(RequestId);
-    let packet = prop_oneof![
-        (0..3_u32, 0..2_u32).prop_map(|(context, tag)| Packet::Eager { context, tag }),
-        (0..3_u32, 0..2_u32, request.clone(), key.clone(), by)
-            .prop_map(|(context, tag, request, key, by)| { Packet::Rts { context, tag, request, key, by } }),
-        (request.clone(), any::<u8>()).prop_map(|(request, status)| Packet::Fin { request, status }),
-        (request.clone(), request.clone(), key).prop_map(|(request, receive, key)| Packet::Rtr {
-            request,
-            receive,
-            key
-        }),
-        (request, any::<u8>()).prop_map(|(receive, status)| Packet::Written { receive, status }),
-        Just(Packet::Credit),
-        Just(Packet::Ask),
-    ];
-    let grant = prop_oneof![0..2 * WINDOW, any::<u32>()];
-    let more = prop_oneof![3 => Just(0..0_usize), 1 => Just(0..2_000)]
-        .prop_flat_map(|len| prop::collection::vec(any::<u8>(), len.start..len.end.max(1)));
-    let change = prop::option::weighted(0.2, (any::<prop::sample::Index>(), any::<u8>(), any::<bool>()));
-    (packet, grant, more, change).prop_map(|(packet, grant, more, change)| {
-        let mut bytes = [packet.encode(grant).bytes(), &more].concat();
-        match change {
-            Some((at, _, true)) => bytes.truncate(at.index(bytes.len())),
-            Some((at, byte, false)) => {
-                let at = at.index(bytes.len());
-                bytes[at] = byte;
-            }
-            None => {}
-        }
-        bytes
-    })
-}
-
-fn steps() -> impl Strategy<Value = Step> {
-    let pattern = || {
-        (prop::option::of(3..6_u32), prop::option::of(0..2_u32)).prop_map(|(source, tag)| Pattern {
-            context: 0,
-            source,
-            tag,
-        })
-    };
-    let bytes = prop::collection::vec(any::<u8>(), 0..90);
-    prop_oneof![
-        8 => (3..6_u32, prop_oneof![9 => hostile(), 1 => bytes]).prop_map(|(from, packet)| Step::Hostile { from, packet }),
-        2 => pattern().prop_map(Step::Receive),
-        1 => pattern().prop_map(Step::Probe),
-        2 => (3..6_u32, prop::option::of(prop_oneof![Just(By::Read), Just(By::Write)])).prop_map(|(to, by)| Step::Send { to, by }),
-        2 => any::<bool>().prop_map(Step::Flush),
-        1 => any::<bool>().prop_map(Step::Move),
-        1 => Just(Step::Poll),
-        1 => Just(Step::Drop),
-    ]
-}
-
-fn key() -> SegmentKey {
-    SegmentKey { rank: Rank(0), region: RegionId(1), len: 100, address: 0, rkey: 0 }
-}
-
-proptest! {
-    /// Any packets from any rank in any state: no panic, a typed loss of that rank alone, and
-    /// bounded memory.
-    #[test]
-    fn hostile_packets_end_their_sender_alone(program in prop::collection::vec(steps(), 0..200)) {
-        let (mut engine, waker) = (Engine::<u64>::new(Rank(0), WINDOW, u32::MAX), Waker::noop());
-        engine.close(1);
-        let (mut receives, mut sends) = (vec![], vec![]);
-        for step in program {
-            match step {
-                Step::Hostile { from, packet } => take_in(&mut engine, Rank(from), &packet),
-                Step::Receive(pattern) => match engine.receive(pattern) {
-                    Posting::Posted(receive) => receives.push(receive),
-                    Posting::Taken(matched) => engine.deliver(&matched, Ok(())),
-                    Posting::Landed(_) => unreachable!("there is no slice"),
-                },
-                Step::Probe(pattern) => {
-                    if let Some(matched) = engine.match_probe(pattern, waker) {
-                        engine.give_back(matched);
-                    }
-                }
-                Step::Send { to, by: None } => {
-                    sends.extend(engine.send_eager(Rank(to), (0, 0), b"message", |_, _, _| Posted::Busy).unwrap_or_default());
-                }
-                Step::Send { to, by: Some(by) } => {
-                    sends.push(engine.send_rendezvous(Rank(to), (0, 0), (key(), by), 1));
-                }
-                Step::Flush(has_room) => engine.flush(|_, _, _| if has_room { Posted::Sent } else { Posted::Busy }),
-                Step::Move(is_moved) => {
-                    let outcome = if is_moved { Ok(()) } else { Err(Fault::new(FaultKind::NoMemory)) };
-                    match engine.next_to_move(|_| true) {
-                        Some(ToMove::Read(ToRead { receive, .. })) => {
-                            engine.read(receive, outcome.map(|()| Here::Memory(2)));
-                        }
-                        Some(ToMove::Expose(ToExpose { receive, len, in_pieces, at, .. })) => {
-                            let len = if in_pieces { (len - at).min(60) } else { len };
-                            engine.expose(receive, at, Some(2), outcome.map(|()| SegmentKey { len, ..key() }));
-                        }
-                        Some(ToMove::Write { send, from, .. }) => {
-                            prop_assert_eq!(from, 1);
-                            engine.written(send, outcome);
-                        }
-                        None => {}
-                    }
-                }
-                Step::Poll => {
-                    receives.retain(|receive| match engine.received(*receive, waker) {
-                        None => true,
-                        Some(received) => {
-                            received.into_iter().for_each(|matched| engine.deliver(&matched, Ok(())));
-                            false
-                        }
-                    });
-                    sends.retain(|send| engine.sent(*send, waker).is_none_or(|_| {
-                        engine.detach(*send);
-                        false
-                    }));
-                }
-                Step::Drop => {
-                    if !receives.is_empty() {
-                        engine.cancel(receives.remove(0));
-                    }
-                }
-            }
-            engine.take_wakers();
-        }
-        for from in 3..6 {
-            prop_assert!(engine.lost(Rank(from)).is_none_or(|fault| fault.kind() == FaultKind::Protocol));
-            let kept = engine.matcher.all_unexpected().filter(|(envelope, _)| envelope.source == from);
-            let kept: usize = kept.map(|(_, (body, _))| if let Body::Eager(bytes) = body { bytes.len() } else { 0 }).sum();
-            prop_assert!(kept <= 64 * WINDOW as usize, "{kept} bytes of rank {from}");
-        }
-        // The others.
-        receives.into_iter().for_each(|receive| engine.cancel(receive));
-        let receive = posted(engine.receive(Pattern { context: 0, source: Some(2), tag: Some(3) }));
-        let send = engine.send_rendezvous(Rank(2), (0, 0), (key(), By::Read), 3);
-        engine.flush(|_, _, _| Posted::Sent);
-        engine.take_idle();
-        take_in(&mut engine, Rank(2), &eager(0, 3, b"from the other", 0));
-        take_in(&mut engine, Rank(2), Packet::Fin { request: RequestId(send as u32), status: 0 }.encode(0).bytes());
-        prop_assert_eq!(engine.received(receive, waker).unwrap().unwrap().body.len(), 14);
-        prop_assert_eq!(engine.sent(send, waker), Some(Ok(())));
-        engine.detach(send);
-        prop_assert_eq!(engine.take_idle(), [3]);
-    }
 }
 
 /// A peer that takes nothing in gets no credit, whatever is queued for it.

@@ -8,13 +8,15 @@ use std::task::{Wake, Waker};
 use onesided_fabric::SegmentKey;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
 
-use super::moving::{Moving, PIECE};
+use super::moving::{FLIGHT, Moving, PIECE};
 use super::net::{Message, Net, Plant, number, number_of};
 use super::seen::Seen;
-use crate::engine::{Body, Direct, Engine, Here, Landed, Matched, Posting, ReceiveState, Send, SendState, ToExpose};
+use crate::engine::{
+    Body, Direct, Engine, Landed, Matched, Posting, ReceiveState, Send, SendState, ToExpose, is_refused,
+};
 use crate::matching::Pattern;
 use crate::matching::oracle::Oracle;
-use crate::wire::{By, Packet, head_of};
+use crate::wire::{By, head_of};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Op {
@@ -33,6 +35,8 @@ pub(super) enum Mode {
     Write,
     /// The same by two pieces.
     Pipeline,
+    /// In packets.
+    Copy,
 }
 
 /// What a handle of a user has.
@@ -69,6 +73,8 @@ pub(super) struct Host {
     /// under way.
     pub(super) posts: Vec<(usize, u64, u64)>,
     pub(super) writes: Vec<(usize, u64, u64)>,
+    /// What is being copied to packets: a send, its message, an offset and a length.
+    pub(super) copies: Vec<(usize, u64, u64, u64)>,
     pub(super) seen: Seen,
     sends: u64,
 }
@@ -85,9 +91,8 @@ fn take_in(
         let read = |offset: usize, into: &mut [u8]| into.copy_from_slice(&packet[offset..][..into.len()]);
         engine.arrived(Rank(from), (&head_of(&packet), packet.len()), read, direct);
     }
-    if packet[0] == 9
-        && let Some((Packet::Written { receive, .. }, _)) = Packet::decode(&packet)
-        && let Some(at) = exposed.iter().position(|exposed| exposed.receive == receive.0 as usize)
+    if let Some(receive) = net.ends(to, &packet)
+        && let Some(at) = exposed.iter().position(|exposed| exposed.receive == receive as usize)
     {
         exposed.remove(at).ended(seen);
     }
@@ -95,9 +100,11 @@ fn take_in(
 
 impl Host {
     pub(super) fn new(rank: u32, (window, tokens): (u32, u32), program: &[Op]) -> Self {
+        let mut engine = Engine::new(Rank(rank), window, tokens);
+        engine.flight = FLIGHT;
         Self {
             rank,
-            engine: Engine::new(Rank(rank), window, tokens),
+            engine,
             program: program.iter().copied().collect(),
             requests: vec![],
             reads: vec![],
@@ -105,6 +112,7 @@ impl Host {
             exposing: vec![],
             posts: vec![],
             writes: vec![],
+            copies: vec![],
             seen: Seen::default(),
             sends: 0,
         }
@@ -126,12 +134,13 @@ impl Host {
                             .send_eager(Rank(to), (0, tag), &bytes, |to, head, body| net.post(rank, to, head, body))
                             .unwrap_or_default()
                     }
-                    Mode::Rendezvous | Mode::Synchronous | Mode::Write | Mode::Pipeline => {
-                        let len = if matches!(mode, Mode::Pipeline) { 2 * PIECE } else { PIECE };
+                    Mode::Rendezvous | Mode::Synchronous | Mode::Write | Mode::Pipeline | Mode::Copy => {
+                        let len = if matches!(mode, Mode::Pipeline | Mode::Copy) { 2 * PIECE } else { PIECE };
                         let key = SegmentKey { rank: Rank(rank), region: RegionId(1), len, address: number, rkey: 0 };
                         let by = match mode {
                             Mode::Write if to != rank => By::Write,
                             Mode::Pipeline if to != rank => By::Pipeline,
+                            Mode::Copy if to != rank => By::Copy,
                             _ => By::Read,
                         };
                         net.message(number).len = len;
@@ -220,7 +229,10 @@ impl Host {
                 let (dead, message) = (net.dead, net.message(number));
                 match outcome {
                     Ok(()) => assert!(
-                        !message.is_rendezvous || message.is_read || message.to == self.rank,
+                        !message.is_rendezvous
+                            || message.is_read
+                            || message.to == self.rank
+                            || message.is_copied && dead == Some(message.to),
                         "the send of {number} ended before its receive"
                     ),
                     Err(_) => assert!(
@@ -292,11 +304,19 @@ impl Host {
     /// A task ends its receive.
     pub(super) fn finish(&mut self, net: &mut Net, at: usize) {
         let number = match std::mem::replace(&mut self.requests[at].0, Request::Over) {
-            Request::Taken(matched) => {
+            Request::Taken(mut matched) => {
                 let mut number = number(&matched.body);
                 let mut outcome = Ok(());
                 if let (Body::Announced { .. }, Some(announced)) = (&matched.body, number) {
                     outcome = self.end_read(net, announced);
+                    if outcome.is_err_and(is_refused)
+                        && let Body::Announced { by, .. } = &mut matched.body
+                    {
+                        *by = By::Copy;
+                        let receive = self.engine.receive_matched(Box::new(matched));
+                        self.requests[at].0 = Request::Posted { receive, source: None, has_slice: false };
+                        return self.poll(net, at);
+                    }
                     number = number.filter(|_| outcome.is_ok());
                 }
                 for _ in 0..=u32::from(net.plant == Plant::TwoFins) {
@@ -344,7 +364,7 @@ impl Host {
                     && let Some(exposed) = self.exposed.iter().find(|exposed| exposed.request == at)
                     && let Some(found) = self.engine.exposed(receive, Rank(net.message(exposed.number).from))
                 {
-                    self.engine.end_written(receive, Ok(Here::Memory(found.memory)));
+                    self.engine.end_written(receive, Ok(found.memory));
                 }
             }
             Request::Taken(matched) => {
@@ -413,9 +433,10 @@ impl Host {
     /// A peer writes to memory that is exposed for it no more.
     fn end_exposed(&mut self, net: &mut Net, peer: u32) {
         self.exposed.sort_by_key(|exposed| exposed.receive);
-        let exposing = &self.exposing;
+        let (exposing, engine) = (&self.exposing, &self.engine);
         let is_over = |exposed: &mut Moving| {
-            net.message(exposed.number).from == peer && !Self::is_growing(exposing, exposed.receive)
+            let Moving { receive, number, .. } = *exposed;
+            net.message(number).from == peer && !Self::is_growing((exposing, engine), receive)
         };
         for exposed in self.exposed.extract_if(.., is_over) {
             exposed.ended(&mut self.seen);

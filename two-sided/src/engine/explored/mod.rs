@@ -59,7 +59,7 @@ fn explore(setup: &Setup) -> Result<usize, String> {
     }
 }
 
-const NOTHING: Budget = Budget { busy: 0, drops: 0, fails: 0, deaths: 0, breaks: 0, closes: 0 };
+const NOTHING: Budget = Budget { busy: 0, drops: 0, fails: 0, refusals: 0, deaths: 0, breaks: 0, closes: 0 };
 
 const fn eager(to: u32, tag: u32) -> Op {
     Op::Send { to, tag, mode: Mode::Eager(1) }
@@ -98,6 +98,10 @@ const fn pipeline(to: u32, tag: u32) -> Op {
     Op::Send { to, tag, mode: Mode::Pipeline }
 }
 
+const fn copied(to: u32, tag: u32) -> Op {
+    Op::Send { to, tag, mode: Mode::Copy }
+}
+
 /// One, so that a second message that is announced waits until the first one was read or written; two
 /// for the pieces of a message.
 fn tokens(programs: &[Vec<Op>]) -> u32 {
@@ -111,6 +115,7 @@ fn troubles(most: u32) -> Vec<Budget> {
         Budget { busy: 1, ..NOTHING },
         Budget { drops: 1, ..NOTHING },
         Budget { fails: 1, ..NOTHING },
+        Budget { refusals: 1, ..NOTHING },
         Budget { closes: 1, ..NOTHING },
         Budget { deaths: 1, ..NOTHING },
     ];
@@ -122,6 +127,7 @@ fn troubles(most: u32) -> Vec<Budget> {
             busy: one.busy + other.busy,
             drops: one.drops + other.drops,
             fails: one.fails + other.fails,
+            refusals: one.refusals + other.refusals,
             closes: one.closes + other.closes,
             deaths: one.deaths + other.deaths,
             breaks: 0,
@@ -193,6 +199,43 @@ fn a_pipeline() {
 }
 
 #[test]
+fn a_message_in_packets() {
+    let (receives, one) = (vec![receive(Some(0), None)], vec![copied(1, 0)]);
+    let mut usual = troubles(1);
+    usual.push(Budget { busy: 1, drops: 1, ..NOTHING });
+    usual.push(Budget { drops: 1, deaths: 1, ..NOTHING });
+    holds(50_000, &[one.clone(), receives.clone()], usual, troubles(2));
+    holds_behind_writes(20_000, &[one.clone(), receives.clone()], troubles(1), troubles(2));
+    holds(2_500, &[vec![copied(1, 0), eager(1, 0)], receives], vec![NOTHING], troubles(1));
+    let receives = vec![receive(Some(0), None), receive_into(None, Some(0))];
+    holds(15_000, &[one.clone(), receives], vec![NOTHING], troubles(1));
+    let probe = Op::Probe { pattern: pattern(None, None), takes: true };
+    holds(4_000, &[one, vec![probe, receive(None, None)]], vec![NOTHING], troubles(1));
+}
+
+/// One or both sides have no memory, and what else may happen then.
+#[test]
+fn a_message_that_comes_in_packets_after_all() {
+    let refused = Budget { refusals: 1, ..NOTHING };
+    let usual = vec![
+        Budget { refusals: 2, ..NOTHING },
+        Budget { busy: 1, ..refused },
+        Budget { drops: 1, ..refused },
+        Budget { fails: 1, ..refused },
+        Budget { deaths: 1, ..refused },
+    ];
+    for send in [rendezvous(1, 0), written(1, 0)] {
+        let programs = [vec![send], vec![receive(Some(0), None)]];
+        holds(2_500, &programs, usual.clone(), troubles(2));
+        let with_breaks = usual.iter().copied().chain([Budget { breaks: 1, ..refused }]).collect();
+        holds_behind_writes(3_500, &programs, with_breaks, troubles(2));
+    }
+    let programs = [vec![pipeline(1, 0)], vec![receive(Some(0), None)]];
+    holds(25_000, &programs, vec![Budget { fails: 1, ..refused }, Budget { refusals: 2, ..NOTHING }], usual.clone());
+    holds_behind_writes(12_000, &programs, vec![refused], usual);
+}
+
+#[test]
 fn a_fin_behind_its_write() {
     let receives = vec![receive(Some(0), None)];
     let usual = vec![NOTHING, Budget { deaths: 1, ..NOTHING }];
@@ -218,7 +261,7 @@ fn a_connection_that_breaks_under_eager_messages() {
 
 #[test]
 fn a_connection_that_breaks_under_a_rendezvous() {
-    for send in [rendezvous(1, 0), written(1, 0)] {
+    for send in [rendezvous(1, 0), written(1, 0), copied(1, 0)] {
         let usual = vec![BREAK, Budget { drops: 1, ..BREAK }];
         holds_behind_writes(1_000, &[vec![send], vec![receive(Some(0), None)]], usual, breaks());
     }
@@ -320,6 +363,9 @@ fn caught(plant: Plant, expected: &str) {
             found(plant, pieces, expected);
             vec![vec![written(1, 0), written(1, 0)], receives]
         }
+        Plant::WrongOffset | Plant::NoRoom | Plant::LastLost | Plant::LostPacket(12 | 13) => {
+            vec![vec![copied(1, 0)], receives]
+        }
         Plant::CreditTwice | Plant::LostPacket(_) | Plant::OldCredit | Plant::Untold => {
             vec![vec![eager(1, 0), eager(1, 0), eager(1, 0)], receives]
         }
@@ -393,6 +439,23 @@ fn memory_that_is_given_back_early_is_caught() {
 }
 
 #[test]
+fn data_at_another_offset_is_caught() {
+    caught(Plant::WrongOffset, "has lost");
+}
+
+#[test]
+fn data_without_room_is_caught() {
+    caught(Plant::NoRoom, "no room for");
+}
+
+#[test]
+fn lost_data_and_lost_room_are_caught() {
+    caught(Plant::LostPacket(13), "does not end");
+    caught(Plant::LastLost, "has lost");
+    caught(Plant::LostPacket(12), "credit given back");
+}
+
+#[test]
 fn a_lost_wake_is_caught() {
     caught(Plant::LostWake, "does not end");
 }
@@ -416,7 +479,8 @@ fn ops(ranks: u32) -> impl Strategy<Value = Op> {
         Just(Mode::Rendezvous),
         Just(Mode::Synchronous),
         Just(Mode::Write),
-        Just(Mode::Pipeline)
+        Just(Mode::Pipeline),
+        Just(Mode::Copy)
     ];
     let patterns =
         (prop::option::of(0..ranks), prop::option::of(0..2_u32)).prop_map(|(source, tag)| pattern(source, tag));
@@ -428,11 +492,12 @@ fn ops(ranks: u32) -> impl Strategy<Value = Op> {
 }
 
 fn setups() -> impl Strategy<Value = Setup> {
-    let budgets = (0..40_u32, 0..8_u32, 0..3_u32, 0..2_u32, 0..2_u32, 0..2_u32).prop_map(
-        |(busy, drops, fails, closes, deaths, breaks)| Budget {
+    let budgets = (0..40_u32, 0..8_u32, 0..3_u32, 0..3_u32, 0..2_u32, 0..2_u32, 0..2_u32).prop_map(
+        |(busy, drops, fails, refusals, closes, deaths, breaks)| Budget {
             busy,
             drops,
             fails,
+            refusals,
             closes,
             deaths: deaths * (1 - breaks),
             breaks,

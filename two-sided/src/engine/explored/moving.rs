@@ -8,9 +8,12 @@ use super::net::{Net, Plant, number};
 use super::seen::Seen;
 use crate::engine::pipeline::Fin;
 use crate::engine::{Engine, Here, ReceiveState, ToExpose, ToMove, ToRead};
+use crate::wire::{By, DATA_HEAD};
 
 /// The length of a piece of a message.
 pub(super) const PIECE: u64 = 8;
+/// How much of a message may be on its way in packets, which have half of it each.
+pub(super) const FLIGHT: u64 = PIECE;
 
 /// A read of an announced message by another task, or memory that is exposed for one.
 #[derive(Debug)]
@@ -36,13 +39,15 @@ impl Host {
         let Engine { tokens, to_write, announced, to_expose, .. } = &self.engine;
         let is_by = |at: &usize, written| self.engine.announced(*at).is_some_and(|(_, by)| by.is_written() == written);
         *tokens > 0 && (!to_write.is_empty() || announced.iter().any(|at| is_by(at, false)))
-            || to_expose.iter().any(|at| is_by(at, true) || self.has_more_to_expose(*at))
+            || to_expose
+                .iter()
+                .any(|at| is_by(at, true) || self.has_more_to_expose(*at) || is_refused(&self.engine, *at))
     }
 
     fn has_more_to_expose(&self, receive: usize) -> bool {
         matches!(
             self.engine.matcher.receives.get(receive).map(|receive| &receive.state),
-            Some(ReceiveState::Moving { matched, exposed: Some(exposed), .. }) if exposed.at < matched.body.len()
+            Some(ReceiveState::Moving { matched, exposed: Some(exposed), .. }) if exposed.has_more(matched.body.len())
         )
     }
 
@@ -51,10 +56,11 @@ impl Host {
         for Moving { receive, number, .. } in &self.exposed {
             let is_held = matches!(
                 self.engine.matcher.receives.get(*receive).map(|receive| &receive.state),
-                Some(ReceiveState::Moving { exposed: Some(exposed), .. }) if exposed.memory == *number
+                Some(ReceiveState::Moving { exposed: Some(exposed), .. })
+                    if !matches!(exposed.memory, Here::Memory(memory) if memory != *number)
             );
             assert!(
-                is_held || Self::is_growing(&self.exposing, *receive),
+                is_held || Self::is_growing((&self.exposing, &self.engine), *receive),
                 "the exposed memory of {number} came back before the FIN"
             );
         }
@@ -62,14 +68,19 @@ impl Host {
 
     pub(super) fn end_read(&self, net: &mut Net, number: u64) -> Result<(), Fault> {
         let from = net.message(number).from;
-        let mut fails = net.fails(self.rank, from);
+        let failed = net.fails(self.rank, from);
+        let mut fails = failed.is_some();
         let is_unaware = net.unaware.contains(&self.rank);
         let message = net.message(number);
         fails |= message.is_old && (message.is_freed || !is_unaware);
         assert!(!message.is_freed || fails && message.is_old, "the memory of {number} was given back under a read");
         message.is_being_read = false;
-        (message.is_lost, message.is_read) = (fails, !fails);
-        if fails { Err(Fault::of(FaultKind::ConnectionLost, Rank(from))) } else { Ok(()) }
+        (message.is_lost, message.is_read) = (fails && failed != Some(FaultKind::NoMemory), !fails);
+        match failed {
+            Some(kind) => Err(Fault::of(kind, Rank(from))),
+            None if fails => Err(Fault::of(FaultKind::ConnectionLost, Rank(from))),
+            None => Ok(()),
+        }
     }
 
     /// A task does what is to be done next for an announced message.
@@ -95,18 +106,25 @@ impl Host {
                     _ => self.finish_post(net, self.posts.len() - 1),
                 }
             }
+            Some(ToMove::Copy { send, from: number, at, len, .. }) => {
+                self.copies.push((send, number, at, len));
+                // Another thread may do something meanwhile.
+                if !net.follows {
+                    self.finish_copy(net, self.copies.len() - 1);
+                }
+            }
             Some(ToMove::Read(ToRead { receive, .. })) => {
                 let moving = self.moving(receive);
                 net.begin_read(moving.number);
                 self.reads.push(moving);
             }
             Some(ToMove::Expose(expose)) => {
-                if expose.at == 0 {
+                if !self.exposed.iter().any(|exposed| exposed.receive == expose.receive) {
                     self.exposed.push(self.moving(expose.receive));
                 }
-                let in_pieces = expose.in_pieces;
+                let by = expose.by;
                 self.exposing.push(expose);
-                if !in_pieces {
+                if by == By::Write {
                     self.finish_exposing(net, self.exposing.len() - 1);
                 }
             }
@@ -122,23 +140,32 @@ impl Host {
         Moving { receive, request, number: number(&matched.body).unwrap(), is_cancelled: false }
     }
 
-    pub(super) fn is_growing(exposing: &[ToExpose<u64>], receive: usize) -> bool {
-        exposing.iter().any(|exposing| exposing.receive == receive)
+    /// Whether a receive is to have memory or room.
+    pub(super) fn is_growing((exposing, engine): (&[ToExpose<u64>], &Engine<u64>), receive: usize) -> bool {
+        exposing.iter().any(|exposing| exposing.receive == receive) || is_refused(engine, receive)
     }
 
     /// Memory was registered, or could not be.
     pub(super) fn finish_exposing(&mut self, net: &mut Net, at: usize) {
-        let ToExpose { receive, len, in_pieces, at, memory } = self.exposing.remove(at);
+        let ToExpose { receive, len, by, at, memory, .. } = self.exposing.remove(at);
         let exposed = self.exposed.iter().position(|exposed| exposed.receive == receive).unwrap();
         let number = self.exposed[exposed].number;
         let (rank, from) = (self.rank, net.message(number).from);
         assert!(at == 0 || memory == Some(number));
-        let fails = net.fails(rank, from);
-        if fails {
-            net.message(number).is_lost = true;
-            self.engine.expose(receive, at, memory, Err(Fault::new(FaultKind::NoMemory)));
-        } else {
-            let len = if in_pieces { PIECE } else { len };
+        let failed = net.fails(rank, from).filter(|kind| by != By::Copy || *kind == FaultKind::Unknown);
+        let fails = match failed {
+            Some(FaultKind::NoMemory) if at == 0 => false,
+            Some(kind) => {
+                net.message(number).is_lost |= kind != FaultKind::NoMemory;
+                self.engine.expose(receive, at, memory, Err(Fault::new(kind)));
+                true
+            }
+            None => false,
+        };
+        if !fails && (by == By::Copy || failed.is_some()) {
+            self.engine.expose_elements(receive, Box::new(vec![0_u8; len as usize]));
+        } else if !fails {
+            let len = if by == By::Pipeline { PIECE } else { len };
             let key = SegmentKey { rank: Rank(rank), region: RegionId(1), len, address: number, rkey: 0 };
             self.engine.expose(receive, at, Some(number), Ok(key));
         }
@@ -152,7 +179,10 @@ impl Host {
         let read = self.reads.remove(at);
         let outcome = self.end_read(net, read.number);
         self.engine.read(read.receive, outcome.map(|()| Here::Memory(read.number)));
-        read.ended(&mut self.seen);
+        match is_refused(&self.engine, read.receive) {
+            true => self.exposed.push(read),
+            false => read.ended(&mut self.seen),
+        }
     }
 
     /// A write is on its connection.
@@ -171,13 +201,31 @@ impl Host {
         // A FIN behind a write that fails does not arrive: its connection is lost.
         let has_fin = self.engine.sends[send].writes.is_some_and(|writes| writes.fin != Fin::NotYet);
         let may_fail = !has_fin || net.dead == Some(to) || net.message(number).is_old;
-        let fails = may_fail && net.fails(self.rank, to);
+        let failed = if may_fail { net.fails(self.rank, to) } else { None };
+        let fails = failed.is_some();
         let message = net.message(number);
         message.writes -= 1;
-        message.is_lost |= fails && !message.has_fin; // it may have come
+        message.is_lost |= fails && failed != Some(FaultKind::NoMemory) && !message.has_fin; // it may have come
         message.written += if fails { 0 } else { len };
         message.is_read = message.written == message.len;
-        let failed = Fault::of(FaultKind::ConnectionLost, Rank(to));
-        self.engine.written(send, if fails { Err(failed) } else { Ok(()) });
+        self.engine.written(send, failed.map_or(Ok(()), |kind| Err(Fault::of(kind, Rank(to)))));
     }
+
+    /// Bytes of a message are in packets.
+    pub(super) fn finish_copy(&mut self, net: &mut Net, at: usize) {
+        let (send, number, at, mut len) = self.copies.remove(at);
+        if net.plant == Plant::NoRoom {
+            len = net.message(number).len - at;
+        }
+        let at = at + u64::from(net.plant == Plant::WrongOffset);
+        let bytes = number.to_le_bytes().repeat(3);
+        let bytes = &bytes[at as usize % 8..][..len as usize];
+        self.engine.send_data(send, at, bytes, DATA_HEAD + FLIGHT as usize / 2);
+    }
+}
+
+/// Whether a message is to come in packets, which it was not to at first.
+fn is_refused(engine: &Engine<u64>, receive: usize) -> bool {
+    let state = engine.matcher.receives.get(receive).map(|receive| &receive.state);
+    matches!(state, Some(ReceiveState::Moving { is_refused: true, .. }))
 }

@@ -6,8 +6,9 @@ use std::hash::{Hash, Hasher};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
+use super::moving::FLIGHT;
 use crate::engine::{Body, Posted};
-use crate::wire::{EAGER_HEAD, Packet};
+use crate::wire::{DATA_HEAD, EAGER_HEAD, Packet};
 
 /// The choices of a run: those of `path`, then always the first.
 #[derive(Debug, Default)]
@@ -26,8 +27,10 @@ pub(super) struct Budget {
     pub(super) busy: u32,
     /// Dropped handles.
     pub(super) drops: u32,
-    /// Reads that fail.
+    /// Reads and writes that fail, and memory that there is not.
     pub(super) fails: u32,
+    /// Those that are refused, so that packets may follow.
+    pub(super) refusals: u32,
     pub(super) deaths: u32,
     /// Connections that break, and are made anew.
     pub(super) breaks: u32,
@@ -61,6 +64,12 @@ pub(super) enum Plant {
     OldCredit,
     /// Nobody is told of a message that is missing.
     Untold,
+    /// A DATA has another offset.
+    WrongOffset,
+    /// DATA for which there is no room.
+    NoRoom,
+    /// The last DATA of a message is lost.
+    LastLost,
 }
 
 /// What is known of a message. Its number is that of its sender times a thousand, plus its own.
@@ -89,6 +98,10 @@ pub(super) struct Message {
     /// Whether it was sent before the connection broke.
     pub(super) is_old: bool,
     pub(super) has_fin: bool,
+    /// Whether it goes in packets; how much there was room for, and has come.
+    pub(super) is_copied: bool,
+    room: u64,
+    came: u64,
 }
 
 impl Message {
@@ -109,6 +122,9 @@ impl Message {
             is_freed: false,
             is_old: false,
             has_fin: false,
+            is_copied: false,
+            room: 0,
+            came: 0,
         }
     }
 }
@@ -261,15 +277,21 @@ impl Net {
             .collect()
     }
 
-    /// Whether a read fails, of memory of this rank. That of a dead one may be there.
-    pub(super) fn fails(&mut self, at: u32, of: u32) -> bool {
+    /// Whether a transfer fails, and how: of memory of this rank. That of a dead one may be there.
+    pub(super) fn fails(&mut self, at: u32, of: u32) -> Option<FaultKind> {
         let is_dead = self.dead == Some(of) || self.has_broken(at, of) && !self.unaware.is_empty();
-        let fails = (is_dead || self.budget.fails > 0) && self.choose(2) == 1;
-        if fails && !is_dead {
-            self.budget.fails -= 1;
-        }
-        self.note(at, fails);
-        fails
+        let Budget { fails, refusals, .. } = self.budget;
+        let kinds = [
+            is_dead.then_some(FaultKind::ConnectionLost),
+            (!is_dead && fails > 0).then_some(FaultKind::Unknown),
+            (!is_dead && refusals > 0).then_some(FaultKind::NoMemory),
+        ];
+        let kinds: Vec<_> = [None].into_iter().chain(kinds.into_iter().flatten().map(Some)).collect();
+        let failed = kinds[self.choose(kinds.len())];
+        self.budget.fails -= u32::from(failed == Some(FaultKind::Unknown));
+        self.budget.refusals -= u32::from(failed == Some(FaultKind::NoMemory));
+        self.note(at, failed.map(|kind| kind as u8));
+        failed
     }
 
     pub(super) fn post(&mut self, from: u32, to: Rank, head: &[u8], body: &[u8]) -> Posted {
@@ -312,8 +334,36 @@ impl Net {
                 let number = self.announced[&(to, from, request.0)];
                 self.exposed.insert((from, receive.0), number);
             }
+            Packet::RtrCopy { request, receive, len } => {
+                let number = self.announced[&(to, from, request.0)];
+                self.exposed.insert((from, receive.0), number);
+                let message = self.message(number);
+                if !std::mem::replace(&mut message.is_copied, true) {
+                    assert!(message.writes == 0, "packets of {number} under a write");
+                    (message.begun, message.posted, message.written) = (0, 0, 0);
+                }
+                message.room += len;
+                assert!(message.room <= message.came + FLIGHT, "too much room for {number}");
+            }
+            Packet::Data { receive, at } => {
+                let len = packet.len() as u64 - DATA_HEAD as u64;
+                let plant = self.plant;
+                let message = self.message(self.exposed[&(to, receive.0)]);
+                assert!(message.posted == at || plant == Plant::WrongOffset, "{packet:?} is not the next one");
+                message.posted += len;
+                assert!(message.posted <= message.room, "no room for {packet:?}");
+                if plant == Plant::LastLost && message.posted == message.len {
+                    return;
+                }
+            }
             Packet::Written { receive, status } => {
-                let (number, follows) = (self.exposed[&(to, receive.0)], self.follows);
+                let number = self.exposed[&(to, receive.0)];
+                let follows = self.follows || self.message(number).is_copied;
+                if self.asks_for_packets(number, status) {
+                    self.message(number).has_fin = false; // its receiver had the last word before
+                    assert!(self.message(number).writes == 0, "FIN before the end of the write of {number}");
+                    return self.put(from, to, packet);
+                }
                 let message = self.message(number);
                 assert!(!std::mem::replace(&mut message.has_fin, true), "a second FIN of {number}");
                 if follows && status == 0 {
@@ -325,8 +375,34 @@ impl Net {
             }
             _ => {}
         }
+        self.put(from, to, packet);
+    }
+
+    fn put(&mut self, from: u32, to: u32, packet: Vec<u8>) {
         if self.plant != Plant::LostPacket(packet[0]) {
             self.wires.entry((from, to)).or_default().push_back(packet);
+        }
+    }
+
+    /// Whether the FIN of a sender with this status asks for room for packets.
+    fn asks_for_packets(&self, number: u64, status: u8) -> bool {
+        let is_refused = [FaultKind::NoMemory, FaultKind::ConnectionLost].map(|kind| kind as u8).contains(&status);
+        is_refused && !self.messages[&number].is_copied
+    }
+
+    /// A packet of a message that moves to a receive has come: whether nothing more comes.
+    pub(super) fn ends(&mut self, to: u32, packet: &[u8]) -> Option<u32> {
+        match Packet::decode(&packet[..packet.len().min(crate::wire::HEAD_MAX)])?.0 {
+            Packet::Data { receive, .. } => {
+                let number = self.exposed[&(to, receive.0)];
+                self.message(number).came += (packet.len() - DATA_HEAD) as u64;
+                None
+            }
+            Packet::Written { receive, status } => {
+                let number = self.exposed[&(to, receive.0)];
+                (!self.asks_for_packets(number, status)).then_some(receive.0)
+            }
+            _ => None,
         }
     }
 

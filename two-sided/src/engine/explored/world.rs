@@ -25,6 +25,7 @@ pub(super) enum Action {
     EndRead(usize),
     EndPost(usize),
     EndWrite(usize),
+    EndCopy(usize),
     Flush,
     Lose(u32),
     Renew(u32),
@@ -102,6 +103,7 @@ impl World {
             (0..host.reads.len()).for_each(|read| can(Action::EndRead(read)));
             (0..host.posts.len()).for_each(|post| can(Action::EndPost(post)));
             (0..host.writes.len()).for_each(|write| can(Action::EndWrite(write)));
+            (0..host.copies.len()).for_each(|copy| can(Action::EndCopy(copy)));
             // On a broken connection there is no room.
             if host.engine.is_busy() && self.net.unaware.is_empty() {
                 can(Action::Flush);
@@ -146,6 +148,7 @@ impl World {
             Action::EndRead(read) => host.finish_read(net, read),
             Action::EndPost(post) => host.finish_post(net, post),
             Action::EndWrite(write) => host.finish_write(net, write),
+            Action::EndCopy(copy) => host.finish_copy(net, copy),
             Action::Flush => {}
             Action::Lose(peer) => host.lose(net, peer),
             Action::Renew(peer) => host.renew(net, peer),

@@ -1,0 +1,194 @@
+//! Hostile packets.
+
+use onesided_fabric::remote_memory::RegionId;
+use proptest::prelude::*;
+
+use super::tests::{WINDOW, eager, key, posted, take_in};
+use super::*;
+use crate::elements::allocate;
+use crate::matching::Pattern;
+
+/// A rank does this while ranks from 3 on are hostile.
+#[derive(Clone, Debug)]
+enum Step {
+    Hostile {
+        from: u32,
+        packet: Vec<u8>,
+    },
+    Receive(Pattern),
+    Probe(Pattern),
+    Send {
+        to: u32,
+        /// `None`: an eager message.
+        by: Option<By>,
+    },
+    /// Sends packets, for which there is room or not.
+    Flush(bool),
+    /// Moves an announced message, with success or not.
+    Move(bool),
+    /// Polls all receives and sends.
+    Poll,
+    /// Drops the receive that was posted first.
+    Drop,
+}
+
+/// Packets of all kinds with any fields, cut off, too long, or with another byte.
+fn hostile() -> impl Strategy<Value = Vec<u8>> {
+    let by = prop_oneof![Just(By::Read), Just(By::Offered), Just(By::Write), Just(By::Pipeline), Just(By::Copy)];
+    let key = (0..6_u32, prop_oneof![Just(0), Just(100), 0..100_u64, any::<u64>()], any::<u64>())
+        .prop_map(|(rank, len, address)| SegmentKey { rank: Rank(rank), region: RegionId(1), len, address, rkey: 0 });
+    let request = prop_oneof![0..6_u32, any::<u32>()].prop_map(RequestId);
+    let packet = prop_oneof![
+        (0..3_u32, 0..2_u32).prop_map(|(context, tag)| Packet::Eager { context, tag }),
+        (0..3_u32, 0..2_u32, request.clone(), key.clone(), by)
+            .prop_map(|(context, tag, request, key, by)| { Packet::Rts { context, tag, request, key, by } }),
+        (request.clone(), any::<u8>()).prop_map(|(request, status)| Packet::Fin { request, status }),
+        (request.clone(), request.clone(), key).prop_map(|(request, receive, key)| Packet::Rtr {
+            request,
+            receive,
+            key
+        }),
+        (request.clone(), request.clone(), prop_oneof![0..120_u64, any::<u64>()])
+            .prop_map(|(request, receive, len)| Packet::RtrCopy { request, receive, len }),
+        (request.clone(), prop_oneof![Just(0), 0..120_u64, any::<u64>()])
+            .prop_map(|(receive, at)| Packet::Data { receive, at }),
+        (request, any::<u8>()).prop_map(|(receive, status)| Packet::Written { receive, status }),
+        Just(Packet::Credit),
+        Just(Packet::Ask),
+    ];
+    let grant = prop_oneof![0..2 * WINDOW, any::<u32>()];
+    let more = prop_oneof![3 => Just(0..0_usize), 1 => Just(0..2_000)]
+        .prop_flat_map(|len| prop::collection::vec(any::<u8>(), len.start..len.end.max(1)));
+    let change = prop::option::weighted(0.2, (any::<prop::sample::Index>(), any::<u8>(), any::<bool>()));
+    (packet, grant, more, change).prop_map(|(packet, grant, more, change)| {
+        let mut bytes = [packet.encode(grant).bytes(), &more].concat();
+        match change {
+            Some((at, _, true)) => bytes.truncate(at.index(bytes.len())),
+            Some((at, byte, false)) => {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            None => {}
+        }
+        bytes
+    })
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let pattern = || {
+        (prop::option::of(3..6_u32), prop::option::of(0..2_u32)).prop_map(|(source, tag)| Pattern {
+            context: 0,
+            source,
+            tag,
+        })
+    };
+    let bytes = prop::collection::vec(any::<u8>(), 0..90);
+    prop_oneof![
+        8 => (3..6_u32, prop_oneof![9 => hostile(), 1 => bytes]).prop_map(|(from, packet)| Step::Hostile { from, packet }),
+        2 => pattern().prop_map(Step::Receive),
+        1 => pattern().prop_map(Step::Probe),
+        2 => (3..6_u32, prop::option::of(prop_oneof![Just(By::Read), Just(By::Write), Just(By::Copy)])).prop_map(|(to, by)| Step::Send { to, by }),
+        2 => any::<bool>().prop_map(Step::Flush),
+        1 => any::<bool>().prop_map(Step::Move),
+        1 => Just(Step::Poll),
+        1 => Just(Step::Drop),
+    ]
+}
+
+proptest! {
+    /// Any packets from any rank in any state: no panic, a typed loss of that rank alone, and
+    /// bounded memory.
+    #[test]
+    fn hostile_packets_end_their_sender_alone(program in prop::collection::vec(steps(), 0..200)) {
+        let (mut engine, waker) = (Engine::<u64>::new(Rank(0), WINDOW, u32::MAX), Waker::noop());
+        engine.close(1);
+        engine.flight = 40;
+        let (mut receives, mut sends) = (vec![], vec![]);
+        for step in program {
+            match step {
+                Step::Hostile { from, packet } => take_in(&mut engine, Rank(from), &packet),
+                Step::Receive(pattern) => match engine.receive(pattern) {
+                    Posting::Posted(receive) => receives.push(receive),
+                    Posting::Taken(matched) => engine.deliver(&matched, Ok(())),
+                    Posting::Landed(_) => unreachable!("there is no slice"),
+                },
+                Step::Probe(pattern) => {
+                    if let Some(matched) = engine.match_probe(pattern, waker) {
+                        engine.give_back(matched);
+                    }
+                }
+                Step::Send { to, by: None } => {
+                    sends.extend(engine.send_eager(Rank(to), (0, 0), b"message", |_, _, _| Posted::Busy).unwrap_or_default());
+                }
+                Step::Send { to, by: Some(by) } => {
+                    sends.push(engine.send_rendezvous(Rank(to), (0, 0), (key(), by), 1));
+                }
+                Step::Flush(has_room) => engine.flush(|_, _, _| if has_room { Posted::Sent } else { Posted::Busy }),
+                Step::Move(is_moved) => {
+                    let outcome = if is_moved { Ok(()) } else { Err(Fault::new(FaultKind::NoMemory)) };
+                    match engine.next_to_move(|_| true) {
+                        Some(ToMove::Read(ToRead { receive, .. })) => {
+                            engine.read(receive, outcome.map(|()| Here::Memory(2)));
+                        }
+                        Some(ToMove::Expose(ToExpose { receive, len, by, at, .. })) => {
+                            let elements = allocate::<u8>(len).filter(|_| is_moved && by == By::Copy);
+                            let len = if by == By::Pipeline { (len - at).min(60) } else { len };
+                            let key = outcome.map(|()| SegmentKey { len, ..key() });
+                            match (by, elements) {
+                                (_, Some(elements)) => engine.expose_elements(receive, elements),
+                                (By::Copy, None) => engine.expose(receive, at, None, Err(Fault::new(FaultKind::NoMemory))),
+                                _ => engine.expose(receive, at, Some(2), key),
+                            }
+                        }
+                        Some(ToMove::Copy { send, from, at, len, .. }) => {
+                            prop_assert_eq!((from, at + len <= 100), (1, true));
+                            engine.send_data(send, at, &vec![0; len as usize], 50);
+                        }
+                        Some(ToMove::Write { send, from, .. }) => {
+                            prop_assert_eq!(from, 1);
+                            engine.written(send, outcome);
+                        }
+                        None => {}
+                    }
+                }
+                Step::Poll => {
+                    receives.retain(|receive| match engine.received(*receive, waker) {
+                        None => true,
+                        Some(received) => {
+                            received.into_iter().for_each(|matched| engine.deliver(&matched, Ok(())));
+                            false
+                        }
+                    });
+                    sends.retain(|send| engine.sent(*send, waker).is_none_or(|_| {
+                        engine.detach(*send);
+                        false
+                    }));
+                }
+                Step::Drop => {
+                    if !receives.is_empty() {
+                        engine.cancel(receives.remove(0));
+                    }
+                }
+            }
+            engine.take_wakers();
+        }
+        for from in 3..6 {
+            prop_assert!(engine.lost(Rank(from)).is_none_or(|fault| fault.kind() == FaultKind::Protocol));
+            let kept = engine.matcher.all_unexpected().filter(|(envelope, _)| envelope.source == from);
+            let kept: usize = kept.map(|(_, (body, _))| if let Body::Eager(bytes) = body { bytes.len() } else { 0 }).sum();
+            prop_assert!(kept <= 64 * WINDOW as usize, "{kept} bytes of rank {from}");
+        }
+        // The others.
+        receives.into_iter().for_each(|receive| engine.cancel(receive));
+        let receive = posted(engine.receive(Pattern { context: 0, source: Some(2), tag: Some(3) }));
+        let send = engine.send_rendezvous(Rank(2), (0, 0), (key(), By::Read), 3);
+        engine.flush(|_, _, _| Posted::Sent);
+        engine.take_idle();
+        take_in(&mut engine, Rank(2), &eager(0, 3, b"from the other", 0));
+        take_in(&mut engine, Rank(2), Packet::Fin { request: RequestId(send as u32), status: 0 }.encode(0).bytes());
+        prop_assert_eq!(engine.received(receive, waker).unwrap().unwrap().body.len(), 14);
+        prop_assert_eq!(engine.sent(send, waker), Some(Ok(())));
+        engine.detach(send);
+        prop_assert_eq!(engine.take_idle(), [3]);
+    }
+}
