@@ -41,6 +41,7 @@
 //! | streams both ways | two streams at the same time, counted together | `osu_bibw` |
 //! | stream, written | a stream by RPUT; from 16 KiB on | |
 //! | stream, pipeline | a stream in pieces; from 256 KiB on | |
+//! | stream, copy | a stream of long messages in packets; from 16 KiB on | |
 //! | stream, all unexpected | the receives are posted after the 64 messages have arrived; up to 2 KiB | |
 //! | stream, N pairs | a stream in each pair of ranks, counted together | `osu_mbw_mr` |
 //! | buffers, N % reused | 16 buffers of 1 MiB one way, of which so many were registered before | |

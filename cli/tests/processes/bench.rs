@@ -361,6 +361,7 @@ fn messages_and_packets_are_measured_and_reported() {
         ("half a round trip of columns", &[8, 512, 256 << 10], &["latency", "bandwidth"]),
         ("stream", &[8, 512, 4 << 20], &["message rate", "bandwidth"]),
         ("stream, pipeline", &[256 << 10, 4 << 20], &["message rate", "bandwidth"]),
+        ("stream, copy", &[32 << 10, 4 << 20], &["message rate", "bandwidth"]),
         ("streams both ways", &[8, 512, 4 << 20], &["message rate", "bandwidth"]),
         ("stream, all unexpected", &[8, 512], &["message rate", "bandwidth"]),
         ("buffers, 50 % reused", &[1 << 20], &["message rate", "bandwidth"]),

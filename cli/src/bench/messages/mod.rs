@@ -56,7 +56,7 @@ pub(crate) struct Loop {
 }
 
 /// The loops that rank 0 asks for, by number; those over a [`card`] follow.
-static LOOPS: [&Loop; 15] = [
+static LOOPS: [&Loop; 16] = [
     &ping_pong::LOOP,
     &ping_pong::BY_STORES,
     &ping_pong::BY_MEMCPY,
@@ -71,6 +71,7 @@ static LOOPS: [&Loop; 15] = [
     &written::BUFFERS,
     &written::STREAM,
     &written::IN_PIECES,
+    &written::IN_PACKETS,
     &reuse::LOOP,
 ];
 
@@ -88,7 +89,7 @@ fn number_of(one: &Loop) -> u64 {
 static GROUPS: [&[&Loop]; 3] = [
     &[&ping_pong::LOOP, &buffers::LOOP, &written::BUFFERS, &columns::LOOP],
     &[&stream::LOOP, &written::STREAM, &unexpected::LOOP],
-    &[&both_ways::LOOP, &written::IN_PIECES],
+    &[&both_ways::LOOP, &written::IN_PIECES, &written::IN_PACKETS],
 ];
 
 /// The messages of a stream before its receiver answers.
@@ -131,6 +132,14 @@ const DESCRIPTIONS: &[Description] = &[
     Description {
         sentence: "A stream whose long messages the sender writes (RPUT).",
         ..Description::of("stream, written", &[])
+    },
+    Description {
+        sentence: "A stream whose long messages the sender writes in pieces (pipeline).",
+        ..Description::of("stream, pipeline", &[])
+    },
+    Description {
+        sentence: "A stream whose long messages go in packets (copy).",
+        ..Description::of("stream, copy", &[])
     },
     Description {
         sentence: "A stream whose receives are posted after its messages have arrived.",

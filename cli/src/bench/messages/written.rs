@@ -1,5 +1,5 @@
 //! Messages that their sender writes, whole (RPUT: sur-2006, section 3) or in pieces (the pipeline of
-//! woodall-2006), beside those that are read.
+//! woodall-2006), or sends in packets (its copy), beside those that are read.
 
 use onesided_two_sided::Rendezvous;
 
@@ -29,6 +29,13 @@ pub(super) static IN_PIECES: Loop = Loop {
     name: "stream, pipeline",
     smallest: 256 << 10,
     run: |end, size, n| by(Rendezvous::Pipeline, end, || (stream::LOOP.run)(end, size, n)),
+    ..stream::LOOP
+};
+
+pub(super) static IN_PACKETS: Loop = Loop {
+    name: "stream, copy",
+    smallest: SMALLEST,
+    run: |end, size, n| by(Rendezvous::Copy, end, || (stream::LOOP.run)(end, size, n)),
     ..stream::LOOP
 };
 
