@@ -112,3 +112,149 @@ impl<S> Engine<S> {
         self.written(send, Ok(()));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use onesided_fabric::SegmentKey;
+
+    use super::*;
+    use crate::engine::tests::{WINDOW, key, posted, take_in};
+    use crate::engine::{Posted, ToExpose, ToMove};
+    use crate::matching::Pattern;
+    use crate::wire::By;
+
+    const LEN: u64 = 2 * FLIGHT + 5;
+
+    fn data(receive: usize, at: u64, bytes: &[u8]) -> Vec<u8> {
+        [Packet::Data { receive: RequestId(receive as u32), at }.encode(0).bytes(), bytes].concat()
+    }
+
+    fn flushed(engine: &mut Engine<u64>) -> Vec<Packet> {
+        let mut packets = Vec::new();
+        engine.flush(|_, head, _| {
+            packets.push(Packet::decode(head).unwrap().0);
+            Posted::Sent
+        });
+        packets
+    }
+
+    /// A receiver of rank 1's message that has asked for its first packets.
+    fn receiver() -> (Engine<u64>, usize) {
+        let mut engine = Engine::<u64>::new(Rank(0), WINDOW, u32::MAX);
+        let key = SegmentKey { rank: Rank(1), len: LEN, ..key() };
+        let rts = Packet::Rts { context: 0, tag: 0, request: RequestId(3), key, by: By::Copy };
+        take_in(&mut engine, Rank(1), rts.encode(0).bytes());
+        let receive = posted(engine.receive(Pattern { context: 0, source: Some(1), tag: None }));
+        let Some(ToMove::Expose(ToExpose { by: By::Copy, len: LEN, .. })) = engine.next_to_move(|_| true) else {
+            panic!("there is to be room for it")
+        };
+        engine.expose_elements(receive, Box::new(vec![0_u8; LEN as usize]));
+        (engine, receive)
+    }
+
+    fn room(receive: usize, len: u64) -> Packet {
+        Packet::RtrCopy { request: RequestId(3), receive: RequestId(receive as u32), len }
+    }
+
+    #[test]
+    fn there_is_room_for_more_when_half_of_it_is_used() {
+        let (mut engine, receive) = receiver();
+        assert_eq!(flushed(&mut engine), [room(receive, FLIGHT)]);
+        assert_eq!(
+            engine.describe(0),
+            [format!("1 message that comes in packets: {LEN} bytes with tag 0 from rank 1")]
+        );
+        let half = FLIGHT / 2;
+        let bytes: Vec<_> = (0..LEN).map(|at| (at / 251) as u8).collect();
+        let parts = [(half - 1, None), (half, Some(half)), (2 * half, Some(half)), (3 * half, Some(5)), (LEN, None)];
+        let mut at = 0;
+        for (end, more) in parts {
+            take_in(&mut engine, Rank(1), &data(receive, at, &bytes[at as usize..end as usize]));
+            assert_eq!(flushed(&mut engine), Vec::from_iter(more.map(|len| room(receive, len))), "at {end}");
+            at = end;
+        }
+        assert!(engine.received(receive, Waker::noop()).is_none());
+        let fin = Packet::Written { receive: RequestId(receive as u32), status: 0 };
+        take_in(&mut engine, Rank(1), fin.encode(0).bytes());
+        let Some(Ok(matched)) = engine.received(receive, Waker::noop()) else { panic!("it is here") };
+        let Body::Here(elements) = matched.body else { panic!("it is whole") };
+        assert!(elements.bytes() == bytes);
+    }
+
+    #[test]
+    fn other_packets_than_the_next_are_violations() {
+        let half = vec![0; FLIGHT as usize / 2];
+        let is_taken = |packets: &[(u32, u64, &[u8])]| {
+            let (mut engine, receive) = receiver();
+            packets.iter().for_each(|(from, at, bytes)| take_in(&mut engine, Rank(*from), &data(receive, *at, bytes)));
+            engine.lost(Rank(1)).is_none() && engine.lost(Rank(2)).is_none()
+        };
+        let end = FLIGHT / 2;
+        assert!(is_taken(&[(1, 0, &half), (1, end, &half), (1, 2 * end, &half)]));
+        for wrong in [end - 1, end + 1, 0, u64::MAX, u64::MAX - end + 1] {
+            assert!(!is_taken(&[(1, 0, &half), (1, wrong, &half)]), "{wrong}");
+        }
+        assert!(!is_taken(&[(1, 0, &[])]) && !is_taken(&[(2, 0, &half)]));
+        assert!(!is_taken(&[(1, 0, &vec![0; FLIGHT as usize + 1])]), "there is no room for it");
+    }
+
+    /// Packets go in order and behind all others, also where two threads copy, and the FIN behind them.
+    #[test]
+    fn a_sender_copies_one_part_after_the_other() {
+        let (half, mut engine) = (FLIGHT / 2, Engine::<u64>::new(Rank(1), WINDOW, u32::MAX));
+        let send =
+            engine.send_rendezvous(Rank(0), (0, 0), (SegmentKey { rank: Rank(1), len: LEN, ..key() }, By::Copy), 7);
+        flushed(&mut engine);
+        assert!(engine.describe(0)[0].contains("announced, to be sent in packets"), "{:?}", engine.describe(0));
+        let ready = |engine: &mut Engine<u64>, len| {
+            let request = RequestId(send as u32);
+            take_in(engine, Rank(0), Packet::RtrCopy { request, receive: RequestId(9), len }.encode(0).bytes());
+        };
+        let (mut room, mut sent) = (FLIGHT, 0);
+        ready(&mut engine, room);
+        while let Some(ToMove::Copy { at, len, .. }) = engine.next_to_move(|_| true) {
+            assert_eq!(at, sent);
+            if room < LEN {
+                let more = half.min(LEN - room);
+                room += more;
+                ready(&mut engine, more);
+                assert!(engine.next_to_move(|_| true).is_none(), "the part before is being copied");
+            }
+            engine.send_data(send, at, &vec![0; len as usize], half as usize);
+            let eager = engine.send_eager(Rank(0), (0, 0), &[], |_, _, _| Posted::Busy).unwrap_or_default();
+            let packets = flushed(&mut engine);
+            assert!(matches!(packets[0], Packet::Eager { .. }) && eager.is_some());
+            let is_last = at + len == LEN;
+            for packet in &packets[1..packets.len() - usize::from(is_last)] {
+                assert_eq!(*packet, Packet::Data { receive: RequestId(9), at: sent });
+                sent += (half - DATA_HEAD as u64).min(at + len - sent);
+            }
+            assert_eq!(sent, at + len);
+            assert_eq!(is_last, packets.last() == Some(&Packet::Written { receive: RequestId(9), status: 0 }));
+        }
+        assert_eq!((sent, engine.sent(send, Waker::noop())), (LEN, Some(Ok(()))));
+    }
+
+    #[test]
+    fn a_receiver_asks_for_packets_that_it_may_have() {
+        let is_taken = |by, lens: &[u64]| {
+            let mut engine = Engine::<u64>::new(Rank(1), WINDOW, u32::MAX);
+            let send =
+                engine.send_rendezvous(Rank(0), (0, 0), (SegmentKey { rank: Rank(1), len: LEN, ..key() }, by), 7);
+            flushed(&mut engine);
+            for len in lens {
+                let rtr = Packet::RtrCopy { request: RequestId(send as u32), receive: RequestId(0), len: *len };
+                take_in(&mut engine, Rank(0), rtr.encode(0).bytes());
+            }
+            engine.lost(Rank(0)).is_none()
+        };
+        for by in [By::Read, By::Write, By::Pipeline, By::Copy] {
+            assert!(is_taken(by, &[FLIGHT, FLIGHT, 5]) && is_taken(by, &[FLIGHT / 2]), "{by:?}");
+            assert!(!is_taken(by, &[FLIGHT + 1]) && !is_taken(by, &[FLIGHT / 2 - 1]), "{by:?}");
+            assert!(!is_taken(by, &[FLIGHT, FLIGHT, 6]) && !is_taken(by, &[FLIGHT, FLIGHT, 5, 0]), "{by:?}");
+        }
+        assert!(!is_taken(By::Offered, &[FLIGHT]), "its slice is not the library's");
+    }
+}
