@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 
-use onesided::{Error, Window, World};
+use onesided::{Error, Messages, Tag, Window, World};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
@@ -31,18 +31,25 @@ fn lower() {
         "fsize" => (Resource::Fsize, value),
         // Beyond what the process uses now.
         "as" => (Resource::As, pages() * 4096 + value),
-        "memlock" => {
-            // A process that may lock memory has no limit.
-            let mut sets = capabilities(None).unwrap();
-            sets.effective.remove(CapabilitySet::IPC_LOCK);
-            sets.permitted.remove(CapabilitySet::IPC_LOCK);
-            sets.inheritable.remove(CapabilitySet::IPC_LOCK);
-            set_capabilities(None, sets).unwrap();
-            (Resource::Memlock, value)
-        }
+        "memlock" => return limit_locked_memory(value),
         other => panic!("no limit of the name {other}"),
     };
+    set_limit(resource, value);
+}
+
+fn set_limit(resource: Resource, value: u64) {
     setrlimit(resource, Rlimit { current: Some(value), maximum: getrlimit(resource).maximum }).unwrap();
+}
+
+/// Limits the memory that this process registers with a card from now on, in bytes.
+pub(crate) fn limit_locked_memory(value: u64) {
+    // A process that may lock memory has no limit.
+    let mut sets = capabilities(None).unwrap();
+    sets.effective.remove(CapabilitySet::IPC_LOCK);
+    sets.permitted.remove(CapabilitySet::IPC_LOCK);
+    sets.inheritable.remove(CapabilitySet::IPC_LOCK);
+    set_capabilities(None, sets).unwrap();
+    set_limit(Resource::Memlock, value);
 }
 
 /// The address space in use.
@@ -51,7 +58,7 @@ fn pages() -> u64 {
 }
 
 /// Everything that takes memory, descriptors or threads: joining, windows of every kind of memory,
-/// the first access of each peer, the helper thread.
+/// the first access of each peer, the helper thread, messages.
 fn run(world: World) -> Result<(), Error> {
     let next = (world.rank() + 1) % world.size();
     let small = Window::<u64>::builder().name("small").allocate(&world, 1000).wait()?;
@@ -78,6 +85,12 @@ fn run(world: World) -> Result<(), Error> {
     loans.attach(vec![4; 1000])?;
     loans.attach_zeroed(1000)?;
     loans.close().wait()?;
+    // A long message, by slices and by a vector.
+    let (messages, before) = (Messages::new(&world).wait()?, (world.rank() + world.size() - 1) % world.size());
+    let sent = vec![5_u64; 1 << 15];
+    let send = messages.send(&sent, next, Tag(0));
+    assert!(messages.recv::<u64>(before, Tag(0)).wait()?.0 == sent);
+    send.wait()?;
     Ok(())
 }
 

@@ -1,5 +1,7 @@
 //! Messages between processes, and what a death or a stop of one does to the others.
 
+mod packets;
+
 use std::time::Duration;
 
 use onesided::{Fault, FaultKind, Messages, Rendezvous, Source, Tag, Window, World};
@@ -18,6 +20,11 @@ pub(crate) const ROLES: &[Role] = &[
     ("messages: written receiver dies", |world| one_dies(&world, written_receiver_dies)),
     ("messages: sender dies between pieces", |world| one_dies(&world, sender_dies_between_pieces)),
     ("messages: receiver dies between pieces", |world| one_dies(&world, receiver_dies_between_pieces)),
+    ("messages: ring in packets", |world| ring_by(&world, Rendezvous::Copy)),
+    ("messages: sender dies between packets", |world| one_dies(&world, packets::sender_dies)),
+    ("messages: receiver dies between packets", |world| one_dies(&world, packets::receiver_dies)),
+    ("messages: no more memory at one", |world| packets::no_more_memory(&world, &[1])),
+    ("messages: no more memory at both", |world| packets::no_more_memory(&world, &[0, 1])),
     ("messages: sender dies", |world| one_dies(&world, sender_dies)),
     ("messages: receiver dies", |world| one_dies(&world, receiver_dies)),
     ("messages: connection breaks", connection_breaks),
@@ -206,9 +213,13 @@ fn many_pieces() -> usize {
     if jobs::on_cards() { 512 << 10 } else { 4 << 20 }
 }
 
-/// Rank 0 dies while pieces move to ranks 1 and 2.
 fn sender_dies_between_pieces(world: &World, messages: &Messages) {
-    messages.set_rendezvous(Rendezvous::Pipeline);
+    sender_dies_between(world, messages, Rendezvous::Pipeline);
+}
+
+/// Rank 0 dies while pieces move to ranks 1 and 2.
+fn sender_dies_between(world: &World, messages: &Messages, rendezvous: Rendezvous) {
+    messages.set_rendezvous(rendezvous);
     if world.rank() == 0 {
         let sent = elements(0, many_pieces());
         let lost = [1, 2].map(|to| messages.send(&sent, to, Tag(0)));
@@ -225,9 +236,13 @@ fn sender_dies_between_pieces(world: &World, messages: &Messages) {
     eventually(DEADLINE, "rank 0 counts as dead", || !world.is_alive(0));
 }
 
-/// Rank 0 dies while pieces of ranks 1 and 2 move to it.
 fn receiver_dies_between_pieces(world: &World, messages: &Messages) {
-    messages.set_rendezvous(Rendezvous::Pipeline);
+    receiver_dies_between(world, messages, Rendezvous::Pipeline);
+}
+
+/// Rank 0 dies while pieces of ranks 1 and 2 move to it.
+fn receiver_dies_between(world: &World, messages: &Messages, rendezvous: Rendezvous) {
+    messages.set_rendezvous(rendezvous);
     if world.rank() == 0 {
         let _received = [1, 2].map(|from| messages.recv::<u64>(from, Tag(0)));
         barrier(world, messages);
@@ -277,7 +292,7 @@ fn connection_breaks(world: World) {
         assert_eq!(messages.recv::<u64>(1, Tag(1)).deadline(DEADLINE).wait().unwrap().0, [7]);
         is_lost(messages.recv::<u64>(1, Tag(2)).deadline(DEADLINE).wait().unwrap_err().fault());
     }
-    for rendezvous in [Rendezvous::Rget, Rendezvous::Rput, Rendezvous::Pipeline] {
+    for rendezvous in [Rendezvous::Rget, Rendezvous::Rput, Rendezvous::Pipeline, Rendezvous::Copy] {
         messages.set_rendezvous(rendezvous);
         for len in LENGTHS {
             let sent = elements(me, len);

@@ -1,0 +1,71 @@
+//! Long messages in packets, where a rank chose that or may register no more memory.
+
+use onesided::{Messages, Rendezvous, Tag, World};
+
+use super::{elements, receiver_dies_between, sender_dies_between};
+use crate::jobs::{self, ok};
+use crate::limits::limit_locked_memory;
+use crate::support::DEADLINE;
+
+pub(super) fn sender_dies(world: &World, messages: &Messages) {
+    sender_dies_between(world, messages, Rendezvous::Copy);
+}
+
+pub(super) fn receiver_dies(world: &World, messages: &Messages) {
+    receiver_dies_between(world, messages, Rendezvous::Copy);
+}
+
+/// Two ranks exchange long messages, though some may register nothing any more: those that are waited
+/// for, and those that come before they are waited for. On shared memory there is no such limit.
+pub(super) fn no_more_memory(world: &World, limited: &[u32]) {
+    const LEN: usize = 50_000;
+    let messages = Messages::new(world).wait().unwrap();
+    let (me, other) = (world.rank(), 1 - world.rank());
+    let exchange = |rendezvous| {
+        messages.set_rendezvous(rendezvous);
+        let sent = elements(me, LEN);
+        let sends = [0, 1, 2].map(|tag| messages.send(&sent, other, Tag(tag)));
+        let mut slice = vec![0; LEN];
+        let early = messages.recv::<u64>(other, Tag(0));
+        messages.recv_into(&mut slice, other, Tag(2)).deadline(DEADLINE).wait().unwrap();
+        assert!(slice == elements(other, LEN), "{rendezvous}");
+        for receive in [early, messages.recv::<u64>(other, Tag(1))] {
+            assert!(receive.deadline(DEADLINE).wait().unwrap().0 == slice, "{rendezvous}");
+        }
+        sends.into_iter().for_each(|send| send.deadline(DEADLINE).wait().unwrap());
+    };
+    exchange(Rendezvous::Copy);
+    world.barrier().wait().unwrap();
+    let is_limited = jobs::on_cards() && limited.contains(&me);
+    if is_limited {
+        limit_locked_memory(0);
+        assert!(messages.buffer::<u64>(LEN).is_err());
+    }
+    let before = messages.registrations().count;
+    [Rendezvous::Rget, Rendezvous::Rput, Rendezvous::Pipeline, Rendezvous::Copy].into_iter().for_each(exchange);
+    assert!(!is_limited || messages.registrations().count == before);
+    world.barrier().wait().unwrap();
+    ok();
+}
+
+#[test]
+fn processes_send_around_a_ring() {
+    let ended = jobs::start(4, "messages: ring in packets").wait();
+    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2, 3]), "{ended:#?}");
+}
+
+#[test]
+fn what_cannot_be_registered_comes_all_the_same() {
+    for role in ["messages: no more memory at one", "messages: no more memory at both"] {
+        let ended = jobs::start(2, role).wait();
+        assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
+    }
+}
+
+#[test]
+fn a_dead_sender_or_receiver_ends_the_message() {
+    for role in ["messages: sender dies between packets", "messages: receiver dies between packets"] {
+        let ended = jobs::start(3, role).wait();
+        assert_eq!(ended.ok(), [1, 2], "{ended:#?}");
+    }
+}
