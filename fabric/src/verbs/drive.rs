@@ -45,7 +45,7 @@ impl EventWait {
 
 impl Drive for Verbs {
     fn progress(&self) -> usize {
-        self.0.progress()
+        self.0.progress() + usize::from(self.0.has_received.swap(false, Ordering::Relaxed))
     }
 
     /// Empty: polling a completion queue takes as long as a pause.
@@ -171,7 +171,7 @@ impl Inner {
         self.ring();
     }
 
-    /// See [`Drive::progress`].
+    /// Drains completions, and drives the datagrams.
     pub(super) fn progress(&self) -> usize {
         // The holder of the lock drains all completions, and wakes the sleepers.
         let Ok(mut unposted) = self.reaping.try_lock() else { return 0 };
@@ -197,7 +197,7 @@ impl Inner {
         if let Some(datagrams) = &self.datagrams {
             datagrams.drive();
         }
-        total + usize::from(self.has_received.swap(false, Ordering::Relaxed))
+        total
     }
 
     /// Wakes the sleeping threads of this rank.

@@ -12,7 +12,7 @@ use crate::verbs::peer::{REFUSED, Traffic};
 use crate::verbs::queue::{LIST, WorkRequest};
 use crate::verbs::raw::Verb;
 use crate::verbs::{Verbs, VerbsWaits};
-use crate::{Arrival, DatagramTransport, Drive, Either, Renewed, Transport};
+use crate::{Arrival, DatagramTransport, Either, Renewed, Transport};
 
 /// The packets of a rank on cards: over its connections, or over datagrams. Dropping it gives it
 /// back.
@@ -202,7 +202,7 @@ impl Transport for ConnectionTransport {
 
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {
         if !self.look() {
-            self.fabric.progress();
+            self.fabric.0.progress();
             if self.fabric.0.has_to_renew.load(Ordering::Relaxed) && !self.look() {
                 if let Some(fault) = self.renew() {
                     return Poll::Ready(Err(fault));
