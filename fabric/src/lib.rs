@@ -27,6 +27,8 @@ mod dispatch;
 mod drive;
 mod endpoint;
 mod error;
+#[cfg(any(feature = "verbs", onesided_loom))]
+mod event_requests;
 mod fabric;
 #[cfg(any(feature = "verbs", onesided_loom))]
 mod free_list;

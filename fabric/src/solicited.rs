@@ -18,9 +18,10 @@ pub trait SolicitedEvents: Send + Sync {
     /// What events came so far.
     fn ticket(&self) -> Ticket;
 
-    /// Sleeps until an event after the ticket, or [`wake`](Self::wake). May return early for no
-    /// reason.
-    fn sleep(&self, ticket: Ticket);
+    /// Sleeps until an event after the ticket, or [`wake`](Self::wake), or until `until`
+    /// ([`RemoteMemory::now`](onesided_remote_memory::RemoteMemory::now)'s clock). May return early
+    /// for no reason.
+    fn sleep(&self, ticket: Ticket, until: u64);
 
     /// Ends the handler's sleep.
     fn wake(&self);

@@ -18,7 +18,10 @@
 //! starts a rendezvous has an event, a *solicited* one, and the answer to it where the sender
 //! [writes](crate::Messages::set_rendezvous) (RPUT with interrupt). The event is suppressed while a
 //! thread of the rank polls, because that thread sees the packet. The handler takes in all packets,
-//! reads what has a receive, looks again and sleeps. On cards and in the simulator, whose packets
+//! reads what has a receive, looks again and sleeps. On cards the event is the one of a completion
+//! queue that is armed for solicited completions, and of the reads that the handler has begun. A packet
+//! that ends the sleep of a thread in a wait wakes the handler as well, and so may the first one after
+//! that. With datagrams (`ONESIDED_MESSAGES_CHANNEL=ud`) and in the simulator, whose packets
 //! have no events of their own, `Hybrid` is `Thread`. The modes with two threads of the paper's
 //! figures serve two completion queues; here one queue has all.
 //!

@@ -205,7 +205,8 @@ fn a_rank() {
 
 fn play(role: &str) -> fn(World) {
     use crate::{
-        active, cancellation, collectives, creation, exclusion, faults, fields, forks, lease, litmus, lock_all,
+        active, cancellation, collectives, creation, exclusion, faults, fields, forks, handlers, lease, litmus,
+        lock_all,
     };
     use crate::{messages, on_demand, poison, requests, runtimes, served_lock, started, tables, user_memory};
     let roles = [active::ROLES, collectives::ROLES, creation::ROLES, exclusion::ROLES, faults::ROLES, forks::ROLES];
@@ -222,6 +223,7 @@ fn play(role: &str) -> fn(World) {
         on_demand::ROLES,
         runtimes::ROLES,
         fields::ROLES,
+        handlers::ROLES,
         messages::ROLES,
         served_lock::ROLES,
         started::ROLES,

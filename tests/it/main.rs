@@ -15,6 +15,7 @@ mod exclusion;
 mod faults;
 mod fields;
 mod forks;
+mod handlers;
 mod handles;
 mod hangs;
 mod jobs;

@@ -15,7 +15,7 @@ use crate::support::{DEADLINE, eventually};
 pub(crate) const ROLES: &[Role] = &[
     ("messages: ring", ring),
     ("messages: written ring", written_ring),
-    ("messages: ring in pieces", |world| ring_by(&world, Rendezvous::Pipeline)),
+    ("messages: ring in pieces", ring_in_pieces),
     ("messages: writing sender dies", |world| one_dies(&world, writing_sender_dies)),
     ("messages: written receiver dies", |world| one_dies(&world, written_receiver_dies)),
     ("messages: sender dies between pieces", |world| one_dies(&world, sender_dies_between_pieces)),
@@ -36,20 +36,28 @@ pub(crate) const ROLES: &[Role] = &[
 /// Eager and rendezvous messages.
 const LENGTHS: [usize; 6] = [0, 3, 4, 1_000, 100_000, 1];
 
-fn elements(rank: u32, len: usize) -> Vec<u64> {
+pub(crate) fn elements(rank: u32, len: usize) -> Vec<u64> {
     (0..len as u64).map(|at| at * 1_000 + u64::from(rank)).collect()
 }
 
 fn ring(world: World) {
     ring_by(&world, Rendezvous::Rget);
+    ok();
 }
 
 /// The same by RPUT.
 fn written_ring(world: World) {
     ring_by(&world, Rendezvous::Rput);
+    ok();
 }
 
-fn ring_by(world: &World, rendezvous: Rendezvous) {
+/// The same in pieces.
+fn ring_in_pieces(world: World) {
+    ring_by(&world, Rendezvous::Pipeline);
+    ok();
+}
+
+pub(crate) fn ring_by(world: &World, rendezvous: Rendezvous) {
     let messages = Messages::new(world).wait().unwrap();
     messages.set_rendezvous(rendezvous);
     let (me, all) = (world.rank(), world.size());
@@ -90,7 +98,6 @@ fn ring_by(world: &World, rendezvous: Rendezvous) {
         assert!(from.into_iter().eq(0..all));
     }
     world.barrier().wait().unwrap();
-    ok();
 }
 
 /// A barrier that all ranks have left when it is over at rank 0: a rank that is still in one fails

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Fabric, ServerThread};
@@ -37,7 +37,7 @@ pub enum ProgressMode {
     Thread,
     /// A handler moves long messages (RGET with interrupt: sur-2006, section 4). Only the packets
     /// that start a transfer have an event (RTS; RTR of RPUT), and none while a thread of the rank
-    /// polls. On fabrics without such events (cards, the simulator) this is `Thread`.
+    /// polls. On fabrics without such events (datagrams of cards, the simulator) this is `Thread`.
     Hybrid,
 }
 
@@ -51,6 +51,10 @@ impl fmt::Display for ProgressMode {
         })
     }
 }
+
+/// How often a handler looks whether what is under way has room or has failed, which may have no
+/// event, in nanoseconds.
+const AGAIN: u64 = 1_000_000;
 
 /// The mode of a rank, and its thread.
 #[derive(Debug, Default)]
@@ -67,6 +71,8 @@ struct State {
     mode: ProgressMode,
     /// Ends the thread.
     stop: Option<Arc<AtomicBool>>,
+    /// The last handler. The next one begins once it has ended.
+    handler: Option<JoinHandle<()>>,
     /// The threads of the rank that poll.
     polling: u32,
 }
@@ -113,7 +119,7 @@ impl<F: Fabric + 'static> Progress<F> {
         match (mode, self.fabric.solicited()) {
             (ProgressMode::Polling | ProgressMode::Interrupt, _) => {}
             (ProgressMode::Hybrid, Some(events)) => {
-                self.start_handler(Arc::clone(&stop))?;
+                state.handler = Some(self.start_handler(Arc::clone(&stop), state.handler.take())?);
                 self.handler().is_solicited.store(true, Ordering::Relaxed);
                 if state.polling == 0 {
                     events.arm();
@@ -131,21 +137,27 @@ impl<F: Fabric + 'static> Progress<F> {
     }
 
     /// Starts the handler: it drains to empty after each event.
-    fn start_handler(self: &Arc<Self>, stop: Arc<AtomicBool>) -> Result<(), Fault> {
+    fn start_handler(
+        self: &Arc<Self>,
+        stop: Arc<AtomicBool>,
+        last: Option<JoinHandle<()>>,
+    ) -> Result<JoinHandle<()>, Fault> {
         let (this, fabric) = (Arc::downgrade(self), self.fabric.clone());
         let handle = move || {
+            last.map(JoinHandle::join); // two would take each other's events
             let Some(events) = fabric.solicited() else { return };
             loop {
                 let ticket = events.ticket();
-                match this.upgrade().filter(|_| !stop.load(Ordering::Acquire)) {
+                let is_under_way = match this.upgrade().filter(|_| !stop.load(Ordering::Acquire)) {
                     Some(progress) => progress.drain(),
                     None => return,
-                }
-                events.sleep(ticket);
+                };
+                let until = if is_under_way { fabric.now().saturating_add(AGAIN) } else { u64::MAX };
+                events.sleep(ticket, until);
             }
         };
         let refused = |_| Fault::new(FaultKind::Refused);
-        thread::Builder::new().name("onesided-handler".into()).spawn(handle).map(drop).map_err(refused)
+        thread::Builder::new().name("onesided-handler".into()).spawn(handle).map_err(refused)
     }
 
     /// Starts the thread that moves messages at every event.
@@ -195,6 +207,13 @@ impl<F: Fabric> Progress<F> {
 
     /// Ends the thread, before the rank leaves.
     pub(crate) fn end_handler(&self) {
-        self.end(&mut lock(&self.handler().state));
+        let mut state = lock(&self.handler().state);
+        self.end(&mut state);
+        let handler = state.handler.take();
+        drop(state);
+        // The one of the rank's next messages begins once it has ended. It may be this thread itself.
+        if let Some(handler) = handler.filter(|handler| handler.thread().id() != thread::current().id()) {
+            let _ = handler.join();
+        }
     }
 }

@@ -316,8 +316,19 @@ impl<F: Fabric> Progress<F> {
     }
 
     /// Takes in everything that has arrived, and moves the announced messages: what the handler
-    /// does. The engine is not locked while a message is copied.
-    pub(crate) fn drain(&self) {
+    /// does. Whether something is under way then.
+    pub(crate) fn drain(&self) -> bool {
+        if self.fabric.capabilities().completes_at_post {
+            self.drain_by_copies();
+        } else {
+            self.move_all();
+        }
+        let state = self.state.lock();
+        state.engine.is_busy() || !state.transfers.is_empty()
+    }
+
+    /// The same where transfers are copies. The engine is not locked meanwhile.
+    fn drain_by_copies(&self) {
         let (mut direct, cx) = (Direct::none(), &mut Context::from_waker(NOBODY));
         loop {
             let next = self.arriving(|engine, arrive| {
@@ -336,6 +347,12 @@ impl<F: Fabric> Progress<F> {
                 return self.move_tasks(cx);
             }
         }
+    }
+
+    /// Moves what can be moved now.
+    fn move_all(&self) {
+        let until_idle = self.until(self.fabric.rank(), Direct::none(), |_, _, _| None::<()>, |_| None, || None);
+        let _ = pin!(until_idle).poll(&mut Context::from_waker(NOBODY));
     }
 
     /// What another thread takes in may be for a task, which it need not move, and what this one took
@@ -447,8 +464,7 @@ impl<F: Fabric> Background for Progress<F> {
         drop(state);
         // On cards all senders share the receives: packets that are not taken in hold up the others.
         if !is_idle || !self.fabric.capabilities().completes_at_post {
-            let until_idle = self.until(self.fabric.rank(), Direct::none(), |_, _, _| None::<()>, |_| None, || None);
-            let _ = pin!(until_idle).poll(&mut Context::from_waker(NOBODY));
+            self.move_all();
         }
     }
 
@@ -457,8 +473,8 @@ impl<F: Fabric> Background for Progress<F> {
     }
 
     fn ends_polling(&self) {
-        if self.handler.ends_polling(&self.fabric) {
-            self.drain();
+        if self.handler.ends_polling(&self.fabric) && self.drain() {
+            self.wake_handler(); // it goes on with that
         }
     }
 

@@ -9,13 +9,15 @@ use std::thread::JoinHandle;
 use onesided_remote_memory::{Fault, FaultKind, Link, Rank, RegionId, RemoteMemory};
 
 use crate::EitherFuture;
-use crate::ServerThread;
 use crate::mixed::changes::Change;
 use crate::mixed::segment::AgentWord;
 use crate::mixed::{Mixed, MixedSegment, MixedWord};
 use crate::shm::ShmSegment;
 use crate::verbs::{Verbs, VerbsGet, VerbsTransfer, VerbsTransport};
-use crate::{BackgroundSlot, Capabilities, Error, Fabric, Path, Segment, SegmentKey, Task, UserMemory};
+use crate::{
+    BackgroundSlot, Capabilities, Error, Fabric, Path, Segment, SegmentKey, ServerThread, SolicitedEvents, Task,
+    UserMemory,
+};
 
 /// A get: completed at post, or in flight on the card.
 pub type MixedGet<'b> = EitherFuture<Ready<Result<(), Fault>>, VerbsGet<'b>>;
@@ -149,6 +151,10 @@ impl Fabric for Mixed {
 
     fn background(&self) -> Option<&BackgroundSlot> {
         self.verbs.background()
+    }
+
+    fn solicited(&self) -> Option<&dyn SolicitedEvents> {
+        self.verbs.solicited()
     }
 
     fn serve(&self, task: Task) -> Result<(), Fault> {

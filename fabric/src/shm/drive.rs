@@ -54,8 +54,12 @@ impl SolicitedEvents for Shm {
         self.job_segment().solicited_bell(self.me()).ticket()
     }
 
-    fn sleep(&self, ticket: Ticket) {
-        self.job_segment().sleep_solicited(self.me(), ticket);
+    fn sleep(&self, ticket: Ticket, until: u64) {
+        let limit = match until {
+            u64::MAX => Duration::MAX,
+            _ => Duration::from_nanos(until.saturating_sub(drive::now())),
+        };
+        self.job_segment().sleep_solicited(self.me(), ticket, limit);
     }
 
     fn wake(&self) {

@@ -33,6 +33,7 @@ const ROOM: DatagramRoom = DatagramRoom { receives: DEPTH, sends: DEPTH, longest
 /// The ends, as the connector numbers them.
 const OWN: Rank = Rank(0);
 const OTHER: Rank = Rank(1);
+const SEND: Verb = Verb::Send { solicited: false };
 /// Marks the completion of a read or a write.
 const TRANSFER: u64 = 1;
 /// Polls of a wait before it yields its core, which another end needs or does not, and yields before
@@ -153,7 +154,7 @@ impl BareCard {
     /// # Errors
     /// [`Error::Verbs`], also if the other end does not answer; so of all loops.
     pub fn sends(&self, is_first: bool, len: usize, n: u64) -> Result<(), Error> {
-        let mut send = self.requests::<1>(Verb::Send, len as u64);
+        let mut send = self.requests::<1>(SEND, len as u64);
         alternate(is_first, n, || self.post(&mut send), || self.receive())
     }
 
@@ -182,7 +183,7 @@ impl BareCard {
     /// # Errors
     /// As [`sends`](Self::sends).
     pub fn reads(&self, is_first: bool, len: usize, n: u64) -> Result<(), Error> {
-        let mut control = [(); 2].map(|()| self.requests::<1>(Verb::Send, CONTROL));
+        let mut control = [(); 2].map(|()| self.requests::<1>(SEND, CONTROL));
         let mut read = self.requests::<1>(Verb::Read { from: self.other()?.home }, len as u64);
         let [announce, end] = &mut control;
         let send = || {
@@ -204,7 +205,7 @@ impl BareCard {
     /// # Errors
     /// As [`sends`](Self::sends).
     pub fn writes(&self, is_first: bool, len: usize, n: u64) -> Result<(), Error> {
-        let mut control = [(); 2].map(|()| self.requests::<1>(Verb::Send, CONTROL));
+        let mut control = [(); 2].map(|()| self.requests::<1>(SEND, CONTROL));
         let to = self.other()?.home.after(self.longest);
         let mut write = self.requests::<1>(Verb::Write { to }, len as u64);
         let [of_sender, of_receiver] = &mut control;
@@ -228,8 +229,8 @@ impl BareCard {
     /// # Errors
     /// As [`sends`](Self::sends).
     pub fn stream(&self, is_first: bool, len: usize, many: usize, n: u64) -> Result<(), Error> {
-        let mut list = self.requests::<LIST>(Verb::Send, len as u64);
-        let mut answer = self.requests::<1>(Verb::Send, 0);
+        let mut list = self.requests::<LIST>(SEND, len as u64);
+        let mut answer = self.requests::<1>(SEND, 0);
         for _ in 0..n {
             if is_first {
                 (0..many / LIST).try_for_each(|_| self.post(&mut list))?;
@@ -246,7 +247,7 @@ impl BareCard {
     fn requests<const N: usize>(&self, verb: Verb, len: u64) -> Requests<N> {
         let begin = if verb.returns() { self.longest } else { 0 };
         let local = Local { address: self.memory.address() + begin, len: len as u32, key: self.memory.local_key() };
-        let id = if let Verb::Send = verb { 0 } else { TRANSFER };
+        let id = if let Verb::Send { .. } = verb { 0 } else { TRANSFER };
         let inline = !verb.returns() && len <= self.pair.inline().into();
         let list = |signals| {
             let mut list = RawWorkRequests::new();

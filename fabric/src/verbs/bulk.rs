@@ -9,7 +9,6 @@ use std::thread::JoinHandle;
 
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RegionId, RemoteMemory};
 
-use crate::ServerThread;
 use crate::peer_status::{PeerStatus, check_rank};
 use crate::verbs::bounce_buffers::LONGEST;
 use crate::verbs::memory;
@@ -19,7 +18,10 @@ use crate::verbs::raw::{Local, MemoryRegion, Remote, UserRegion, Verb};
 use crate::verbs::segment::check_within;
 use crate::verbs::words::Posted;
 use crate::verbs::{Verbs, VerbsSegment, VerbsTransport, VerbsWord};
-use crate::{BackgroundSlot, Capabilities, Drive, Error, Fabric, Segment, SegmentKey, Task, UserMemory};
+use crate::{
+    BackgroundSlot, Capabilities, Drive, Error, Fabric, Segment, SegmentKey, ServerThread, SolicitedEvents, Task,
+    UserMemory,
+};
 
 /// How many reads of a long get are in flight at once.
 const AHEAD: usize = 4;
@@ -215,6 +217,11 @@ impl Fabric for Verbs {
 
     fn background(&self) -> Option<&BackgroundSlot> {
         Some(self.0.endpoint.background())
+    }
+
+    /// Not of datagrams, which have one event for all.
+    fn solicited(&self) -> Option<&dyn SolicitedEvents> {
+        self.0.datagrams.is_none().then_some(self as _)
     }
 
     fn serve(&self, task: Task) -> Result<(), Fault> {

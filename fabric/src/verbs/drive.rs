@@ -129,7 +129,7 @@ impl Inner {
         self.completions.request_event(!self.known_peers().any(Peer::awaits_completion));
         // If nobody takes the packets, one that stays there would raise the event at once.
         if let Some(arrivals) = self.arrivals.get().filter(|_| !self.has_transport.load(Ordering::Relaxed)) {
-            arrivals.completions.request_event(true);
+            self.handler_wait.requests.request_all(|| arrivals.completions.request_event(false));
         }
         ticket
     }
@@ -145,8 +145,7 @@ impl Inner {
             return doorbell.disarm();
         };
         // What is made after this wakes the thread.
-        let arrivals = self.arrivals.get();
-        let packets = arrivals.map(|arrivals| arrivals.completions.as_fd());
+        let packets = self.arrivals.get().map(|arrivals| arrivals.completions.as_fd());
         event_wait.asleep.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if doorbell.rings.load(Ordering::Acquire) == ticket.0 {
@@ -161,11 +160,11 @@ impl Inner {
         }
         event_wait.asleep.store(false, Ordering::Relaxed);
         event_wait.wake_up.clear();
-        self.completions.take_events();
-        if let Some(arrivals) = arrivals {
-            arrivals.completions.take_events();
-        }
+        let (any, of_packets) = self.take_events();
         drop(listener);
+        if any {
+            self.tell_handler(of_packets);
+        }
         doorbell.disarm();
         // The event was for all threads, and another one has to wait for the card now.
         self.ring();

@@ -8,7 +8,8 @@
 //! with one another and not with the CPU's. All queue pairs of a rank complete their requests in one
 //! completion queue. Those for memory share a receive queue for doorbells (0 bytes). Those for
 //! messages share one for packets (slots of 2 KiB), whose completions are in a queue of their own
-//! (`arrivals`): only the owner of the packets looks there, and reads them in place.
+//! (`arrivals`): only the owner of the packets looks there, and reads them in place. A thread that
+//! sleeps in a wait has events of all of them, a handler of the solicited ones (`solicited`).
 //!
 //! An operation takes a slot with a registered 64-byte cell, or a bounce buffer for more bytes.
 //! Results arrive there; the card never writes futures or callers' buffers. Requests on one
@@ -83,6 +84,7 @@ mod raw;
 mod renewal;
 mod revoke;
 mod segment;
+mod solicited;
 mod transport;
 mod wake_up;
 mod words;
@@ -114,6 +116,7 @@ use crate::verbs::peer::{ConnectionId, Peer, Traffic};
 use crate::verbs::queue::InFlight;
 use crate::verbs::raw::{CompletionQueue, DatagramQueue, ProtectionDomain, QueuePair, SharedReceiveQueue};
 use crate::verbs::segment::{Opened, RegionTable};
+use crate::verbs::solicited::HandlerWait;
 use crate::{AtomicAgent, Capabilities, Error, Fabric, block_on};
 
 pub use crate::verbs::bulk::{VerbsFlush, VerbsGet, VerbsTransfer};
@@ -168,6 +171,7 @@ struct Inner {
     /// Its packets, if they travel as datagrams.
     datagrams: Option<CardDatagrams>,
     event_wait: EventWait,
+    handler_wait: HandlerWait,
     endpoint: Endpoint<drive::EventSource>,
     keepalive: Keepalive,
     failures: Failures,
@@ -293,7 +297,7 @@ impl Verbs {
         capabilities.inline = inline;
         capabilities.outstanding_reads = u32::from(device.reads());
         capabilities.longest_transfer = LONGEST_REQUEST.min(u64::from(device.state.max_msg_sz));
-        let event_wait = EventWait::new()?;
+        let (event_wait, handler_wait) = (EventWait::new()?, HandlerWait::new()?);
         let inner = Arc::new_cyclic(|inner| Inner {
             peers,
             datagrams: packets
@@ -311,6 +315,7 @@ impl Verbs {
             has_received: AtomicBool::new(false),
             has_transport: AtomicBool::new(true),
             event_wait,
+            handler_wait,
             endpoint: Endpoint::new(drive::EventSource(Weak::clone(inner))),
             keepalive: Keepalive::new(),
             failures: Failures::new(size),

@@ -240,7 +240,7 @@ impl Inner {
     #[inline]
     fn is_signalled(peer: &Peer, (request, is_last): (&WorkRequest, bool), number: u64) -> bool {
         match request.verb {
-            Verb::Send => number + 1 >= peer.reported() + SIGNALLED.min(peer.depth as u64 / 2),
+            Verb::Send { .. } => number + 1 >= peer.reported() + SIGNALLED.min(peer.depth as u64 / 2),
             _ => !request.unsignaled || is_last,
         }
     }

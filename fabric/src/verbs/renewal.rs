@@ -39,6 +39,7 @@ impl Inner {
     pub(super) fn offer_renewal(&self) {
         self.has_to_renew.store(true, Ordering::Relaxed);
         self.ring();
+        self.tell_handler(false);
     }
 
     /// The peer asks for a later connection than this rank has. Whether there will be one.

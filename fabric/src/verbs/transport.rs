@@ -76,7 +76,7 @@ impl Verbs {
 
 impl ConnectionTransport {
     /// Sends if there is room now.
-    fn try_send(&mut self, to: Rank, head: &[u8], body: &[u8]) -> Result<bool, Fault> {
+    fn try_send(&mut self, to: Rank, (head, body): (&[u8], &[u8]), solicited: bool) -> Result<bool, Fault> {
         let (inner, peer) = (&*self.fabric.0, self.fabric.peer(to)?);
         let listed = self.list.packets.len();
         if !peer.has_room(listed + 1) {
@@ -89,7 +89,7 @@ impl ConnectionTransport {
         let taken = inner.take_slot(len)?;
         taken.buffer.write(0, head);
         taken.buffer.write(head.len(), body);
-        let packet = WorkRequest::new(Verb::Send, &taken, len);
+        let packet = WorkRequest::new(Verb::Send { solicited }, &taken, len);
         if self.list.is_open {
             self.list.push(&self.fabric, to, packet);
             return Ok(true);
@@ -101,6 +101,48 @@ impl ConnectionTransport {
             inner.buffers.free(taken.slot); // another thread took the room
         }
         Ok(posted)
+    }
+
+    fn poll_post(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: Rank,
+        packet: (&[u8], &[u8]),
+        solicited: bool,
+    ) -> Poll<Result<(), Fault>> {
+        let (fabric, peer) = (&self.fabric, self.fabric.peer(to)?);
+        let len = packet.0.len() + packet.1.len();
+        if len > self.packet_max(to) {
+            return Poll::Ready(Err(Fault::new(FaultKind::TooLong).with_detail(len as u32)));
+        }
+        // While a rank is being cut, or its death may still show, the end of that wakes this.
+        if fabric.0.is_cutting(to) {
+            fabric.0.endpoint.register_waker(cx, u64::MAX);
+            return Poll::Pending;
+        }
+        fabric.ended(Patience::on(to))?;
+        if peer.is_broken() {
+            fabric.0.turn();
+            return match fabric.0.detection_until(peer.id) {
+                // When all that came over it is received.
+                None if fabric.0.may_renew(peer.id) => {
+                    fabric.0.endpoint.register_waker(cx, u64::MAX);
+                    Poll::Pending
+                }
+                None => Poll::Ready(Err(fabric.0.fault(peer.id, REFUSED))),
+                Some(until) => {
+                    fabric.0.endpoint.register_waker(cx, until);
+                    Poll::Pending
+                }
+            };
+        }
+        if self.try_send(to, packet, solicited)? {
+            return Poll::Ready(Ok(()));
+        }
+        let fabric = &self.fabric;
+        fabric.0.turn();
+        fabric.0.endpoint.register_waker(cx, u64::MAX);
+        Poll::Pending
     }
 
     fn give_back(&mut self) {
@@ -150,39 +192,17 @@ impl Transport for ConnectionTransport {
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
-        let (fabric, peer) = (&self.fabric, self.fabric.peer(to)?);
-        let len = head.len() + body.len();
-        if len > self.packet_max(to) {
-            return Poll::Ready(Err(Fault::new(FaultKind::TooLong).with_detail(len as u32)));
-        }
-        // While a rank is being cut, or its death may still show, the end of that wakes this.
-        if fabric.0.is_cutting(to) {
-            fabric.0.endpoint.register_waker(cx, u64::MAX);
-            return Poll::Pending;
-        }
-        fabric.ended(Patience::on(to))?;
-        if peer.is_broken() {
-            fabric.0.turn();
-            return match fabric.0.detection_until(peer.id) {
-                // When all that came over it is received.
-                None if fabric.0.may_renew(peer.id) => {
-                    fabric.0.endpoint.register_waker(cx, u64::MAX);
-                    Poll::Pending
-                }
-                None => Poll::Ready(Err(fabric.0.fault(peer.id, REFUSED))),
-                Some(until) => {
-                    fabric.0.endpoint.register_waker(cx, until);
-                    Poll::Pending
-                }
-            };
-        }
-        if self.try_send(to, head, body)? {
-            return Poll::Ready(Ok(()));
-        }
-        let fabric = &self.fabric;
-        fabric.0.turn();
-        fabric.0.endpoint.register_waker(cx, u64::MAX);
-        Poll::Pending
+        self.poll_post(cx, to, (head, body), false)
+    }
+
+    fn poll_send_solicited(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: Rank,
+        head: &[u8],
+        body: &[u8],
+    ) -> Poll<Result<(), Fault>> {
+        self.poll_post(cx, to, (head, body), true)
     }
 
     fn begin_list(&mut self) {

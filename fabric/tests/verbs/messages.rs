@@ -1,5 +1,6 @@
 //! Packets have connections of their own, which wait and end apart from those of memory.
 
+use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -76,6 +77,48 @@ fn few_packets_of_a_window_are_signalled() {
             if world.rank() == 0 { (WINDOW * WINDOWS, WINDOW / LIST * WINDOWS) } else { (WINDOWS, WINDOWS) };
         assert!((rung..rung + WINDOWS + 4).contains(&doorbells), "{doorbells} for {posted}");
         assert!((sent..sent + 4).contains(&posted) && signalled <= posted / 32 + 4, "{signalled} of {posted}");
+        world.barrier().wait().unwrap();
+    });
+}
+
+/// Packets wake a handler only if they are solicited, and those that came before are there then.
+#[test]
+fn only_solicited_packets_wake_a_handler() {
+    let Some(_device) = device("only_solicited_packets_wake_a_handler") else { return };
+    const MANY: u32 = 200;
+    let armed = Barrier::new(2);
+    ranks(2, |world| {
+        let (fabric, other) = (world.fabric(), Rank(1 - world.rank()));
+        let mut packets = fabric.transport().unwrap();
+        if world.rank() == 0 {
+            armed.wait();
+            (0..MANY).for_each(|_| block_on(fabric, packets.send(other, b"packet")).unwrap());
+            // They have arrived when their sends are complete.
+            let messages = fabric.for_messages();
+            assert_eq!(wait_timeout(fabric, &mut messages.flush(other), LONG), Some(Ok(())));
+            thread::sleep(Duration::from_millis(50)); // for a wake-up that should not be
+            block_on(fabric, poll_fn(|cx| packets.poll_send_solicited(cx, other, b"start", &[]))).unwrap();
+            assert_eq!(wait_timeout(fabric, &mut messages.flush(other), LONG), Some(Ok(())));
+        } else {
+            let (events, end) = (fabric.solicited().unwrap(), until(fabric, LONG));
+            events.arm();
+            armed.wait();
+            let (mut found, mut wakes) = (0, 0);
+            loop {
+                let ticket = events.ticket();
+                let cx = &mut Context::from_waker(NOBODY);
+                while let Poll::Ready(packet) = packets.poll_recv(cx, Patience::until(end)) {
+                    packet.unwrap();
+                    found += 1;
+                }
+                if found > MANY {
+                    break;
+                }
+                events.sleep(ticket, end);
+                wakes += 1;
+            }
+            assert!(wakes <= 1, "{wakes} wake-ups");
+        }
         world.barrier().wait().unwrap();
     });
 }

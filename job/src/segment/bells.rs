@@ -34,11 +34,7 @@ impl JobSegment {
     /// Sleeps until the rank's doorbell has rung since the ticket was taken, or for `limit`.
     #[inline]
     pub fn sleep(&self, rank: Rank, ticket: Ticket, limit: Duration) {
-        let timeout =
-            futex::Timespec { tv_sec: limit.as_secs().min(1 << 30) as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
-        // Not private: the ringer is another process. On every outcome (woken, too late, timed out,
-        // signal) the caller polls.
-        let _ = futex::wait(self.doorbell(rank).rings, futex::Flags::empty(), ticket.0, Some(&timeout));
+        wait(self.doorbell(rank).rings, ticket, limit);
     }
 
     /// The doorbell of a rank's handler.
@@ -64,10 +60,19 @@ impl JobSegment {
         wake_all(rings);
     }
 
-    /// The rank's handler sleeps until its doorbell has rung since the ticket was taken.
-    pub fn sleep_solicited(&self, rank: Rank, ticket: Ticket) {
-        let _ = futex::wait(self.solicited_bell(rank).rings, futex::Flags::empty(), ticket.0, None);
+    /// The rank's handler sleeps until its doorbell has rung since the ticket was taken, or for
+    /// `limit`.
+    pub fn sleep_solicited(&self, rank: Rank, ticket: Ticket, limit: Duration) {
+        wait(self.solicited_bell(rank).rings, ticket, limit);
     }
+}
+
+fn wait(rings: &AtomicU32, ticket: Ticket, limit: Duration) {
+    let timeout =
+        futex::Timespec { tv_sec: limit.as_secs().min(1 << 30) as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
+    // Not private: the ringer is another process. On every outcome (woken, too late, timed out,
+    // signal) the caller polls.
+    let _ = futex::wait(rings, futex::Flags::empty(), ticket.0, Some(&timeout));
 }
 
 fn wake_all(rings: &AtomicU32) {

@@ -1,5 +1,6 @@
-//! Loom checks of the doorbell, the lane and the progress thread: `RUSTFLAGS="--cfg onesided_loom"
-//! cargo test -p onesided-fabric --lib --release --target-dir target/loom`.
+//! Loom checks of the doorbell, the lane, the progress thread and a card's events:
+//! `RUSTFLAGS="--cfg onesided_loom" cargo test -p onesided-fabric --lib --release --target-dir
+//! target/loom`.
 //!
 //! The shipped code runs with its own orderings, in every interleaving and with every value that a
 //! load may return; loom reports an endless wait as a deadlock. Copies with one flaw each run as
@@ -26,6 +27,7 @@
 //! | doorbell: two writers, one sleeper | 3 | 3 | 12,857 |
 //! | doorbell: a write, two sleepers of one rank | 3 | 4 | 54,623 |
 //! | solicited events: a packet, a thread that polls, the handler; two packets, the handler | 3; 2 | 3; any | 18,274; 12,854 |
+//! | events of a card: two packets, an armed handler and a waiter; one or two, a handler and a thread that polls no more; two, the handler | 3; 3; 2 | 2; 3, 2; any | 1,927; 4,819; 306 |
 //! | flush: both put, flush and get | 2 | any | 15 |
 //! | memory model: a message; a lock's hand-over; a sequence-locked read | 2 | any | 6; 10; 735 |
 //! | access guard: a peer, an owner; two peers, an owner | 2; 3 | any; 3 | 55; 887 |
@@ -39,6 +41,7 @@
 //! | progress thread: spawned work, its last handle dropped by the thread | 3 | 3 | 3,106 |
 //! | progress thread: work spawned while it sleeps | 2 | 3 | 1,250 |
 
+mod card;
 mod doorbell;
 mod gate;
 mod helper;

@@ -103,8 +103,8 @@ impl CompletionQueue {
         }
     }
 
-    /// Takes and acknowledges the pending events.
-    pub(in crate::verbs) fn take_events(&self) {
+    /// Takes and acknowledges the pending events: whether there were some.
+    pub(in crate::verbs) fn take_events(&self) -> bool {
         let (mut queue, mut user) = (null_mut(), null_mut());
         let mut count = 0;
         // SAFETY: the channel is open and nonblocking; both pointers are written.
@@ -115,6 +115,7 @@ impl CompletionQueue {
             // SAFETY: that many events of this queue were taken and not acknowledged.
             unsafe { ibv::ibv_ack_cq_events(self.raw.as_ptr(), count) };
         }
+        count > 0
     }
 
     /// Takes available completions, as many as the batch has space for.

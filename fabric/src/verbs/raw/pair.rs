@@ -310,8 +310,9 @@ pub(in crate::verbs) enum Verb {
         at: Remote,
         add: u64,
     },
-    /// A packet, solicited.
-    Send,
+    Send {
+        solicited: bool,
+    },
 }
 
 impl Verb {
@@ -327,7 +328,7 @@ impl Verb {
 
     /// Whether it takes a receive at the peer, and waits for one without bound.
     pub(in crate::verbs) const fn takes_receive(&self) -> bool {
-        matches!(self, Self::WriteAndRing { .. } | Self::Send)
+        matches!(self, Self::WriteAndRing { .. } | Self::Send { .. })
     }
 
     /// Whether it is a write, whose placement only a later read proves.
@@ -406,9 +407,9 @@ impl RawWorkRequest {
                 raw.opcode = code::IBV_WR_ATOMIC_FETCH_AND_ADD;
                 raw.wr.atomic = atomic(at, add, 0);
             }
-            Verb::Send => {
+            Verb::Send { solicited } => {
                 raw.opcode = code::IBV_WR_SEND;
-                raw.send_flags |= flags::IBV_SEND_SOLICITED.0;
+                raw.send_flags |= set(solicited, flags::IBV_SEND_SOLICITED);
             }
         }
     }

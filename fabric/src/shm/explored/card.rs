@@ -1,0 +1,233 @@
+//! The events of a card's packets: a handler, and a thread that waits.
+
+use std::sync::Arc;
+
+use crate::event_requests::EventRequests;
+use crate::shm::explored::{LOST, caught, holds, together};
+use crate::sync::{Condvar, Mutex};
+
+/// A flaw of the protocol.
+#[derive(Clone, Copy, PartialEq)]
+enum Flaw {
+    None,
+    /// The handler requests also while a request is open: it may narrow a waiter's.
+    RequestWhileOpen,
+    /// The handler takes events and rings no waiter.
+    TakeWithoutRing,
+    /// A waiter takes events and does not wake an armed handler.
+    TakeWithoutTelling,
+    /// A thread that polls no more looks before it arms.
+    ArmAfterLook,
+    /// The handler looks at one packet for each event.
+    CountInsteadOfDrain,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Solicited,
+    All,
+}
+
+#[derive(Clone, Copy)]
+enum Packet {
+    Short,
+    Start,
+}
+use Packet::{Short, Start};
+
+#[derive(Clone, Copy)]
+enum Sleeper {
+    Waiter,
+    Handler,
+}
+use Sleeper::{Handler, Waiter};
+
+/// The card, the kernel, and what the threads of the rank have taken in: by packet, by sleeper.
+#[derive(Default)]
+struct Machine {
+    request: Option<Kind>,
+    has_event: bool,
+    bells: [bool; 2],
+    arrived: [u32; 2],
+    taken_in: [u32; 2],
+}
+
+struct Rank {
+    flaw: Flaw,
+    packets: &'static [Packet],
+    requests: EventRequests,
+    machine: Mutex<Machine>,
+    changed: Condvar,
+}
+
+impl Rank {
+    fn new(flaw: Flaw, packets: &'static [Packet]) -> Arc<Self> {
+        let (requests, machine, changed) = (EventRequests::default(), Mutex::default(), Condvar::new());
+        requests.arm(|| {}); // nothing is open at the card
+        requests.taken(true);
+        Arc::new(Self { flaw, packets, requests, machine, changed })
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut Machine) -> R) -> R {
+        change(&mut self.machine.lock().unwrap())
+    }
+
+    fn send(&self) {
+        for packet in self.packets {
+            self.change(|machine| {
+                machine.arrived[*packet as usize] += 1;
+                let is_wanted = match packet {
+                    Short => machine.request == Some(Kind::All),
+                    Start => machine.request.is_some(),
+                };
+                if is_wanted {
+                    machine.request = None;
+                    machine.has_event = true;
+                    self.changed.notify_all();
+                }
+            });
+        }
+    }
+
+    /// Of two open requests the later counts.
+    fn request(&self, kind: Kind) {
+        self.change(|machine| machine.request = Some(kind));
+    }
+
+    fn ring(&self, who: Sleeper) {
+        self.change(|machine| {
+            machine.bells[who as usize] = true;
+            self.changed.notify_all();
+        });
+    }
+
+    fn sleep(&self, who: Sleeper) {
+        let mut machine = self.machine.lock().unwrap();
+        while !machine.has_event && !machine.bells[who as usize] {
+            machine = self.changed.wait(machine).unwrap();
+        }
+        drop(machine);
+        self.change(|machine| machine.bells[who as usize] = false);
+        if !self.change(|machine| std::mem::take(&mut machine.has_event)) {
+            return;
+        }
+        let is_armed = self.requests.taken(true);
+        match who {
+            Waiter if is_armed && self.flaw != Flaw::TakeWithoutTelling => self.ring(Handler),
+            Handler if self.flaw != Flaw::TakeWithoutRing => self.ring(Waiter),
+            _ => {}
+        }
+    }
+
+    /// Takes in at most so many packets of a kind. How many were taken in so far.
+    fn look(&self, packet: Packet, most: u32) -> u32 {
+        self.change(|machine| {
+            let (arrived, taken_in) = (machine.arrived[packet as usize], &mut machine.taken_in[packet as usize]);
+            *taken_in = arrived.min(taken_in.saturating_add(most));
+            *taken_in
+        })
+    }
+
+    fn starts(&self) -> u32 {
+        self.packets.iter().filter(|packet| matches!(packet, Start)).count() as u32
+    }
+
+    /// The handler, until all messages have started.
+    fn handle(&self) {
+        let most = if self.flaw == Flaw::CountInsteadOfDrain { 1 } else { u32::MAX };
+        loop {
+            match self.flaw {
+                Flaw::RequestWhileOpen => self.request(Kind::Solicited),
+                _ => self.requests.request_solicited(|| self.request(Kind::Solicited)),
+            }
+            self.look(Short, most);
+            if self.look(Start, most) == self.starts() {
+                return;
+            }
+            self.sleep(Handler);
+        }
+    }
+
+    /// A wait for the short message, which sees no other.
+    fn wait(&self) {
+        loop {
+            self.requests.request_all(|| self.request(Kind::All));
+            if self.look(Short, 1) == 1 {
+                return;
+            }
+            self.sleep(Waiter);
+        }
+    }
+
+    fn arm_and_look(&self) {
+        let look = || self.look(Start, u32::MAX) == self.starts();
+        if self.flaw == Flaw::ArmAfterLook {
+            look();
+        }
+        self.requests.arm(|| self.request(Kind::Solicited));
+        if self.flaw != Flaw::ArmAfterLook && look() {
+            self.ring(Handler); // only for the model's end
+        }
+    }
+}
+
+/// A task of an executor waits, and the handler is armed.
+fn armed(flaw: Flaw, packets: &'static [Packet]) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let rank = Rank::new(flaw, packets);
+        let (sender, waiter) = (Arc::clone(&rank), Arc::clone(&rank));
+        together([Box::new(move || sender.send()), Box::new(move || waiter.wait()), Box::new(move || rank.handle())]);
+    }
+}
+
+/// A thread of the rank waits, polling or asleep.
+fn disarmed(flaw: Flaw, packets: &'static [Packet]) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let rank = Rank::new(flaw, packets);
+        let (sender, thread) = (Arc::clone(&rank), Arc::clone(&rank));
+        let wait = move || {
+            thread.requests.disarm();
+            if thread.packets.len() > 1 {
+                thread.wait();
+            }
+            thread.arm_and_look();
+        };
+        together([Box::new(move || sender.send()), Box::new(wait), Box::new(move || rank.handle())]);
+    }
+}
+
+/// Nobody waits.
+fn alone(flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let rank = Rank::new(flaw, &[Start, Start]);
+        let sender = Arc::clone(&rank);
+        together([Box::new(move || sender.send()), Box::new(move || rank.handle())]);
+    }
+}
+
+#[test]
+fn a_handler_and_a_waiter_share_the_events() {
+    holds(Some(2), 920, armed(Flaw::None, &[Short, Start]));
+    holds(Some(2), 1_007, armed(Flaw::None, &[Start, Short]));
+}
+
+#[test]
+fn a_start_is_seen_by_the_handler_or_by_who_waited() {
+    holds(Some(3), 2_501, disarmed(Flaw::None, &[Start]));
+    holds(Some(2), 1_095, disarmed(Flaw::None, &[Short, Start]));
+    holds(Some(2), 1_223, disarmed(Flaw::None, &[Start, Short]));
+}
+
+#[test]
+fn the_handler_drains_to_empty() {
+    holds(None, 306, alone(Flaw::None));
+}
+
+#[test]
+fn every_flaw_of_a_card_s_events_is_caught() {
+    caught(LOST, armed(Flaw::RequestWhileOpen, &[Start, Short]));
+    caught(LOST, armed(Flaw::TakeWithoutRing, &[Start, Short]));
+    caught(LOST, armed(Flaw::TakeWithoutTelling, &[Short, Start]));
+    caught(LOST, disarmed(Flaw::ArmAfterLook, &[Start]));
+    caught(LOST, alone(Flaw::CountInsteadOfDrain));
+}

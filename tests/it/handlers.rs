@@ -1,0 +1,90 @@
+//! Handlers, which move messages between processes while the program computes.
+
+use std::time::Duration;
+
+use onesided::{Messages, ProgressMode, Rendezvous, Tag, Window, World};
+
+use crate::jobs::{self, Role, ok};
+use crate::messages::{elements, ring_by};
+use crate::support::{DEADLINE, eventually};
+
+pub(crate) const ROLES: &[Role] = &[("handlers: ring", ring), ("handlers: receiver computes", receiver_computes)];
+
+/// Messages that are read and written around a ring of ranks with handlers.
+fn ring(world: World) {
+    let messages = Messages::new(&world).wait().unwrap();
+    messages.set_progress(ProgressMode::Hybrid).unwrap();
+    ring_by(&world, Rendezvous::Rget);
+    ring_by(&world, Rendezvous::Rput);
+    ok();
+}
+
+#[test]
+fn processes_send_and_write_around_a_ring() {
+    let ended = jobs::start(4, "handlers: ring").wait();
+    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2, 3]), "{ended:#?}");
+}
+
+/// How often handlers of this process have gone to sleep.
+fn sleeps() -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten().map(|task| task.path());
+    let of_handlers = tasks.filter(|task| {
+        std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.starts_with("onesided-handle"))
+    });
+    let voluntary = of_handlers.map(|task| {
+        let status = std::fs::read_to_string(task.join("status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.map_or(0, |count| count.trim().parse().unwrap())
+    });
+    voluntary.sum()
+}
+
+/// Short messages to a rank that is in no call wake no handler, and a long one is over for its sender.
+fn receiver_computes(world: World) {
+    const SHORT: u64 = 50;
+    let messages = Messages::new(&world).wait().unwrap();
+    messages.set_progress(ProgressMode::Hybrid).unwrap();
+    let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
+    let tell = |step| {
+        let epoch = window.lock_exclusive(1).deadline(DEADLINE).wait().unwrap();
+        epoch.put(0, &[step]).unwrap();
+        epoch.unlock().wait().unwrap();
+    };
+    let hear = |step| eventually(DEADLINE, "rank 0 goes on", || window.local().read(0..1) == [step]);
+    let sent = elements(0, 1 << 17);
+    for (round, rendezvous) in (1..).zip([Rendezvous::Rget, Rendezvous::Rput, Rendezvous::Rget]) {
+        messages.set_rendezvous(rendezvous);
+        world.barrier().wait().unwrap();
+        if world.rank() == 0 {
+            for number in 0..SHORT {
+                messages.send(&[number], 1, Tag(1)).deadline(DEADLINE).wait().unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            tell(2 * round);
+            world.barrier().wait().unwrap();
+            messages.send(&sent, 1, Tag(0)).deadline(DEADLINE).wait().unwrap();
+            tell(2 * round + 1);
+        } else {
+            let before = sleeps();
+            hear(2 * round);
+            let woken = sleeps() - before;
+            assert!(woken < SHORT / 5, "{woken} times"); // by what the barrier has left
+            for number in 0..SHORT {
+                assert_eq!(messages.recv::<u64>(0, Tag(1)).deadline(DEADLINE).wait().unwrap().0, [number]);
+            }
+            let receive = messages.recv::<u64>(0, Tag(0));
+            world.barrier().wait().unwrap();
+            hear(2 * round + 1);
+            assert!(receive.deadline(DEADLINE).wait().unwrap().0 == sent);
+        }
+    }
+    world.barrier().wait().unwrap();
+    window.close().wait().unwrap();
+    ok();
+}
+
+#[test]
+fn a_handler_moves_messages_while_its_rank_computes() {
+    let ended = jobs::start(2, "handlers: receiver computes").wait();
+    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
+}
