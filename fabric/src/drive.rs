@@ -110,6 +110,12 @@ pub(crate) fn look_again(until: u64) -> bool {
     })
 }
 
+/// Whether this thread blocks: it drives the fabric between two polls then.
+#[cfg(feature = "verbs")]
+pub(crate) fn is_blocking() -> bool {
+    BLOCKING.with(Cell::get).is_some()
+}
+
 /// Blocks the thread until the future is ready, and drives the fabric meanwhile.
 ///
 /// The future should wait for this fabric only: other wake-ups take effect at the fabric's next

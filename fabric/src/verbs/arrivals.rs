@@ -2,7 +2,7 @@
 //! pairs of messages share. They are made when this rank's packets are taken, or when a peer asks for
 //! the first of those connections.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -19,7 +19,7 @@ pub(super) struct Arrivals {
     pub(super) completions: Arc<CompletionQueue>,
     pub(super) receives: Arc<SharedReceiveQueue>,
     /// The rank of each queue pair, by queue pair number.
-    by_number: RwLock<HashMap<u32, Rank>>,
+    by_number: RwLock<BTreeMap<u32, Rank>>,
     /// What was [saved](Self::save) before a reset. The lock is that of the completion queue, too.
     saved: Mutex<VecDeque<Packet>>,
 }

@@ -1,6 +1,6 @@
 //! A connection to a peer: how many requests are under way, and whether it works.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ibverbs_sys::ibv_wc_status;
@@ -91,6 +91,8 @@ pub(super) struct Peer {
     pub(super) posted: AtomicU64,
     pub(super) signalled: AtomicU64,
     pub(super) doorbells: AtomicU64,
+    /// How many packets are in a list that has room here and is not posted yet. Written while posting.
+    pub(super) listed: AtomicUsize,
     /// The number of the last signalled request, plus one. Written like `posted`.
     pub(super) reported: AtomicU64,
     /// How many have completed. Written by the thread that drains completions.
@@ -181,6 +183,7 @@ impl Peer {
             posted: AtomicU64::new(0),
             signalled: AtomicU64::new(0),
             doorbells: AtomicU64::new(0),
+            listed: AtomicUsize::new(0),
             reported: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             depth: depth as usize,
@@ -272,9 +275,9 @@ impl Peer {
         self.posted.load(Ordering::Acquire)
     }
 
-    /// Whether requests are in flight, or packets that none has reported.
+    /// Whether requests are in flight or listed, or packets that none has reported.
     pub(super) fn is_busy(&self) -> bool {
-        !self.has_completed(self.posted())
+        !self.has_completed(self.posted()) || self.listed.load(Ordering::Relaxed) > 0
     }
 
     /// The number of the last request whose completion is reported, plus one.
@@ -305,7 +308,13 @@ impl Peer {
     /// Whether `count` more requests can be posted now.
     #[inline]
     pub(super) fn has_room(&self, count: usize) -> bool {
-        self.is_ready() && self.in_flight() + count <= self.depth
+        self.is_ready() && !self.is_full(count)
+    }
+
+    /// Whether there is no space for `count` more requests.
+    #[inline]
+    pub(super) fn is_full(&self, count: usize) -> bool {
+        self.in_flight() + self.listed.load(Ordering::Relaxed) + count > self.depth
     }
 
     /// The entry of a request.

@@ -49,6 +49,25 @@ pub(super) struct InFlight {
     pub(super) len: u64,
 }
 
+impl Peer {
+    /// Keeps space for one more packet of a list, if there is some.
+    pub(super) fn list(&self) -> bool {
+        let _posting = self.posting();
+        let has_room = self.has_room(1);
+        if has_room {
+            self.listed.fetch_add(1, Ordering::Relaxed);
+        }
+        has_room
+    }
+
+    /// To post the packets of a list, whose space is kept no more.
+    pub(super) fn posting_list(&self) -> MutexGuard<'_, Posting> {
+        let posting = self.posting();
+        self.listed.store(0, Ordering::Relaxed);
+        posting
+    }
+}
+
 impl Inner {
     #[inline]
     pub(super) fn peer(&self, to: ConnectionId) -> Result<&Peer, Fault> {
@@ -182,21 +201,10 @@ impl Inner {
         self.post_in_turn::<N>(peer, posting, &work, self.job_segment.liveness(to.rank) == Liveness::Alive);
     }
 
-    /// Posts up to [`LIST`] packets as one list. Those for which nothing makes space are lost with
-    /// their connection.
+    /// Posts up to [`LIST`] packets, for which space was [kept](Peer::list), as one list.
     pub(super) fn post_packets(&self, peer: &Peer, packets: &[WorkRequest]) {
-        let mut posting = peer.posting();
-        if !self.can_post(peer, &posting, packets) {
-            posting = match self.wait_for_room(peer, posting, packets) {
-                Some(posting) => posting,
-                None => {
-                    peer.fail();
-                    peer.posting()
-                }
-            };
-        }
         let alive = self.job_segment.liveness(peer.id.rank) == Liveness::Alive;
-        self.post_in_turn::<LIST>(peer, posting, packets, alive);
+        self.post_in_turn::<LIST>(peer, peer.posting_list(), packets, alive);
         packets.iter().for_each(|packet| self.forget(peer.id, packet.slot));
     }
 
@@ -253,7 +261,7 @@ impl Inner {
             // Also on a broken connection, where it ends in an error.
             if peer.is_unreported()
                 && posting.pair.is_some()
-                && peer.in_flight() < peer.depth
+                && !peer.is_full(1)
                 && let Some(read) = self.ignored_read(peer)
             {
                 self.post_on::<1>(peer, posting, &[read]);
@@ -271,7 +279,7 @@ impl Inner {
         let Posting { pair: Some(pair), unproven, unanswering } = &mut *posting else {
             unreachable!("a connection that is ready has a queue pair")
         };
-        let first = peer.posted.load(Ordering::Relaxed);
+        let (first, reported) = (peer.posted.load(Ordering::Relaxed), peer.reported());
         let mut requests = RawWorkRequests::<N>::new();
         let mut returns = false;
         for (at, request) in work.iter().enumerate() {
@@ -312,7 +320,7 @@ impl Inner {
         peer.posted.store(first + count as u64, Ordering::Release);
         peer.doorbells.store(peer.doorbells.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         if count < work.len() {
-            peer.reported.fetch_min(first + count as u64, Ordering::Relaxed);
+            peer.reported.store(reported, Ordering::Relaxed); // the signalled one may not be posted
         }
         drop(posting);
         if count < work.len() {

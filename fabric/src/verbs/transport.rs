@@ -6,9 +6,10 @@ use std::task::{Context, Poll};
 
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
 
+use crate::drive::is_blocking;
 use crate::peer_status::PeerStatus;
 use crate::verbs::arrivals::{LONGEST, Packet};
-use crate::verbs::peer::{REFUSED, Traffic};
+use crate::verbs::peer::{Peer, REFUSED, Traffic};
 use crate::verbs::queue::{LIST, WorkRequest};
 use crate::verbs::raw::Verb;
 use crate::verbs::{Verbs, VerbsWaits};
@@ -78,29 +79,31 @@ impl ConnectionTransport {
     /// Sends if there is room now.
     fn try_send(&mut self, to: Rank, (head, body): (&[u8], &[u8]), solicited: bool) -> Result<bool, Fault> {
         let (inner, peer) = (&*self.fabric.0, self.fabric.peer(to)?);
-        let listed = self.list.packets.len();
-        if !peer.has_room(listed + 1) {
+        if !peer.has_room(1) {
             self.list.post(&self.fabric);
             if !inner.has_room(peer.id) && (inner.progress() == 0 || !inner.has_room(peer.id)) {
                 return Ok(false);
             }
         }
         let len = head.len() + body.len();
-        let taken = inner.take_slot(len)?;
+        let taken = match inner.buffers.take(len) {
+            Some(taken) => taken,
+            None => {
+                self.list.post(&self.fabric); // until it is posted, its slots stay
+                inner.take_slot(len)?
+            }
+        };
         taken.buffer.write(0, head);
         taken.buffer.write(head.len(), body);
         let packet = WorkRequest::new(Verb::Send { solicited }, &taken, len);
-        if self.list.is_open {
-            self.list.push(&self.fabric, to, packet);
-            return Ok(true);
-        }
-        let posted = inner.try_post(peer, packet);
-        if posted {
-            inner.forget(peer.id, taken.slot);
-        } else {
+        let is_sent = match self.list.is_open {
+            true => self.list.push(&self.fabric, peer, packet),
+            false => inner.try_post(peer, packet).then(|| inner.forget(peer.id, taken.slot)).is_some(),
+        };
+        if !is_sent {
             inner.buffers.free(taken.slot); // another thread took the room
         }
-        Ok(posted)
+        Ok(is_sent)
     }
 
     fn poll_post(
@@ -170,12 +173,17 @@ impl ConnectionTransport {
 }
 
 impl List {
-    fn push(&mut self, fabric: &Verbs, to: Rank, packet: WorkRequest) {
-        if self.packets.len() == LIST || self.to != Some(to) {
+    /// `false`: there is no space for the packet.
+    fn push(&mut self, fabric: &Verbs, to: &Peer, packet: WorkRequest) -> bool {
+        if self.packets.len() == LIST || self.to != Some(to.id.rank) {
             self.post(fabric);
         }
-        self.to = Some(to);
-        self.packets.push(packet);
+        let is_listed = to.list();
+        if is_listed {
+            self.to = Some(to.id.rank);
+            self.packets.push(packet);
+        }
+        is_listed
     }
 
     fn post(&mut self, fabric: &Verbs) {
@@ -222,7 +230,9 @@ impl Transport for ConnectionTransport {
 
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {
         if !self.look() {
-            self.fabric.0.progress();
+            if !is_blocking() {
+                self.fabric.0.progress();
+            }
             if self.fabric.0.has_to_renew.load(Ordering::Relaxed) && !self.look() {
                 if let Some(fault) = self.renew() {
                     return Poll::Ready(Err(fault));
