@@ -201,8 +201,8 @@
 //! kept registered for later messages gives way first. A rank may choose packets
 //! ([`Rendezvous::Copy`](crate::Rendezvous::Copy)): it registers nothing then. Only
 //! [`buffer`](crate::Messages::buffer) fails at the limit, because it is registered memory.
-//! [`registrations`](crate::Messages::registrations) counts what a rank has registered, and a
-//! [`dump`](crate::dump) shows what is under way in packets.
+//! [`registrations`](crate::Messages::registrations) counts what a rank has registered and was refused;
+//! a [`dump`](crate::dump) tells of that, and of what is under way in packets.
 //!
 //! Between processes of one host on shared memory, a message that is longer than a packet and has at least 4 KiB is copied once: the
 //! kernel copies it from the sender's slice to the receiver's (`process_vm_readv`). A sender that

@@ -57,7 +57,7 @@ pub enum Rendezvous {
     Pipeline,
     /// Nobody by RDMA: it goes in packets of which at most 128 KiB are on their way, and no memory is
     /// registered (copy: woodall-2006). Any message goes so whose memory cannot be registered (the limit
-    /// of `ulimit -l`), at either side, or whose sender there is no connection to read or write over.
+    /// of `ulimit -l`), at either side, or for which the two have no connection to read or write over.
     Copy,
 }
 

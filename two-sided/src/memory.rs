@@ -43,17 +43,33 @@ pub struct Registrations {
     /// How often a message or a [`Buffer`](crate::Buffer), or a piece of them, had memory that was
     /// registered before.
     pub reuses: u64,
+    /// How often memory could not be registered: the message went in packets, or there was no
+    /// [`Buffer`](crate::Buffer).
+    pub refusals: u64,
 }
 
-/// Registrations and their bytes.
+/// Registrations, their bytes, and how many were refused.
 #[derive(Debug, Default)]
-pub(crate) struct Counters([AtomicU64; 2]);
+pub(crate) struct Counters([AtomicU64; 3]);
 
 impl Counters {
-    pub(crate) fn count(&self, bytes: u64) {
-        let Self([count, sum]) = self;
-        count.fetch_add(1, Ordering::Relaxed);
-        sum.fetch_add(bytes, Ordering::Relaxed);
+    pub(crate) fn count<R, E>(&self, bytes: u64, registered: &Result<R, E>) {
+        let Self([count, sum, refusals]) = self;
+        match registered {
+            Ok(_) => {
+                count.fetch_add(1, Ordering::Relaxed);
+                sum.fetch_add(bytes, Ordering::Relaxed);
+            }
+            Err(_) => _ = refusals.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    /// Tells of refusals, if there were some.
+    pub(crate) fn describe(&self) -> Option<String> {
+        let Self([.., refusals]) = self;
+        let refusals = Some(refusals.load(Ordering::Relaxed)).filter(|refusals| *refusals > 0)?;
+        let advice = "(registered memory is locked memory: raise `ulimit -l`)";
+        Some(format!("memory for messages was refused {refusals} times {advice}: they go in packets"))
     }
 }
 
@@ -138,11 +154,11 @@ impl<F: Fabric> Progress<F> {
         let allocate = || self.fabric.allocate(len).map_err(|error| error.fault());
         let segment = match allocate() {
             // What is kept may be what fills the limit.
-            Err(fault) if is_refused(fault) && self.drop_kept() => allocate()?,
-            segment => segment?,
+            Err(fault) if is_refused(fault) && self.drop_kept() => allocate(),
+            segment => segment,
         };
-        self.registrations.count(len);
-        Ok(Arc::new(Pieces::whole(segment)))
+        self.registrations.count(len, &segment);
+        Ok(Arc::new(Pieces::whole(segment?)))
     }
 
     /// Gives back the memory that is kept to be used again: whether there was some.
@@ -244,8 +260,9 @@ impl<F: Fabric> Messages<F> {
     /// what is kept beyond that for the longest time is given back.
     pub fn registrations(&self) -> Registrations {
         let progress = self.progress();
-        let [count, bytes] = progress.registrations.0.each_ref().map(|counter| counter.load(Ordering::Relaxed));
-        Registrations { count, bytes, reuses: lock(&progress.memory).reuses }
+        let counters = progress.registrations.0.each_ref().map(|counter| counter.load(Ordering::Relaxed));
+        let [count, bytes, refusals] = counters;
+        Registrations { count, bytes, reuses: lock(&progress.memory).reuses, refusals }
     }
 }
 

@@ -59,9 +59,7 @@ impl<F: Fabric> Piece<F> {
                         fault
                     }),
                 };
-                if segment.is_ok() {
-                    on.registrations.count(self.len);
-                }
+                on.registrations.count(self.len, &segment);
                 segment
             });
         }
@@ -109,7 +107,11 @@ fn register<F: Fabric>(on: &Progress<F>, bytes: Vec<u64>) -> Result<F::Segment, 
             *lock(&place) = bytes;
         }
     });
-    on.fabric.register(memory).map_err(|error| (std::mem::take(&mut *lock(&refused)), error.fault()))
+    on.fabric.register(memory).map_err(|error| {
+        let bytes = std::mem::take(&mut *lock(&refused));
+        assert!(!bytes.is_empty(), "a fabric drops memory that it refuses");
+        (bytes, error.fault())
+    })
 }
 
 impl<F: Fabric> Pieces<F> {

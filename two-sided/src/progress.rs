@@ -479,6 +479,8 @@ impl<F: Fabric> Background for Progress<F> {
     }
 
     fn describe(&self) -> Vec<String> {
-        self.state.lock().engine.describe(self.fabric.now())
+        let mut lines = self.state.lock().engine.describe(self.fabric.now());
+        lines.extend(self.registrations.describe());
+        lines
     }
 }

@@ -20,8 +20,8 @@ const LENGTHS: [usize; 3] = [100, 4_000, 100_000];
 const LIMIT: u64 = 300 << 10;
 
 /// Both ranks send all lengths to one another, and receive them by every kind of receive: in their
-/// order, or the last one first, so that another task moves the others.
-async fn exchange<F: Fabric + 'static>(world: &World<F>, by: Rendezvous) {
+/// order, or the last one first, so that another task moves the others. Whether memory was refused.
+async fn exchange<F: Fabric + 'static>(world: &World<F>, by: Rendezvous) -> bool {
     let messages = Messages::new(world).await.unwrap();
     messages.set_rendezvous(by);
     let (me, other) = (world.rank(), 1 - world.rank());
@@ -54,6 +54,7 @@ async fn exchange<F: Fabric + 'static>(world: &World<F>, by: Rendezvous) {
             send.await.unwrap();
         }
     }
+    messages.registrations().refusals > 0
 }
 
 #[test]
@@ -66,7 +67,8 @@ fn they_come_all_the_same() {
                 .fold(Simulation::new(network).ranks(2), |simulation, rank| simulation.limit_memory(*rank, limit));
             let report = simulation.run(|world| async move { exchange(&world, by).await });
             assert_eq!(report.end, End::Finished, "{by}, {limited:?}, {limit}");
-            assert!(report.results.iter().all(Option::is_some), "{by}, {limited:?}, {limit}");
+            let refused = [0, 1].map(|rank| Some(limited.contains(&rank)));
+            assert_eq!(report.results, refused, "{by}, {limited:?}, {limit}");
         }
     }
 }

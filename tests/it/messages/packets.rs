@@ -44,6 +44,7 @@ pub(super) fn no_more_memory(world: &World, limited: &[u32]) {
     let before = messages.registrations().count;
     [Rendezvous::Rget, Rendezvous::Rput, Rendezvous::Pipeline, Rendezvous::Copy].into_iter().for_each(exchange);
     assert!(!is_limited || messages.registrations().count == before);
+    assert_eq!(onesided::dump().to_string().contains("memory for messages was refused"), is_limited);
     world.barrier().wait().unwrap();
     ok();
 }
