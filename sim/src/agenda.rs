@@ -28,6 +28,8 @@ pub(crate) enum Due {
     Sleep(u32),
     /// The datagram in this slot arrives.
     Datagram(u32),
+    /// This rank returns, as another process.
+    Restart(u32),
 }
 
 /// Bits of an entry, from the top: time in nanoseconds (2.2 years), sequence, kind, index. One
@@ -66,6 +68,7 @@ impl Agenda {
             Due::Slice(thread) => (8, thread),
             Due::Sleep(thread) => (9, thread),
             Due::Datagram(slot) => (10, slot),
+            Due::Restart(rank) => (11, rank),
         };
         let what = (kind << INDEX_BITS) | index;
         let order = u128::from(time) << SEQUENCE_BITS | u128::from(self.sequence);
@@ -109,7 +112,8 @@ const fn due(entry: u128) -> Due {
         7 => Due::Learn(index),
         8 => Due::Slice(index),
         9 => Due::Sleep(index),
-        _ => Due::Datagram(index),
+        10 => Due::Datagram(index),
+        _ => Due::Restart(index),
     }
 }
 

@@ -101,9 +101,10 @@ fn machine(fabric: &SimFabric) -> Result<SharedMachine<SimDatagrams>, Fault> {
     if let Some(machine) = shared.machines().get(&rank).and_then(Weak::upgrade) {
         return Ok(machine);
     }
-    let own = Identity { job: 1, rank, incarnation: 1 };
+    let incarnations: Vec<u32> = (0..fabric.size()).map(|rank| 1 + fabric.state().restarts(Rank(rank))).collect();
+    let own = Identity { job: 1, rank, incarnation: incarnations[rank.index()] };
     let datagrams = SimDatagrams { shared: Arc::clone(shared), rank, size: fabric.size(), keeps: None, due: 0 };
-    let machine = Machine::new(Channel::new(own, (0..fabric.size()).map(|_| 1)), datagrams);
+    let machine = Machine::new(Channel::new(own, incarnations), datagrams);
     shared.machines().insert(rank, Arc::downgrade(&machine));
     let driven = Arc::clone(&machine);
     let drives = std::future::poll_fn(move |_| {

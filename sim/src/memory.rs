@@ -54,6 +54,13 @@ impl Memory {
         Self { world: Vec::new(), others: None }
     }
 
+    /// That of a new process: its regions have other numbers than these.
+    pub(crate) fn renewed(self) -> Self {
+        let allocated = self.others.map_or(0, |others| others.allocated);
+        let others = (allocated > 0).then(|| Box::new(Others { allocated, ..Others::default() }));
+        Self { world: Vec::new(), others }
+    }
+
     /// Registers a region with one reference. `None`: no memory.
     pub(crate) fn allocate(&mut self, len: u64) -> Option<u32> {
         let mut words = Vec::new();

@@ -212,6 +212,11 @@ impl Wire {
         self.at_most(self.detection_jitter)
     }
 
+    /// How long after a death every other rank has learned of it.
+    pub(crate) fn all_know_after(&self) -> u64 {
+        self.detection.saturating_add(self.detection_jitter).saturating_add(1)
+    }
+
     /// A random delay.
     fn at_most(&mut self, limit: u64) -> u64 {
         if limit == 0 { 0 } else { self.rng.next_u64() % (limit + 1) }

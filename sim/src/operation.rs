@@ -72,6 +72,8 @@ pub(crate) enum Stage {
     Homeward,
     /// It completes at its next event.
     Completing,
+    /// Its origin died, and another process has its rank: it has no effect.
+    Stale,
     /// It was not posted: its fault is its outcome from its next event on.
     Refused,
     /// Complete; the outcome was not taken yet.
@@ -149,6 +151,11 @@ impl Operations {
                 (self.slots.len() - 1) as u32
             }
         }
+    }
+
+    /// Those that are not complete.
+    pub(crate) fn in_flight(&mut self) -> impl Iterator<Item = &mut Operation> {
+        self.slots.iter_mut().filter(|operation| !matches!(operation.stage, Stage::Free | Stage::Complete))
     }
 
     pub(crate) fn remove(&mut self, slot: u32) -> (Action, Result<u64, Fault>) {

@@ -138,7 +138,12 @@ impl Processors {
 
     fn add(&mut self, rank: u32, kind: Kind) -> u32 {
         let id = self.threads.len() as u32;
-        self.threads.push(Thread {
+        self.threads.push(self.thread(rank, kind));
+        id
+    }
+
+    const fn thread(&self, rank: u32, kind: Kind) -> Thread {
+        Thread {
             rank,
             host: rank / self.per_host,
             kind,
@@ -151,8 +156,7 @@ impl Processors {
             finished: false,
             slice_ends: 0,
             slice_left: self.slice,
-        });
-        id
+        }
     }
 
     /// Starts the threads that exist from the beginning.
@@ -323,6 +327,12 @@ impl Processors {
             self.sleep(now, id, agenda);
             self.threads[id as usize].run = Run::Dead;
         }
+    }
+
+    /// The program of a rank that was killed runs anew.
+    pub(crate) fn restart(&mut self, now: u64, rank: u32, agenda: &mut Agenda) {
+        self.threads[rank as usize] = Thread { due: true, ..self.thread(rank, Kind::Program) };
+        self.enqueue(now, rank, agenda);
     }
 
     /// A program's thread has no more to do.

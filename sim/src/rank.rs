@@ -51,8 +51,9 @@ pub(crate) struct Rare {
     pub(crate) has_transport: bool,
     /// Operations that its card has yet to receive, in the order of arrival.
     pub(crate) inbound: VecDeque<u32>,
-    /// The ranks that it knows to have failed, and whose operations its card refuses.
-    pub(crate) failures: Vec<Rank>,
+    /// The ranks that it has known to have failed, and whether they have: their operations its card
+    /// refuses. A rank that has returned has not.
+    pub(crate) failures: Vec<(Rank, bool)>,
     /// The pairs of ranks that it knows to have lost their connection.
     pub(crate) lost: Vec<(Rank, Rank)>,
     /// Its operations that failed because their target died, which it does not know yet.
@@ -178,9 +179,34 @@ impl RankState {
         self.waiting().iter().any(|waiter| !waiter.watches && concerns(waiter.what))
     }
 
-    /// The ranks that it knows to have failed.
-    pub(crate) fn failures(&self) -> &[Rank] {
+    /// The ranks that it has known to have failed, and whether they have.
+    pub(crate) fn failures(&self) -> &[(Rank, bool)] {
         self.rare().map_or(&[], |rare| &rare.failures)
+    }
+
+    /// A new process takes the rank. What is left is the card, which ranks of its host may share, and
+    /// the numbers of regions. Returns the operations that wait for the news of a death.
+    pub(crate) fn renew(&mut self) -> Vec<u32> {
+        let mut old = self.more.take().map_or_else(More::default, |more| *more);
+        let mut rare = old.rare.take().map_or_else(Rare::default, |rare| *rare);
+        *self = Self { sends_at: self.sends_at, ..Self::default() };
+        let more = self.more();
+        (more.receives_at, more.memory) = (old.receives_at, old.memory.renewed());
+        more.rare().inbound = std::mem::take(&mut rare.inbound);
+        rare.unexplained
+    }
+
+    /// A rank has returned that had failed: what it left here is gone, and so is what is known of it.
+    pub(crate) fn forget(&mut self, returned: Rank) {
+        let others = self.more.as_mut().map_or(&mut [][..], |more| &mut more.connections);
+        let connections = [&mut self.connection].into_iter().chain(others);
+        for connection in connections.filter(|connection| connection.target == returned.0) {
+            (connection.lost, connection.unread) = (false, 0);
+        }
+        let Some(rare) = self.more.as_mut().and_then(|more| more.rare.as_mut()) else { return };
+        rare.packets.retain(|(from, _)| *from != returned);
+        rare.lost.retain(|(one, other)| *one != returned && *other != returned);
+        rare.failures.iter_mut().filter(|(rank, _)| *rank == returned).for_each(|(_, has_failed)| *has_failed = false);
     }
 
     /// The pairs of ranks that it knows to have lost their connection.

@@ -42,6 +42,7 @@ pub struct Simulation {
     events: u64,
     deaths: Vec<(Rank, u64)>,
     limits: Vec<(Rank, u64)>,
+    restarts: Vec<(Rank, u64)>,
     suspicions: Vec<(Rank, u64)>,
     disconnections: Vec<(Rank, Rank, u64)>,
     computing: Vec<(u32, u32)>,
@@ -63,6 +64,7 @@ impl Simulation {
             events: u64::MAX,
             deaths: Vec::new(),
             limits: Vec::new(),
+            restarts: Vec::new(),
             suspicions: Vec::new(),
             disconnections: Vec::new(),
             computing: Vec::new(),
@@ -123,6 +125,19 @@ impl Simulation {
     #[must_use]
     pub fn kill(mut self, rank: u32, time: Duration) -> Self {
         self.deaths.push((Rank(rank), nanos(time)));
+        self
+    }
+
+    /// Runs a rank's program anew, as another process would that takes the rank: at this virtual
+    /// time, or as soon as all others have learned of its death. If it lives at this time, it is
+    /// killed. Its memory and its connections are new, the numbers of its regions too. What its dead
+    /// process has posted, and what was posted to that, takes no effect any more. The others see the
+    /// rank as [alive](onesided_remote_memory::Liveness::Alive) from then on, but windows, locks and
+    /// messages that they have from before do not expect it back. A rank that does not exist, or has
+    /// left, is ignored.
+    #[must_use]
+    pub fn restart(mut self, rank: u32, time: Duration) -> Self {
+        self.restarts.push((Rank(rank), nanos(time)));
         self
     }
 
@@ -225,6 +240,11 @@ impl Simulation {
                 state.kill_at(rank, time);
             }
         }
+        for (rank, time) in self.restarts {
+            if rank.0 < self.ranks {
+                state.restart_at(rank, time);
+            }
+        }
         for (rank, time) in self.suspicions {
             if rank.0 < self.ranks {
                 state.suspect_at(rank, time);
@@ -244,6 +264,7 @@ impl Simulation {
             unfinished: programs.len(),
             results: programs.iter().map(|_| None).collect(),
             programs,
+            program,
             spawned: HashMap::new(),
             serving: HashMap::new(),
             rousers: has_threads.then(HashMap::new),
@@ -256,9 +277,10 @@ impl Simulation {
 /// In nanoseconds; see [`Simulation::stalled_after`].
 const STALLED_AFTER: u64 = 10_000_000_000;
 
-struct Executor<R: Future> {
+struct Executor<R: Future, P> {
     shared: Arc<Shared>,
     programs: Vec<Option<Pin<Box<R>>>>,
+    program: P,
     results: Vec<Option<R::Output>>,
     spawned: HashMap<u32, Vec<Task>>,
     /// Tasks that serve peers; the simulation does not wait for their end.
@@ -269,7 +291,7 @@ struct Executor<R: Future> {
     unfinished: usize,
 }
 
-impl<R: Future> Executor<R> {
+impl<R: Future, P: FnMut(SimFabric) -> R> Executor<R, P> {
     fn run(mut self, until: u64, late: &[(u32, u64)]) -> Report<R::Output> {
         let polled_at_once = self.shared.start(late);
         let early = |rank: &u32| polled_at_once && late.iter().all(|(late, _)| late != rank);
@@ -289,6 +311,7 @@ impl<R: Future> Executor<R> {
                 Step::Poll(thread) => self.poll(thread),
                 Step::Adopt => self.spawn(),
                 Step::Kill(rank) => self.kill(rank),
+                Step::Restart(rank) => self.restart(rank),
                 Step::TimeOver => break End::TimeOver,
                 Step::EventsOver => break End::EventsOver,
                 Step::Idle => break End::Deadlock(self.shared.lock().stuck(&self.unfinished_ranks())),
@@ -357,6 +380,12 @@ impl<R: Future> Executor<R> {
         drop(removed); // with the state unlocked: a task owns endpoints
         let tasks = self.spawned.remove(&rank).unwrap_or_default();
         self.unfinished -= tasks.len() + usize::from(self.programs[rank as usize].take().is_some());
+    }
+
+    fn restart(&mut self, rank: u32) {
+        let fabric = SimFabric::new(Arc::clone(&self.shared), Rank(rank), self.programs.len() as u32);
+        self.programs[rank as usize] = Some(Box::pin((self.program)(fabric)));
+        self.unfinished += 1;
     }
 
     fn unfinished_ranks(&self) -> Vec<Rank> {

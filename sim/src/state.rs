@@ -4,12 +4,13 @@ mod datagrams;
 mod failures;
 mod flight;
 mod notes;
+mod restarts;
 mod stall;
 mod tasks;
 mod threads;
 mod waiting;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 
 use onesided_fabric::Task;
@@ -68,6 +69,8 @@ pub(crate) struct State {
     pub(crate) notes: Notes,
     pub(crate) most_events: u64,
     pub(crate) partitions: Vec<Partition>,
+    /// How often ranks have returned, of those that have.
+    restarts: BTreeMap<u32, u32>,
     datagrams: Vec<Datagram>,
     free_datagrams: Vec<u32>,
 }
@@ -94,6 +97,8 @@ pub(crate) enum Step {
     Poll(u32),
     /// Drop this rank's tasks.
     Kill(u32),
+    /// Run this rank's program anew.
+    Restart(u32),
     /// Take over the spawned tasks.
     Adopt,
     /// The end time is reached.
@@ -159,6 +164,7 @@ impl State {
             notes: Notes::default(),
             most_events: u64::MAX,
             partitions: Vec::new(),
+            restarts: BTreeMap::new(),
             datagrams: Vec::new(),
             free_datagrams: Vec::new(),
         }
@@ -199,6 +205,10 @@ impl State {
                 }
                 Due::Wake(thread) => Some(thread),
                 Due::Kill(rank) => match self.kill(rank) {
+                    Some(step) => return step,
+                    None => None,
+                },
+                Due::Restart(rank) => match self.restart(rank) {
                     Some(step) => return step,
                     None => None,
                 },

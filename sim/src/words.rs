@@ -139,6 +139,6 @@ impl RemoteMemory for SimFabric {
     }
 
     fn failure(&self, index: u32) -> Option<Rank> {
-        self.state().ranks[self.rank.index()].failures().get(index as usize).copied()
+        self.state().ranks[self.rank.index()].failures().get(index as usize).map(|(rank, _)| *rank)
     }
 }

@@ -65,6 +65,7 @@
 //! | `suspect` | the others believe that a rank is dead, but it runs on |
 //! | `disconnect` | two living ranks lose their connection |
 //! | `start_at`, `partition` | a rank starts late; ranks are cut off from the others for a time |
+//! | `restart` | another process takes the rank of one that died, with new memory and connections |
 //! | `until`, `events` | the run ends at a time, or after a number of events |
 //!
 //! Here rank 1 dies while it holds the lock of rank 0. Rank 0 learns of it, and recovers the lock:

@@ -13,6 +13,8 @@ pub(super) enum Failure {
     Rank(Rank),
     /// The connection of these two ranks is lost.
     Connection(Rank, Rank),
+    /// One of a process whose rank another one has taken since.
+    Over,
 }
 
 /// A pair of ranks as it is noted.
@@ -68,7 +70,7 @@ impl State {
     }
 
     pub(super) fn knows_failed(&self, rank: Rank, other: Rank) -> bool {
-        self.any_failed && self.ranks[rank.index()].failures().contains(&other)
+        self.any_failed && self.ranks[rank.index()].failures().contains(&(other, true))
     }
 
     /// Revokes a peer's access to a rank's memory.
@@ -101,7 +103,7 @@ impl State {
         }
         self.any_failed = true;
         let rare = self.ranks[rank.index()].more().rare();
-        rare.failures.push(failed);
+        rare.failures.push((failed, true));
         for slot in std::mem::take(&mut rare.unexplained) {
             self.agenda.enter(self.now, Due::Operation(slot));
         }
@@ -194,6 +196,7 @@ impl State {
     /// A rank hears of a failure.
     pub(super) fn hear(&mut self, rank: Rank, failure: Failure) {
         match failure {
+            Failure::Over => {}
             Failure::Rank(failed) => self.learn(rank, failed),
             Failure::Connection(one, other) if self.broken.contains(&pair(one, other)) => {
                 self.learn_lost(rank, pair(one, other));

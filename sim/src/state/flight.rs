@@ -134,6 +134,7 @@ impl State {
             }
             Stage::Homeward => self.arrive(self.card_of(operation.origin), slot),
             Stage::Completing => return self.complete(slot),
+            Stage::Stale => drop(self.operations.remove(slot)),
             Stage::Refused => {
                 let Operation { thread, awaited, .. } = self.operations[slot];
                 self.operations[slot].stage = Stage::Complete;
@@ -152,6 +153,7 @@ impl State {
         let Operation { origin, target, region, offset, awaited, thread, .. } = self.operations[slot];
         let outcome = match self.lives[target as usize].is_over() {
             true => Err(Fault::of(FaultKind::PeerDied, Rank(target))),
+            false if self.operations[slot].outcome().is_err() => self.operations[slot].outcome(),
             false if self.knows_lost(Rank(target), Rank(target), Rank(origin)) => {
                 Err(Fault::of(FaultKind::ConnectionLost, Rank(target)))
             }
@@ -207,6 +209,9 @@ impl State {
     fn receive(&mut self, card: u32, slot: u32) {
         let state = self.ranks[card as usize].more();
         let operation = &self.operations[slot];
+        if operation.stage == Stage::Stale {
+            return drop(self.operations.remove(slot));
+        }
         if operation.stage == Stage::Outward {
             state.receives_at = self.now + self.wire.receive;
             return self.take_effect(slot);

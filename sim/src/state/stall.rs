@@ -83,7 +83,9 @@ impl State {
         }
         match stall.watched_since {
             Some(since) if stall.changed_at <= since => {
-                let comes = |due| matches!(due, Due::Kill(_) | Due::Detect(_) | Due::Learn(_) | Due::Leave(_));
+                let comes = |due| {
+                    matches!(due, Due::Kill(_) | Due::Restart(_) | Due::Detect(_) | Due::Learn(_) | Due::Leave(_))
+                };
                 if !self.agenda.pending().any(|(_, due)| comes(due)) {
                     return true;
                 }
