@@ -261,10 +261,12 @@ fn a_connection_that_breaks_under_eager_messages() {
 
 #[test]
 fn a_connection_that_breaks_under_a_rendezvous() {
-    for send in [rendezvous(1, 0), written(1, 0), copied(1, 0)] {
-        let usual = vec![BREAK, Budget { drops: 1, ..BREAK }];
-        holds_behind_writes(1_000, &[vec![send], vec![receive(Some(0), None)]], usual, breaks());
+    let usual = vec![BREAK, Budget { drops: 1, ..BREAK }];
+    let receives = vec![receive(Some(0), None)];
+    for send in [rendezvous(1, 0), written(1, 0)] {
+        holds_behind_writes(1_000, &[vec![send], receives.clone()], usual.clone(), breaks());
     }
+    holds_behind_writes(8_000, &[vec![copied(1, 0)], receives], vec![BREAK], usual);
     if is_long() {
         let receives = vec![receive(None, None), receive(Some(0), None)];
         holds_behind_writes(1_000, &[vec![written(1, 0), eager(1, 0)], receives], vec![], breaks());
