@@ -199,6 +199,7 @@ fn a_rank() {
     if role == limits::ROLE {
         limits::play();
     }
+    limits::lower();
     play(&role)(World::init().unwrap());
     std::process::exit(0);
 }

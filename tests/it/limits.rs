@@ -11,15 +11,15 @@ use crate::jobs::{self, Ended};
 use crate::support::run_async;
 
 /// Which limit, and how high: `nofile 7 1` for rank 1 alone, `nofile 7` for all ranks.
-const LIMIT: &str = "ONESIDED_IT_LIMIT";
+pub(crate) const LIMIT: &str = "ONESIDED_IT_LIMIT";
 /// How many threads each process of a limited job runs as the ranks of a job of its own, if any.
 const THREADS: &str = "ONESIDED_IT_THREADS";
 /// The program of a limited job's ranks.
 pub(crate) const ROLE: &str = "limited";
 
-/// Lowers the limit that the environment names for this rank.
-fn lower() {
-    let text = std::env::var(LIMIT).unwrap();
+/// Lowers the limit that the environment names for this rank, if it does.
+pub(crate) fn lower() {
+    let Ok(text) = std::env::var(LIMIT) else { return };
     let words: Vec<&str> = text.split(' ').collect();
     let rank = std::env::var("ONESIDED_RANK").unwrap();
     if words.get(2).is_some_and(|only| *only != rank) {
@@ -41,9 +41,10 @@ fn set_limit(resource: Resource, value: u64) {
     setrlimit(resource, Rlimit { current: Some(value), maximum: getrlimit(resource).maximum }).unwrap();
 }
 
-/// Limits the memory that this process registers with a card from now on, in bytes.
-pub(crate) fn limit_locked_memory(value: u64) {
-    // A process that may lock memory has no limit.
+/// Limits the memory that this process registers with a card, in bytes.
+fn limit_locked_memory(value: u64) {
+    // A process that may lock memory has no limit. Requests to Soft-RoCE are refused to a process whose
+    // capabilities change while it has the device open.
     let mut sets = capabilities(None).unwrap();
     sets.effective.remove(CapabilitySet::IPC_LOCK);
     sets.permitted.remove(CapabilitySet::IPC_LOCK);
