@@ -164,8 +164,6 @@ struct Inner {
     most_connections: AtomicU32,
     /// Whether a connection of packets is to be [made anew](renewal).
     has_to_renew: AtomicBool,
-    /// Whether a packet was taken since the last progress.
-    has_received: AtomicBool,
     /// Whether no transport has been handed out.
     has_transport: AtomicBool,
     /// Its packets, if they travel as datagrams.
@@ -312,7 +310,6 @@ impl Verbs {
             making_arrivals: Mutex::default(),
             most_connections: AtomicU32::new(most_connections),
             has_to_renew: AtomicBool::new(false),
-            has_received: AtomicBool::new(false),
             has_transport: AtomicBool::new(true),
             event_wait,
             handler_wait,

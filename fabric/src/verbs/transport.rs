@@ -165,9 +165,6 @@ impl ConnectionTransport {
     fn look(&mut self) -> bool {
         self.give_back();
         self.current = self.fabric.0.arrivals.get().and_then(|arrivals| arrivals.next(&mut self.unposted));
-        if self.current.is_some() {
-            self.fabric.0.has_received.store(true, Ordering::Relaxed);
-        }
         self.current.is_some()
     }
 }
