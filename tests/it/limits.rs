@@ -37,8 +37,11 @@ pub(crate) fn lower() {
     set_limit(resource, value);
 }
 
+/// Sets a limit, or the highest that there may be.
 fn set_limit(resource: Resource, value: u64) {
-    setrlimit(resource, Rlimit { current: Some(value), maximum: getrlimit(resource).maximum }).unwrap();
+    let maximum = getrlimit(resource).maximum;
+    let current = Some(maximum.map_or(value, |maximum| value.min(maximum)));
+    setrlimit(resource, Rlimit { current, maximum }).unwrap();
 }
 
 /// Limits the memory that this process registers with a card, in bytes.
