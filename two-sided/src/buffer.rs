@@ -334,7 +334,7 @@ impl<F: Fabric> Taken<'_, F> {
                 read
             }
             Body::Read { memory: Err(fault), .. } => Err(*fault),
-            Body::Read { memory: Ok(from), .. } if from.len() >= room as u64 => {
+            Body::Read { memory: Ok(from), .. } if from.len() >= room as u64 && !from.is_plain() => {
                 buffer.memory.iter_mut().for_each(|memory| std::mem::swap(from, memory));
                 Ok(())
             }

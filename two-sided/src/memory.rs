@@ -163,7 +163,7 @@ impl<F: Fabric> Progress<F> {
 
     /// Gives back the memory that is kept to be used again: whether there was some.
     #[cold]
-    fn drop_kept(&self) -> bool {
+    pub(crate) fn drop_kept(&self) -> bool {
         let kept = {
             let memory = &mut *lock(&self.memory);
             memory.bytes = 0;

@@ -8,7 +8,7 @@ use std::{fmt, iter};
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Fabric, Segment, SegmentKey, UserMemory};
 
-use crate::engine::SHORTEST;
+use crate::engine::{SHORTEST, is_refused};
 use crate::memory::allocated;
 use crate::progress::{Progress, lock};
 
@@ -52,12 +52,20 @@ impl<F: Fabric> Piece<F> {
         if self.segment.get().is_none() {
             let plain = &mut *lock(&self.plain);
             self.segment.get_or_init(|| {
-                let segment = match std::mem::take(plain) {
-                    none if none.is_empty() => on.fabric.allocate(self.len).map_err(|error| error.fault()),
-                    bytes => register(on, bytes).map_err(|(bytes, fault)| {
-                        *plain = bytes;
-                        fault
-                    }),
+                let mut bytes = std::mem::take(plain);
+                let segment = loop {
+                    let segment = match bytes.is_empty() {
+                        true => on.fabric.allocate(self.len).map_err(|error| (bytes, error.fault())),
+                        false => register(on, bytes),
+                    };
+                    match segment {
+                        Ok(segment) => break Ok(segment),
+                        Err((again, fault)) if is_refused(fault) && on.drop_kept() => bytes = again,
+                        Err((again, fault)) => {
+                            *plain = again;
+                            break Err(fault);
+                        }
+                    }
                 };
                 on.registrations.count(self.len, &segment);
                 segment

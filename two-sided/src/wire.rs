@@ -121,10 +121,17 @@ const RTS_PIPELINE: u8 = 10;
 const RTS_COPY: u8 = 11;
 const RTR_COPY: u8 = 12;
 const DATA: u8 = 13;
+const FIN: u8 = 3;
+const WRITTEN: u8 = 9;
 
-/// Whether a packet moves a message on, which its receiver may wait for in its sleep.
+/// Whether a packet moves a message on, which its receiver may wait for in its sleep. A FIN that says why
+/// not has the message go in packets.
 pub(crate) fn starts_transfer(head: &[u8]) -> bool {
-    matches!(head, [RTS | RTS_OFFERED | RTS_WRITTEN | RTS_PIPELINE | RTS_COPY | RTR | RTR_COPY | DATA, ..])
+    match head {
+        [RTS | RTS_OFFERED | RTS_WRITTEN | RTS_PIPELINE | RTS_COPY | RTR | RTR_COPY | DATA, ..] => true,
+        [FIN | WRITTEN, ..] => head.get(HEADER + 4).is_some_and(|status| *status != 0),
+        _ => false,
+    }
 }
 
 /// An encoded packet, an EAGER without its message.
@@ -190,11 +197,11 @@ impl Packet {
             Self::Rts { by: By::Write, .. } => RTS_WRITTEN,
             Self::Rts { by: By::Pipeline, .. } => RTS_PIPELINE,
             Self::Rts { by: By::Copy, .. } => RTS_COPY,
-            Self::Fin { .. } => 3,
+            Self::Fin { .. } => FIN,
             Self::Rtr { .. } => RTR,
             Self::RtrCopy { .. } => RTR_COPY,
             Self::Data { .. } => DATA,
-            Self::Written { .. } => 9,
+            Self::Written { .. } => WRITTEN,
             Self::Credit => 4,
             Self::Ask => 5,
         };
@@ -275,11 +282,11 @@ impl Packet {
                 let (at, _) = rest.split_first_chunk()?;
                 Self::Data { receive: RequestId(receive), at: u64::from_le_bytes(*at) }
             }
-            [kind @ (3 | 9), 0, 0, 0] => {
+            [kind @ (FIN | WRITTEN), 0, 0, 0] => {
                 let (request, rest) = number(rest)?;
                 let (&[status], request) = (rest, RequestId(request)) else { return None };
                 match *kind {
-                    3 => Self::Fin { request, status },
+                    FIN => Self::Fin { request, status },
                     _ => Self::Written { receive: request, status },
                 }
             }

@@ -64,13 +64,14 @@ impl Verbs {
             Some(datagrams) => {
                 Either::Second(DatagramTransport::new(Arc::clone(&datagrams.machine), VerbsWaits(fabric)))
             }
-            None => Either::First(ConnectionTransport {
-                fabric,
-                current: None,
-                unposted: Vec::new(),
-                renewed: None,
-                list: List::default(),
-            }),
+            None => {
+                // Packets have buffers, however little may be registered later.
+                if let Some(taken) = self.0.buffers.take(LONGEST as usize) {
+                    self.0.buffers.free(taken.slot);
+                }
+                let (unposted, list) = (Vec::new(), List::default());
+                Either::First(ConnectionTransport { fabric, current: None, unposted, renewed: None, list })
+            }
         })
     }
 }

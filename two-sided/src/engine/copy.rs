@@ -47,8 +47,10 @@ pub(crate) const fn is_refused(fault: Fault) -> bool {
 impl<S> Engine<S> {
     /// A message that moves cannot be read or written. Nothing of it moves any more.
     pub(super) fn copy_instead(&mut self, receive: usize) {
-        if let ReceiveState::Moving { is_refused, .. } = &mut self.matcher.receives[receive].state {
+        let moving = &mut self.matcher.receives[receive];
+        if let ReceiveState::Moving { is_refused, .. } = &mut moving.state {
             *is_refused = true;
+            self.woken.extend(moving.waker.take());
             self.to_expose.push_back(receive);
         }
     }
