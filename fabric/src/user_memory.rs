@@ -77,8 +77,9 @@ impl<T: Pod> Drop for Apart<T> {
     }
 }
 
-impl<T: Pod> From<Vec<T>> for UserMemory {
-    fn from(mut vec: Vec<T>) -> Self {
+impl<T: Pod> Apart<T> {
+    /// With the bytes that are exposed: whole words, those behind the elements 0.
+    fn exposed(mut vec: Vec<T>) -> (Self, NonNull<u8>, usize) {
         let used = size_of_val(vec.as_slice());
         let len = used.next_multiple_of(8);
         if size_of::<T>() > 0 && len > vec.capacity() * size_of::<T>() {
@@ -92,6 +93,13 @@ impl<T: Pod> From<Vec<T>> for UserMemory {
         let fill = unsafe { start.add(used) };
         // SAFETY: as above; only this value has access to them.
         unsafe { fill.write_bytes(0, len - used) };
+        (apart, start, len)
+    }
+}
+
+impl<T: Pod> From<Vec<T>> for UserMemory {
+    fn from(vec: Vec<T>) -> Self {
+        let (apart, start, len) = Apart::exposed(vec);
         Self { start, len, keep: Box::new(apart) }
     }
 }
@@ -125,9 +133,7 @@ impl UserMemory {
     /// assert_eq!(refused.recv().unwrap(), [1, 2]);
     /// ```
     pub fn returned<T: Pod>(vec: Vec<T>, back: impl FnOnce(Vec<T>) + Send + Sync + 'static) -> Self {
-        let Self { start, len, keep } = Self::from(vec);
-        let keep: Box<dyn Any> = keep;
-        let apart = *keep.downcast::<Apart<T>>().unwrap_or_else(|_| unreachable!("it was made so"));
+        let (apart, start, len) = Apart::exposed(vec);
         Self { start, len, keep: Box::new(Returned(Some((apart, back)))) }
     }
 

@@ -4,14 +4,13 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
 
 use onesided::{LockDesign, Messages, Tag, Window, dump};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::examples::example;
 use crate::jobs::{Job, start_with};
-use crate::support::{DEADLINE, ranks};
+use crate::support::{DEADLINE, eventually, ranks};
 
 /// The example `hangs` under a launcher that makes a page of it.
 fn hang(how: &str) -> Job {
@@ -53,27 +52,23 @@ fn a_signal_asks_for_a_dump() {
     let mut program = Command::new(example("hangs"));
     program.args(["--threads", "message"]).env("ONESIDED_STUCK_AFTER", "0").stderr(Stdio::piped());
     let mut program = program.spawn().unwrap();
-    let (pid, begin) = (Pid::from_child(&program), Instant::now());
+    let pid = Pid::from_child(&program);
     // Before it has a handler, the signal would end it.
     let has_handler = || {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
         u64::from_str_radix(caught.trim(), 16).unwrap() >> (Signal::USR1.as_raw() - 1) & 1 == 1
     };
-    while !has_handler() {
-        assert!(begin.elapsed() < DEADLINE, "it has no handler");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    eventually(DEADLINE, "a handler", has_handler);
     let (sender, lines) = channel();
     let said = BufReader::new(program.stderr.take().unwrap());
     std::thread::spawn(move || said.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
     let waits = |line: String| line.contains("rank 0 waits for rank 1") && line.contains("a receive with tag 1 from");
     // The first signals may come before the wait.
-    while !lines.try_iter().any(waits) {
-        assert!(begin.elapsed() < DEADLINE, "it tells of no receive");
+    eventually(DEADLINE, "it tells of its receive", || {
         kill_process(pid, Signal::USR1).unwrap();
-        std::thread::sleep(Duration::from_millis(20));
-    }
+        lines.try_iter().any(waits)
+    });
     program.kill().unwrap();
     program.wait().unwrap();
 }

@@ -31,29 +31,22 @@ pub(crate) fn lower() {
         "fsize" => (Resource::Fsize, value),
         // Beyond what the process uses now.
         "as" => (Resource::As, pages() * 4096 + value),
-        "memlock" => return limit_locked_memory(value),
+        "memlock" => {
+            // A process that may lock memory has no limit. Requests to Soft-RoCE are refused to a process
+            // whose capabilities change while it has the device open.
+            let mut sets = capabilities(None).unwrap();
+            sets.effective.remove(CapabilitySet::IPC_LOCK);
+            sets.permitted.remove(CapabilitySet::IPC_LOCK);
+            sets.inheritable.remove(CapabilitySet::IPC_LOCK);
+            set_capabilities(None, sets).unwrap();
+            (Resource::Memlock, value)
+        }
         other => panic!("no limit of the name {other}"),
     };
-    set_limit(resource, value);
-}
-
-/// Sets a limit, or the highest that there may be.
-fn set_limit(resource: Resource, value: u64) {
+    // Or the highest that there may be.
     let maximum = getrlimit(resource).maximum;
     let current = Some(maximum.map_or(value, |maximum| value.min(maximum)));
     setrlimit(resource, Rlimit { current, maximum }).unwrap();
-}
-
-/// Limits the memory that this process registers with a card, in bytes.
-fn limit_locked_memory(value: u64) {
-    // A process that may lock memory has no limit. Requests to Soft-RoCE are refused to a process whose
-    // capabilities change while it has the device open.
-    let mut sets = capabilities(None).unwrap();
-    sets.effective.remove(CapabilitySet::IPC_LOCK);
-    sets.permitted.remove(CapabilitySet::IPC_LOCK);
-    sets.inheritable.remove(CapabilitySet::IPC_LOCK);
-    set_capabilities(None, sets).unwrap();
-    set_limit(Resource::Memlock, value);
 }
 
 /// The address space in use.
@@ -100,7 +93,6 @@ fn run(world: World) -> Result<(), Error> {
 
 /// The program of a limited rank.
 pub(crate) fn play() -> ! {
-    lower();
     let outcome = match std::env::var(THREADS) {
         Ok(threads) => {
             let outcomes = onesided::threads(threads.parse().unwrap(), run);

@@ -13,14 +13,14 @@ use crate::jobs::{self, Role, die, ok, send, state};
 use crate::support::{DEADLINE, eventually};
 
 pub(crate) const ROLES: &[Role] = &[
-    ("messages: ring", ring),
-    ("messages: written ring", written_ring),
-    ("messages: ring in pieces", ring_in_pieces),
+    ("messages: ring", |world| ring(&world, Rendezvous::Rget)),
+    ("messages: written ring", |world| ring(&world, Rendezvous::Rput)),
+    ("messages: ring in pieces", |world| ring(&world, Rendezvous::Pipeline)),
     ("messages: writing sender dies", |world| one_dies(&world, writing_sender_dies)),
     ("messages: written receiver dies", |world| one_dies(&world, written_receiver_dies)),
     ("messages: sender dies between pieces", |world| one_dies(&world, sender_dies_between_pieces)),
     ("messages: receiver dies between pieces", |world| one_dies(&world, receiver_dies_between_pieces)),
-    ("messages: ring in packets", ring_in_packets),
+    ("messages: ring in packets", |world| ring(&world, Rendezvous::Copy)),
     ("messages: sender dies between packets", |world| one_dies(&world, packets::sender_dies)),
     ("messages: receiver dies between packets", |world| one_dies(&world, packets::receiver_dies)),
     ("messages: no more memory at one", |world| packets::no_more_memory(&world, &[1])),
@@ -40,25 +40,8 @@ pub(crate) fn elements(rank: u32, len: usize) -> Vec<u64> {
     (0..len as u64).map(|at| at * 1_000 + u64::from(rank)).collect()
 }
 
-fn ring(world: World) {
-    ring_by(&world, Rendezvous::Rget);
-    ok();
-}
-
-/// The same by RPUT.
-fn written_ring(world: World) {
-    ring_by(&world, Rendezvous::Rput);
-    ok();
-}
-
-/// The same in pieces.
-fn ring_in_pieces(world: World) {
-    ring_by(&world, Rendezvous::Pipeline);
-    ok();
-}
-
-fn ring_in_packets(world: World) {
-    ring_by(&world, Rendezvous::Copy);
+fn ring(world: &World, rendezvous: Rendezvous) {
+    ring_by(world, rendezvous);
     ok();
 }
 

@@ -151,19 +151,29 @@ impl<F: Fabric> Progress<F> {
                 return Ok(segment);
             }
         }
-        let allocate = || self.fabric.allocate(len).map_err(|error| error.fault());
-        let segment = match allocate() {
+        let segment = self.register(len, (), |()| self.fabric.allocate(len).map_err(|error| ((), error.fault())));
+        Ok(Arc::new(Pieces::whole(segment.map_err(|((), fault)| fault)?)))
+    }
+
+    /// Registers so many bytes. `from` goes to `register`, and comes back from it with a fault.
+    pub(crate) fn register<W>(
+        &self,
+        len: u64,
+        from: W,
+        register: impl Fn(W) -> Result<F::Segment, (W, Fault)>,
+    ) -> Result<F::Segment, (W, Fault)> {
+        let segment = match register(from) {
             // What is kept may be what fills the limit.
-            Err(fault) if is_refused(fault) && self.drop_kept() => allocate(),
+            Err((from, fault)) if is_refused(fault) && self.drop_kept() => register(from),
             segment => segment,
         };
         self.registrations.count(len, &segment);
-        Ok(Arc::new(Pieces::whole(segment?)))
+        segment
     }
 
     /// Gives back the memory that is kept to be used again: whether there was some.
     #[cold]
-    pub(crate) fn drop_kept(&self) -> bool {
+    fn drop_kept(&self) -> bool {
         let kept = {
             let memory = &mut *lock(&self.memory);
             memory.bytes = 0;

@@ -2,13 +2,13 @@
 //! while the pieces before it move (the pipeline protocol: woodall-2006).
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::{fmt, iter};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Fabric, Segment, SegmentKey, UserMemory};
 
-use crate::engine::{SHORTEST, is_refused};
+use crate::engine::SHORTEST;
 use crate::memory::allocated;
 use crate::progress::{Progress, lock};
 
@@ -49,58 +49,52 @@ impl<F: Fabric> Piece<F> {
 
     /// Its registered memory.
     fn registered(&self, on: &Progress<F>) -> Result<&F::Segment, Fault> {
-        if self.segment.get().is_none() {
-            let plain = &mut *lock(&self.plain);
-            self.segment.get_or_init(|| {
-                let mut bytes = std::mem::take(plain);
-                let segment = loop {
-                    let segment = match bytes.is_empty() {
+        let registered = match self.segment.get() {
+            Some(registered) => registered,
+            None => {
+                let plain = &mut *lock(&self.plain);
+                self.segment.get_or_init(|| {
+                    let registered = on.register(self.len, std::mem::take(plain), |bytes| match bytes.is_empty() {
                         true => on.fabric.allocate(self.len).map_err(|error| (bytes, error.fault())),
                         false => register(on, bytes),
-                    };
-                    match segment {
-                        Ok(segment) => break Ok(segment),
-                        Err((again, fault)) if is_refused(fault) && on.drop_kept() => bytes = again,
-                        Err((again, fault)) => {
-                            *plain = again;
-                            break Err(fault);
-                        }
-                    }
-                };
-                on.registrations.count(self.len, &segment);
-                segment
-            });
+                    });
+                    registered.map_err(|(bytes, fault)| {
+                        *plain = bytes;
+                        fault
+                    })
+                })
+            }
+        };
+        registered.as_ref().map_err(|fault| *fault)
+    }
+
+    /// Where its bytes are: in registered memory, or not.
+    fn place(&self) -> Result<&F::Segment, MutexGuard<'_, Vec<u64>>> {
+        let registered = || self.segment.get()?.as_ref().ok();
+        if let Some(segment) = registered() {
+            return Ok(segment);
         }
-        match self.segment.get() {
-            Some(registered) => registered.as_ref().map_err(|fault| *fault),
-            None => unreachable!("it was tried"),
-        }
+        let plain = lock(&self.plain);
+        registered().ok_or(plain) // it was being registered
     }
 
     fn write(&self, on: &Progress<F>, at: u64, bytes: &[u8]) -> Result<(), Fault> {
-        let plain = match self.segment.get() {
-            Some(Ok(segment)) => return on.fabric.write_own(segment, at, bytes),
-            _ => &mut *lock(&self.plain),
+        let mut plain = match self.place() {
+            Ok(segment) => return on.fabric.write_own(segment, at, bytes),
+            Err(plain) => plain,
         };
-        if let Some(Ok(segment)) = self.segment.get() {
-            return on.fabric.write_own(segment, at, bytes);
-        }
-        let words = self.len.div_ceil(8) as usize;
-        plain.try_reserve_exact(words - plain.len()).map_err(|_| Fault::new(FaultKind::NoMemory))?;
+        let (words, has) = (self.len.div_ceil(8) as usize, plain.len());
+        plain.try_reserve_exact(words - has).map_err(|_| Fault::new(FaultKind::NoMemory))?;
         plain.resize(words, 0);
-        bytemuck::cast_slice_mut(plain)[at as usize..][..bytes.len()].copy_from_slice(bytes);
+        bytemuck::cast_slice_mut(&mut plain)[at as usize..][..bytes.len()].copy_from_slice(bytes);
         Ok(())
     }
 
     fn read(&self, on: &Progress<F>, at: u64, into: &mut [u8]) -> Result<(), Fault> {
-        let plain = match self.segment.get() {
-            Some(Ok(segment)) => return on.fabric.read_own(segment, at, into),
-            _ => &*lock(&self.plain),
-        };
-        match (self.segment.get(), &**plain) {
-            (Some(Ok(segment)), _) => return on.fabric.read_own(segment, at, into),
-            (_, []) => into.fill(0),
-            (_, plain) => into.copy_from_slice(&bytemuck::cast_slice(plain)[at as usize..][..into.len()]),
+        match self.place() {
+            Ok(segment) => return on.fabric.read_own(segment, at, into),
+            Err(plain) if plain.is_empty() => into.fill(0),
+            Err(plain) => into.copy_from_slice(&bytemuck::cast_slice(&plain)[at as usize..][..into.len()]),
         }
         Ok(())
     }

@@ -112,17 +112,17 @@ pub(crate) enum Packet {
     Ask,
 }
 
-/// The kinds of an RTS.
+// The kinds that stand in several places.
 const RTS: u8 = 2;
+const FIN: u8 = 3;
 const RTS_OFFERED: u8 = 6;
 const RTS_WRITTEN: u8 = 7;
 const RTR: u8 = 8;
+const WRITTEN: u8 = 9;
 const RTS_PIPELINE: u8 = 10;
 const RTS_COPY: u8 = 11;
 const RTR_COPY: u8 = 12;
 const DATA: u8 = 13;
-const FIN: u8 = 3;
-const WRITTEN: u8 = 9;
 
 /// Whether a packet moves a message on, which its receiver may wait for in its sleep. A FIN that says why
 /// not has the message go in packets.

@@ -1,5 +1,5 @@
-//! The reports of `onesided bench` and `reproduce` in a browser: every plot is drawn, nothing is loaded, and all
-//! text is readable.
+//! The reports of `onesided bench` and `reproduce` in a browser: every plot is drawn, nothing is
+//! loaded, and all text is readable.
 
 use std::collections::BTreeMap;
 use std::fs;

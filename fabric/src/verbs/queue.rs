@@ -312,9 +312,9 @@ impl Inner {
                 peer.rung.store(number + 1, Ordering::Release);
             }
         }
-        // SAFETY: there is a request, and there are no more than the list has. The memory is a slot's, which is not freed before its completion is drained, or a
-        // segment's, which is kept until then. When the endpoint goes, queue pairs are destroyed
-        // before slots and kept segments.
+        // SAFETY: there is a request, and there are no more than the list has. The memory is a slot's,
+        // which is not freed before its completion is drained, or a segment's, which is kept until then.
+        // When the endpoint goes, queue pairs are destroyed before slots and kept segments.
         let posted = unsafe { pair.post(&mut requests, work.len()) };
         let count = posted.map_or_else(|(count, _)| count, |()| work.len());
         peer.posted.store(first + count as u64, Ordering::Release);

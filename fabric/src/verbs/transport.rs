@@ -99,10 +99,12 @@ impl ConnectionTransport {
         let packet = WorkRequest::new(Verb::Send { solicited }, &taken, len);
         let is_sent = match self.list.is_open {
             true => self.list.push(&self.fabric, peer, packet),
-            false => inner.try_post(peer, packet).then(|| inner.forget(peer.id, taken.slot)).is_some(),
+            false => inner.try_post(peer, packet),
         };
         if !is_sent {
             inner.buffers.free(taken.slot); // another thread took the room
+        } else if !self.list.is_open {
+            inner.forget(peer.id, taken.slot);
         }
         Ok(is_sent)
     }

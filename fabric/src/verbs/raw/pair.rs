@@ -232,8 +232,8 @@ impl QueuePair {
     /// them were posted.
     ///
     /// # Safety
-    /// `count` is 1 to `N`. The local memory of each stays mapped and registered until the request has completed, and
-    /// all its bytes are accessed by atomics or racy copies only.
+    /// `count` is 1 to `N`. The local memory of each stays mapped and registered until the request has
+    /// completed, and all its bytes are accessed by atomics or racy copies only.
     #[inline]
     pub(in crate::verbs) unsafe fn post<const N: usize>(
         &self,

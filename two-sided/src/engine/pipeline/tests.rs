@@ -5,9 +5,8 @@ use std::task::Waker;
 use onesided_fabric::remote_memory::RegionId;
 
 use super::*;
-use crate::engine::{Direct, Posted, Posting, window};
+use crate::engine::{Posted, Posting, tests, window};
 use crate::matching::Pattern;
-use crate::wire::head_of;
 
 const LEN: u64 = 4 * SHORTEST;
 
@@ -16,9 +15,7 @@ fn key(rank: u32, len: u64) -> SegmentKey {
 }
 
 fn take_in(engine: &mut Engine<u64>, from: u32, packet: Packet) {
-    let encoded = packet.encode(0);
-    let bytes = encoded.bytes();
-    engine.arrived(Rank(from), (&head_of(bytes), bytes.len()), |_, _| {}, &mut Direct::none());
+    tests::take_in(engine, Rank(from), packet.encode(0).bytes());
 }
 
 /// A send to rank 1 that was announced.
