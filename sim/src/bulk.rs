@@ -108,8 +108,10 @@ impl Fabric for SimFabric {
         let SegmentKey { rank, region: RegionId(region), len, address: at, .. } = *key;
         let open = || {
             let mut state = self.state();
+            let is_killed = state.is_killed(rank);
             let owner = state.ranks.get_mut(rank.index()).ok_or(Fault::of(FaultKind::NoSuchRank, rank))?;
             let part = match owner.memory().len(region) {
+                None if is_killed => false, // it does not answer: operations end when its death is known
                 None => return Err(Fault::of(FaultKind::NoSuchRegion, rank)),
                 // All of it, or a part of user memory.
                 Some(there) if at % 8 == 0 && len > 0 && at.checked_add(len).is_some_and(|end| end <= there) => {

@@ -138,6 +138,11 @@ impl State {
         }
     }
 
+    /// Whether a rank was killed, known or not.
+    pub(crate) fn is_killed(&self, rank: Rank) -> bool {
+        self.lives.get(rank.index()) == Some(&Life::Killed)
+    }
+
     /// Schedules a rank's death.
     pub(crate) fn kill_at(&mut self, rank: Rank, time: u64) {
         self.agenda.enter(time, Due::Kill(rank.0));
