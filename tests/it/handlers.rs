@@ -8,7 +8,11 @@ use crate::jobs::{self, Role, ok};
 use crate::messages::{elements, ring_by};
 use crate::support::{DEADLINE, eventually};
 
-pub(crate) const ROLES: &[Role] = &[("handlers: ring", ring), ("handlers: receiver computes", receiver_computes)];
+pub(crate) const ROLES: &[Role] = &[
+    ("handlers: ring", ring),
+    ("handlers: receiver computes", receiver_computes),
+    ("handlers: without room", without_room),
+];
 
 /// Messages that are read and written around a ring of ranks with handlers.
 fn ring(world: World) {
@@ -86,5 +90,42 @@ fn receiver_computes(world: World) {
 #[test]
 fn a_handler_moves_messages_while_its_rank_computes() {
     let ended = jobs::start(2, "handlers: receiver computes").wait();
+    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
+}
+
+/// A long message comes behind more short ones than there is room or credit for, to a rank that is in no
+/// call.
+fn without_room(world: World) {
+    let messages = Messages::new(&world).wait().unwrap();
+    messages.set_progress(ProgressMode::Hybrid).unwrap();
+    let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
+    let long = elements(0, 1 << 17);
+    for (round, (many, len)) in (1..).zip([(400, 256), (3_000, 1)]) {
+        let short = elements(round, len);
+        if world.rank() == 0 {
+            world.barrier().wait().unwrap();
+            let sends: Vec<_> = (0..many).map(|_| messages.send(&short, 1, Tag(1))).collect();
+            let all = sends.into_iter().chain([messages.send(&long, 1, Tag(0))]);
+            all.for_each(|send| send.deadline(DEADLINE).wait().unwrap());
+            let epoch = window.lock_exclusive(1).deadline(DEADLINE).wait().unwrap();
+            epoch.put(0, &[round.into()]).unwrap();
+            epoch.unlock().wait().unwrap();
+        } else {
+            let mut receives: Vec<_> = (0..many).map(|_| messages.recv::<u64>(0, Tag(1))).collect();
+            receives.push(messages.recv(0, Tag(0)));
+            world.barrier().wait().unwrap();
+            eventually(DEADLINE, "all is received", || window.local().read(0..1) == [round.into()]);
+            let last = receives.pop().unwrap().deadline(DEADLINE).wait().unwrap().0;
+            assert!(last == long && receives.into_iter().all(|receive| receive.wait().unwrap().0 == short));
+        }
+    }
+    world.barrier().wait().unwrap();
+    window.close().wait().unwrap();
+    ok();
+}
+
+#[test]
+fn a_handler_makes_room_while_its_rank_computes() {
+    let ended = jobs::start(2, "handlers: without room").wait();
     assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
 }

@@ -30,6 +30,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("messages: connection breaks", connection_breaks),
     ("messages: receiver stops", receiver_stops),
     ("messages: receiver computes", receiver_computes),
+    ("messages: two long ones", two_long_ones),
     ("messages: receiver waits for a lock", receiver_waits_for_a_lock),
 ];
 
@@ -368,6 +369,29 @@ fn receiver_computes(world: World) {
 #[test]
 fn a_receiver_that_computes_holds_up_no_lock() {
     let ended = jobs::start(2, "messages: receiver computes").wait();
+    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
+}
+
+/// While the memory of a long message is opened, another one is announced.
+fn two_long_ones(world: World) {
+    let messages = Messages::new(&world).wait().unwrap();
+    for round in 0..20 {
+        let sent = [0, 1].map(|more| elements(round + more, 1 << 18));
+        if world.rank() == 0 {
+            let sends = [&sent[0], &sent[1]].map(|sent| messages.send(sent, 1, Tag(0)).deadline(DEADLINE));
+            sends.into_iter().for_each(|send| send.wait().unwrap());
+        } else {
+            let receives = [0, 1].map(|_| messages.recv::<u64>(0, Tag(0)).deadline(DEADLINE));
+            let received = receives.map(|receive| receive.wait().unwrap().0);
+            assert!(received == sent, "round {round}");
+        }
+    }
+    ok();
+}
+
+#[test]
+fn two_long_messages_are_under_way() {
+    let ended = jobs::start(2, "messages: two long ones").wait();
     assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
 }
 

@@ -114,26 +114,32 @@ impl<F: Fabric + 'static> Progress<F> {
             return Ok(());
         }
         self.end(state);
-        let stop = Arc::new(AtomicBool::new(false));
+        if let Some(slot) = self.fabric.background() {
+            slot.sleep_at_once(mode == ProgressMode::Interrupt);
+        }
+        let events = self.fabric.solicited().filter(|_| mode == ProgressMode::Hybrid);
+        // Before its first look: what comes after that look wakes it.
         let has_thread = matches!(mode, ProgressMode::Thread | ProgressMode::Hybrid);
-        match (mode, self.fabric.solicited()) {
-            (ProgressMode::Polling | ProgressMode::Interrupt, _) => {}
-            (ProgressMode::Hybrid, Some(events)) => {
-                state.handler = Some(self.start_handler(Arc::clone(&stop), state.handler.take())?);
-                self.handler().is_solicited.store(true, Ordering::Relaxed);
+        self.handler().has_thread.store(has_thread, Ordering::Relaxed);
+        self.handler().is_solicited.store(events.is_some(), Ordering::Relaxed);
+        let stop = Arc::new(AtomicBool::new(false));
+        state.stop = Some(Arc::clone(&stop));
+        let started = match events {
+            Some(events) => self.start_handler(stop, state.handler.take()).map(|handler| {
+                state.handler = Some(handler);
                 if state.polling == 0 {
                     events.arm();
                 }
                 events.wake(); // it looks for what came before
-            }
-            (ProgressMode::Thread | ProgressMode::Hybrid, _) => self.start_thread(Arc::clone(&stop))?,
+            }),
+            None if has_thread => self.start_thread(stop),
+            None => Ok(()),
+        };
+        match started {
+            Ok(()) => state.mode = mode,
+            Err(_) => self.end(state),
         }
-        if let Some(slot) = self.fabric.background() {
-            slot.sleep_at_once(mode == ProgressMode::Interrupt);
-        }
-        self.handler().has_thread.store(has_thread, Ordering::Relaxed);
-        (state.mode, state.stop) = (mode, Some(stop));
-        Ok(())
+        started
     }
 
     /// Starts the handler: it drains to empty after each event.

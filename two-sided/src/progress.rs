@@ -322,6 +322,7 @@ impl<F: Fabric> Progress<F> {
             self.drain_by_copies();
         } else {
             self.move_all();
+            self.move_tasks(&mut Context::from_waker(NOBODY));
         }
         let state = self.state.lock();
         state.engine.is_busy() || !state.transfers.is_empty()
@@ -455,9 +456,7 @@ impl<F: Fabric> Background for Progress<F> {
     fn advance(&self) {
         // Another thread moves them, or this one waits inside of it.
         let Some(state) = self.state.try_lock() else {
-            if !self.tasks.are_none() {
-                self.look_again_soon();
-            }
+            self.look_again_soon(); // it need not have looked for what has arrived
             return;
         };
         let is_idle = state.engine.is_idle() && state.transfers.is_empty() && self.tasks.are_none();

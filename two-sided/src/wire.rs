@@ -115,6 +115,8 @@ pub(crate) enum Packet {
 // The kinds that stand in several places.
 const RTS: u8 = 2;
 const FIN: u8 = 3;
+const CREDIT: u8 = 4;
+const ASK: u8 = 5;
 const RTS_OFFERED: u8 = 6;
 const RTS_WRITTEN: u8 = 7;
 const RTR: u8 = 8;
@@ -125,10 +127,11 @@ const RTR_COPY: u8 = 12;
 const DATA: u8 = 13;
 
 /// Whether a packet moves a message on, which its receiver may wait for in its sleep. A FIN that says why
-/// not has the message go in packets.
+/// not has the message go in packets. A message may be kept back for credit: who has none asks, and the
+/// answer moves it.
 pub(crate) fn starts_transfer(head: &[u8]) -> bool {
     match head {
-        [RTS | RTS_OFFERED | RTS_WRITTEN | RTS_PIPELINE | RTS_COPY | RTR | RTR_COPY | DATA, ..] => true,
+        [RTS | RTS_OFFERED | RTS_WRITTEN | RTS_PIPELINE | RTS_COPY | RTR | RTR_COPY | DATA | CREDIT | ASK, ..] => true,
         [FIN | WRITTEN, ..] => head.get(HEADER + 4).is_some_and(|status| *status != 0),
         _ => false,
     }
@@ -202,8 +205,8 @@ impl Packet {
             Self::RtrCopy { .. } => RTR_COPY,
             Self::Data { .. } => DATA,
             Self::Written { .. } => WRITTEN,
-            Self::Credit => 4,
-            Self::Ask => 5,
+            Self::Credit => CREDIT,
+            Self::Ask => ASK,
         };
         put(&[kind, 0, 0, 0]);
         put(&grant.to_le_bytes());
@@ -290,8 +293,8 @@ impl Packet {
                     _ => Self::Written { receive: request, status },
                 }
             }
-            [4, 0, 0, 0] if rest.is_empty() => Self::Credit,
-            [5, 0, 0, 0] if rest.is_empty() => Self::Ask,
+            [CREDIT, 0, 0, 0] if rest.is_empty() => Self::Credit,
+            [ASK, 0, 0, 0] if rest.is_empty() => Self::Ask,
             _ => return None,
         };
         Some((packet, grant))

@@ -165,6 +165,7 @@ impl Transport for ShmTransport {
         let (offset, writer) = &mut self.lanes.writers[to.index()];
         let is_new = writer.is_new();
         if !writer.push(lane(job_segment, *offset), head, body) {
+            job_segment.solicit(to); // who computes has a handler to make room
             self.shm.0.endpoint.register_waker(cx, self.shm.now().saturating_add(FULL));
             return Poll::Pending;
         }

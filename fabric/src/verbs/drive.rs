@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Mutex, Weak};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use ibverbs_sys::ibv_wc;
@@ -12,7 +12,6 @@ use rustix::event::{PollFd, PollFlags};
 use crate::drive::now;
 use crate::endpoint::Driver;
 use crate::verbs::datagrams::DATAGRAM;
-use crate::verbs::peer::Peer;
 use crate::verbs::raw::BATCH;
 use crate::verbs::wake_up::WakeUp;
 use crate::verbs::{Inner, Verbs};
@@ -125,8 +124,8 @@ impl Driver for EventSource {
 impl Inner {
     fn arm(&self) -> Ticket {
         let ticket = self.job_segment.doorbell(self.rank).arm();
-        // With no own completion to come, only solicited events of peers are worth a wake-up.
-        self.completions.request_event(!self.known_peers().any(Peer::awaits_completion));
+        // Not of solicited ones alone: the look that follows may post.
+        self.completions.request_event(false);
         // If nobody takes the packets, one that stays there would raise the event at once.
         if let Some(arrivals) = self.arrivals.get().filter(|_| !self.has_transport.load(Ordering::Relaxed)) {
             self.handler_wait.requests.request_all(|| arrivals.completions.request_event(false));
@@ -136,12 +135,10 @@ impl Inner {
 
     fn sleep(&self, ticket: Ticket, until: u64) {
         self.check_connections();
-        // The last look may have begun a read, whose event was not requested.
-        if self.known_peers().any(Peer::awaits_completion) {
-            self.completions.request_event(false);
-            if self.progress() > 0 {
-                return self.job_segment.doorbell(self.rank).disarm();
-            }
+        // Another thread may have kept this one from its last look, and have looked before the request.
+        let unposted = self.reaping.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.reap(unposted) > 0 {
+            return self.job_segment.doorbell(self.rank).disarm();
         }
         let until = self.datagrams.as_ref().map_or(until, |datagrams| until.min(datagrams.due()));
         let limit = Duration::from_nanos(until.saturating_sub(now())).min(STEP);
@@ -180,7 +177,16 @@ impl Inner {
     /// Drains completions, and drives the datagrams.
     pub(super) fn progress(&self) -> usize {
         // The holder of the lock drains all completions, and wakes the sleepers.
-        let Ok(mut unposted) = self.reaping.try_lock() else { return 0 };
+        let Ok(unposted) = self.reaping.try_lock() else { return 0 };
+        let total = self.reap(unposted);
+        if let Some(datagrams) = &self.datagrams {
+            datagrams.drive();
+        }
+        total
+    }
+
+    /// Drains all completions, and wakes the sleepers if there are some.
+    fn reap(&self, mut unposted: MutexGuard<'_, UnpostedReceives>) -> usize {
         let mut batch = [const { MaybeUninit::uninit() }; BATCH];
         let mut total = 0;
         loop {
@@ -199,9 +205,6 @@ impl Inner {
         drop(unposted);
         if total > 0 {
             self.ring();
-        }
-        if let Some(datagrams) = &self.datagrams {
-            datagrams.drive();
         }
         total
     }

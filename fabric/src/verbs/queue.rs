@@ -115,11 +115,16 @@ impl Inner {
     #[cold]
     pub(super) fn wait_for(&self, slot: u32) {
         while self.buffers.status(slot).is_none() {
-            if self.progress() == 0 {
-                self.turn();
-                self.check_connections();
-                std::thread::yield_now();
-            }
+            self.drain_or_yield();
+        }
+    }
+
+    /// Drains completions; if there are none, looks after the connections, and yields the core.
+    pub(super) fn drain_or_yield(&self) {
+        if self.progress() == 0 {
+            self.turn();
+            self.check_connections();
+            std::thread::yield_now();
         }
     }
 
@@ -291,9 +296,14 @@ impl Inner {
                 peer.reported.store(number + 1, Ordering::Relaxed);
                 peer.signalled.fetch_add(1, Ordering::Relaxed);
             }
+            // A handler that sleeps until a solicited packet has to give receives back in time.
+            let verb = match request.verb {
+                Verb::Send { solicited } => Verb::Send { solicited: solicited || number.is_multiple_of(SIGNALLED) },
+                verb => verb,
+            };
             let request = RawWorkRequest {
                 id: (peer.id.number() as u64) << NUMBER_BITS | number & NUMBER,
-                verb: request.verb,
+                verb,
                 local: request.local,
                 signalled,
                 // Only a fence keeps it from overtaking an earlier read or atomic.

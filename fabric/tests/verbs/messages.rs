@@ -117,7 +117,8 @@ fn only_solicited_packets_wake_a_handler() {
                 events.sleep(ticket, end);
                 wakes += 1;
             }
-            assert!(wakes <= 1, "{wakes} wake-ups");
+            // One packet in 32 is solicited in any case: the handler gives receives back.
+            assert!(wakes <= 2 + MANY / 32, "{wakes} wake-ups");
         }
         world.barrier().wait().unwrap();
     });
