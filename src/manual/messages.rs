@@ -74,8 +74,10 @@
 //! had; the others keep their order. `wait_all` takes the vector, and returns all results in order. Of
 //! receives into slices of at most 8 KiB it takes in all messages that are here at once, which is a third
 //! faster than to wait for one after the other. [`send_all`](crate::Messages::send_all) and
-//! [`recv_all_into`](crate::Messages::recv_all_into) start several together: with one lock, and on cards
-//! with one doorbell for up to 16 short messages to a rank.
+//! [`recv_all_into`](crate::Messages::recv_all_into) start several together: with one lock, messages of
+//! at most 128 bytes next to one another to the same rank in packets of up to 504 bytes, and on cards
+//! with one doorbell for up to 16 packets. A window of 64 messages of 8 bytes takes three packets: over
+//! Soft-RoCE it goes at 5.5 times the rate of 64 sends in bare lists.
 //!
 //! ```
 //! # use onesided::{Messages, Tag};

@@ -5,9 +5,11 @@ use onesided_fabric::Fabric;
 use crate::{Messages, Payload, RecvInto, SendRequest, Source, Tag, Tags};
 
 impl<F: Fabric> Messages<F> {
-    /// [Sends](Self::send) messages in their order: elements, receiver and tag of each. The calls of the
-    /// library and of the card are shared: the engine is locked once, and a card gets lists of up to 16
-    /// packets with one doorbell (`FI_MORE` of libfabric; MPI has `MPI_Startall`, of persistent requests).
+    /// [Sends](Self::send) messages in their order: elements, receiver and tag of each. They share what
+    /// they can: the engine is locked once; messages of at most 128 bytes next to one another, to the same
+    /// rank, go in packets of up to 504 bytes (coalescing: Koop et al., CCGrid 2007); and a card
+    /// gets lists of up to 16 packets with one doorbell (`FI_MORE` of libfabric). MPI has `MPI_Startall`,
+    /// of persistent requests.
     /// [`wait_all`](onesided_fabric::World::wait_all) waits for them.
     ///
     /// ```

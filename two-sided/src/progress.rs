@@ -14,7 +14,7 @@ use onesided_fabric::{
 };
 
 use crate::elements::Allocate;
-use crate::engine::{Direct, Engine, Landed, Posted, Posting, TooLong, window};
+use crate::engine::{Direct, Engine, Landed, Listed, Posted, Posting, TooLong, window};
 use crate::handler::Handler;
 use crate::matching::Pattern;
 use crate::memory::{Counters, Memory};
@@ -95,6 +95,13 @@ impl<F: Fabric> State<F> {
         engine.send_eager(to, envelope, bytes, |to, head, body| posted(transport.poll_send(&mut cx, to, head, body)))
     }
 
+    /// Sends the first ones of a list together: how many.
+    fn send_batch(&mut self, to: Rank, list: (u32, &[Listed<'_>])) -> usize {
+        let Self { engine, transport, .. } = self;
+        let (mut cx, packet_max) = (Context::from_waker(NOBODY), transport.packet_max(to));
+        engine.send_batch(to, list, packet_max, |to, head, body| posted(transport.poll_send(&mut cx, to, head, body)))
+    }
+
     /// Sends what can be sent. The waker is woken when there may be room for more.
     fn flush(&mut self, cx: &mut Context<'_>) {
         let Self { engine, transport, .. } = self;
@@ -117,6 +124,10 @@ fn take_in<S>(
     patience: Patience,
     direct: &mut Direct<'_>,
 ) -> Poll<Result<(), Fault>> {
+    if engine.has_batch() {
+        engine.next_of_batch(direct);
+        return Poll::Ready(Ok(()));
+    }
     transport.poll_recv(cx, patience).map_ok(|Arrival { from, len }| {
         let head = transport.first();
         engine.arrived(from, (&head, len), |offset, into| transport.read(offset, into), direct);
@@ -223,19 +234,28 @@ impl<F: Fabric> Progress<F> {
         send
     }
 
-    /// Starts eager sends in their order, until one is too long.
-    pub(crate) fn send_eager_all<'b>(
+    /// Starts eager sends in their order, until one is too long, or to no rank of this fabric.
+    pub(crate) fn send_eager_all(
         &self,
-        sends: impl Iterator<Item = (Rank, (u32, u32), &'b [u8])>,
+        context: u32,
+        mut list: &[Listed<'_>],
+        rank_of: impl Fn(u32) -> Option<Rank>,
         mut started: impl FnMut(Rank, Option<usize>),
     ) {
         let mut state = self.state.lock();
         state.transport.begin_list();
-        for (to, envelope, bytes) in sends {
-            match state.send_eager(to, envelope, bytes) {
-                Ok(send) => started(to, send),
-                Err(TooLong) => break,
+        while let Some((bytes, to, tag)) = list.first()
+            && let Some(to) = rank_of(*to)
+        {
+            let together = state.send_batch(to, (context, list));
+            (0..together).for_each(|_| started(to, None));
+            if together == 0 {
+                match state.send_eager(to, (context, tag.0), bytes) {
+                    Ok(send) => started(to, send),
+                    Err(TooLong) => break,
+                }
             }
+            list = &list[together.max(1)..];
         }
         state.transport.end_list();
         self.unlock(state);

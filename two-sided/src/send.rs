@@ -10,7 +10,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
 use onesided_fabric::{Call, Drive, Fabric, Limit, Segment, SegmentKey, Wait, limited};
 use onesided_layouts::{Cursor, Shape};
 
-use crate::engine::{Direct, Engine, QUEUED_MAX, TooLong};
+use crate::engine::{Direct, Engine, Listed, QUEUED_MAX, TooLong};
 use crate::offered::OfferedSlice;
 use crate::progress::{Progress, Registered};
 use crate::shaped::{self, CHUNK};
@@ -108,15 +108,12 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
     }
 
     /// Starts sends in their order: eager ones next to one another with one lock.
-    pub(crate) fn start_all(messages: &'m Messages<F>, all: &[(&'m [u8], u32, Tag)]) -> Vec<Self> {
+    pub(crate) fn start_all(messages: &'m Messages<F>, all: &[Listed<'m>]) -> Vec<Self> {
         let (progress, context) = (messages.progress(), messages.context());
         let mut requests = Vec::with_capacity(all.len());
         while requests.len() < all.len() {
-            let eager = all[requests.len()..].iter().map_while(|(bytes, to, tag)| {
-                let rank = messages.world().fabric_rank(*to)?;
-                Some((rank, (context, tag.0), *bytes))
-            });
-            progress.send_eager_all(eager, |rank, send| {
+            let rank_of = |rank| messages.world().fabric_rank(rank);
+            progress.send_eager_all(context, &all[requests.len()..], rank_of, |rank, send| {
                 let (bytes, to, tag) = all[requests.len()];
                 let pending = send.map(|send| Pending { progress, to: rank, send: send as u32, offered: None });
                 requests.push(Self::started(messages, What { to, tag, bytes: bytes.len() as u64 }, Ok(pending)));

@@ -19,6 +19,7 @@
 //! | 11 | RTS of a message that comes in packets ([copy](crate::engine)) | as RTS of RPUT |
 //! | 12 | RTR for packets, the answer to any RTS but that of a slice | the sender's request 4, the receiver's 4, length 8 |
 //! | 13 | DATA | the receiver's request 4, offset 8, the bytes |
+//! | 14 | several EAGER of a list ([batch](crate::engine)) | context 4, zero 4; of each: tag 4, length 4, the message up to a multiple of 8 |
 //!
 //! In a pipeline the key of each RTR is that of the bytes behind those of the RTR before, and there
 //! is one FIN of the write. Each RTR for packets has room for the bytes behind those of the one before;
@@ -31,6 +32,9 @@ const ENVELOPE: usize = 8;
 
 /// What an EAGER has before its message, in bytes.
 pub(crate) const EAGER_HEAD: usize = HEADER + ENVELOPE;
+
+/// What a packet with several messages has before the first one.
+pub(crate) const BATCH_HEAD: usize = EAGER_HEAD;
 
 /// What a DATA has before its bytes.
 pub(crate) const DATA_HEAD: usize = HEADER + 4 + 8;
@@ -76,6 +80,10 @@ pub(crate) enum Packet {
     Eager {
         context: u32,
         tag: u32,
+    },
+    /// Several messages follow.
+    Batch {
+        context: u32,
     },
     Rts {
         context: u32,
@@ -125,6 +133,7 @@ const RTS_PIPELINE: u8 = 10;
 const RTS_COPY: u8 = 11;
 const RTR_COPY: u8 = 12;
 const DATA: u8 = 13;
+const BATCH: u8 = 14;
 
 /// Whether a packet moves a message on, which its receiver may wait for in its sleep. A FIN that says why
 /// not has the message go in packets. A message may be kept back for credit: who has none asks, and the
@@ -162,6 +171,13 @@ pub(crate) fn eager_head((context, tag): (u32, u32), grant: u32) -> [u8; EAGER_H
     // Two words, as they are stored.
     let pair = |low: u32, high: u32| (u64::from(low) | u64::from(high) << 32).to_le_bytes();
     bytemuck::cast([pair(1, grant), pair(context, tag)])
+}
+
+/// The head of a packet with several messages.
+pub(crate) fn batch_head(context: u32, grant: u32) -> [u8; BATCH_HEAD] {
+    let mut head = [0; BATCH_HEAD];
+    head.copy_from_slice(Packet::Batch { context }.encode(grant).bytes());
+    head
 }
 
 /// The first bytes of a packet, as engines take them.
@@ -204,6 +220,7 @@ impl Packet {
             Self::Rtr { .. } => RTR,
             Self::RtrCopy { .. } => RTR_COPY,
             Self::Data { .. } => DATA,
+            Self::Batch { .. } => BATCH,
             Self::Written { .. } => WRITTEN,
             Self::Credit => CREDIT,
             Self::Ask => ASK,
@@ -239,13 +256,17 @@ impl Packet {
                 put(&receive.0.to_le_bytes());
                 put(&at.to_le_bytes());
             }
+            Self::Batch { context } => {
+                put(&context.to_le_bytes());
+                put(&[0; 4]);
+            }
             Self::Credit | Self::Ask => {}
         }
         encoded
     }
 
-    /// The packet and its grant; `None` if the bytes are no packet. Of an EAGER and a DATA only the
-    /// head is needed.
+    /// The packet and its grant; `None` if the bytes are no packet. Of an EAGER, several of them, and a
+    /// DATA only the head is needed.
     #[inline]
     pub(crate) fn decode(bytes: &[u8]) -> Option<(Self, u32)> {
         let (header, rest) = bytes.split_first_chunk::<4>()?;
@@ -284,6 +305,11 @@ impl Packet {
                 let (receive, rest) = number(rest)?;
                 let (at, _) = rest.split_first_chunk()?;
                 Self::Data { receive: RequestId(receive), at: u64::from_le_bytes(*at) }
+            }
+            [BATCH, 0, 0, 0] => {
+                let (context, rest) = number(rest)?;
+                let (zero, _) = number(rest)?;
+                (zero == 0).then_some(Self::Batch { context })?
             }
             [kind @ (FIN | WRITTEN), 0, 0, 0] => {
                 let (request, rest) = number(rest)?;
@@ -335,6 +361,7 @@ mod tests {
             Packet::Rtr { request: RequestId(3), receive: RequestId(4), key: key() },
             Packet::RtrCopy { request: RequestId(3), receive: RequestId(4), len: u64::MAX },
             Packet::Data { receive: RequestId(4), at: 1 << 40 },
+            Packet::Batch { context: 1 },
             Packet::Written { receive: RequestId(4), status: 0 },
             Packet::Fin { request: RequestId(3), status: 1 },
             Packet::Credit,
@@ -365,6 +392,7 @@ mod tests {
                 match packet {
                     Packet::Eager { .. } => prop_assert_eq!(encoded.bytes(), &bytes[..EAGER_HEAD]),
                     Packet::Data { .. } => prop_assert_eq!(encoded.bytes(), &bytes[..DATA_HEAD]),
+                    Packet::Batch { .. } => prop_assert_eq!(encoded.bytes(), &bytes[..BATCH_HEAD]),
                     _ => prop_assert_eq!(encoded.bytes(), &bytes[..]),
                 }
             }

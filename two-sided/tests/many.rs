@@ -73,16 +73,27 @@ fn at(from: u32, to: u32) -> usize {
 /// Sends to random ranks; ends with how many there were.
 async fn send_all(messages: &Messages<SimFabric>, many: u64, seed: u64, account: &RefCell<Account>) {
     let (me, mut random) = (messages.world().rank(), Random(seed ^ u64::from(messages.world().rank())));
-    for _ in 0..many {
+    let mut left = many;
+    while left > 0 {
         let to = random.below(RANKS.into()) as u32;
-        let len = LENGTHS[random.below(LENGTHS.len() as u64) as usize];
-        let number = account.borrow().sent[at(me, to)];
-        let message: Vec<u64> = [number].into_iter().chain((1..=len as u64).map(|word| word * number)).collect();
-        account.borrow_mut().sent[at(me, to)] += 1;
-        match messages.send(&message, to, DATA).await {
-            Ok(()) => account.borrow_mut().delivered[at(me, to)] += 1,
-            Err(error) => assert_ne!(error.kind(), FaultKind::TimedOut, "{error}"),
+        // Some short ones together.
+        let count = left.min([1, 1, 1, 8][random.below(4) as usize]);
+        let lengths = if count > 1 { &LENGTHS[..3] } else { &LENGTHS[..] };
+        let list: Vec<Vec<u64>> = (0..count)
+            .map(|_| {
+                let len = lengths[random.below(lengths.len() as u64) as usize];
+                let number = account.borrow().sent[at(me, to)];
+                account.borrow_mut().sent[at(me, to)] += 1;
+                [number].into_iter().chain((1..=len as u64).map(|word| word * number)).collect()
+            })
+            .collect();
+        for send in messages.send_all(list.iter().map(|message| (&message[..], to, DATA))) {
+            match send.await {
+                Ok(()) => account.borrow_mut().delivered[at(me, to)] += 1,
+                Err(error) => assert_ne!(error.kind(), FaultKind::TimedOut, "{error}"),
+            }
         }
+        left -= count;
     }
     for to in 0..RANKS {
         let sent = account.borrow().sent[at(me, to)];
@@ -110,7 +121,9 @@ async fn receive_all(messages: &Messages<SimFabric>, account: &RefCell<Account>)
                     assert!((1..).zip(&message[1..]).all(|(word, found): (u64, _)| *found == word * number));
                     account.borrow_mut().received[at(from, me)] += 1;
                 }
-                Err(Error::Read { status, .. }) => assert!(!messages.world().is_alive(status.source)),
+                Err(Error::Read { status, fault }) => {
+                    assert!(!messages.world().is_alive(status.source), "{status:?}: {fault:?}");
+                }
                 Err(error) => {
                     assert!(matches!(error.kind(), FaultKind::PeerDied | FaultKind::PeerLeft), "{error}");
                     lost[from as usize] = true;

@@ -137,16 +137,23 @@ fn a_receive_of_a_set_that_fails_leaves_the_others() {
     });
 }
 
-/// Messages of a list are in order, whether they are eager, wait for credit or are announced, and so are
-/// its receives. A wrong one fails alone.
+/// Messages of a list are in order, whether they go together, by themselves, wait for credit or are
+/// announced, and so are its receives. A wrong one fails alone.
 #[test]
 fn a_list_is_as_one_after_the_other() {
     const MANY: usize = 5_000; // more than there is credit for
     const WRONG: usize = 7;
-    let len = |at: usize| [1, 2_000, 1, 20_000, 3][if at < 20 { at % 5 } else { 0 }];
+    let len = |at: usize| match at {
+        ..100 => [1, 2_000, 1, 20_000, 3][at % 5],
+        _ => [0, 2, 1, 33, 32, 40][at % 6],
+    };
     ranks(3, |world, messages| {
         let me = world.rank();
-        let rank = |at: usize| if at == WRONG { 3 } else { 1 + at as u32 % 2 };
+        let rank = |at: usize| match at {
+            WRONG => 3,
+            ..100 => 1 + at as u32 % 2,
+            _ => 1 + at as u32 / 40 % 2,
+        };
         let mut all: Vec<_> = (0..MANY).map(|at| vec![if me == 0 { at as u32 } else { u32::MAX }; len(at)]).collect();
         let failed: Vec<_> = if me == 0 {
             let first = messages.send(&[9_u32], 1, Tag(0));

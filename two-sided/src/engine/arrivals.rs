@@ -9,7 +9,7 @@ use super::pipeline::To;
 use super::receives::{Body, Direct, Landed, Matched};
 use super::{Engine, Send, SendState};
 use crate::matching::{Envelope, is_collective};
-use crate::wire::{DATA_HEAD, EAGER_HEAD, HEAD_MAX, Packet, RequestId, eager_fields};
+use crate::wire::{BATCH_HEAD, DATA_HEAD, EAGER_HEAD, HEAD_MAX, Packet, RequestId, eager_fields};
 
 impl<S> Engine<S> {
     /// Takes in a packet of `len` bytes, which begins with `head`, and `read` for its bytes from an
@@ -28,13 +28,19 @@ impl<S> Engine<S> {
                 let first = head.last_chunk().unwrap_or_else(|| unreachable!("a head is longer"));
                 self.eager(envelope, grant, (first, len - EAGER_HEAD), |into| read(EAGER_HEAD, into), direct);
             }
-            None => self.control_arrived(from, (&head[..len.min(HEAD_MAX)], len), read),
+            None => self.control_arrived(from, (&head[..len.min(HEAD_MAX)], len), read, direct),
         }
     }
 
     /// Takes in a packet that is no EAGER.
     #[inline(never)]
-    fn control_arrived(&mut self, from: Rank, (head, len): (&[u8], usize), read: impl FnOnce(usize, &mut [u8])) {
+    fn control_arrived(
+        &mut self,
+        from: Rank,
+        (head, len): (&[u8], usize),
+        read: impl FnOnce(usize, &mut [u8]),
+        direct: &mut Direct<'_>,
+    ) {
         if self.lost(from).is_some() {
             return;
         }
@@ -45,6 +51,9 @@ impl<S> Engine<S> {
             Packet::Eager { .. } => unreachable!("it is taken in apart"),
             Packet::Data { receive, at } => {
                 self.data_arrived(from, receive, (at, len - DATA_HEAD), |into| read(DATA_HEAD, into));
+            }
+            Packet::Batch { context } => {
+                self.batch_arrived(from, (context, grant), len - BATCH_HEAD, |into| read(BATCH_HEAD, into), direct);
             }
             _ if len > HEAD_MAX => self.violated(from),
             Packet::Rts { .. } if !self.peer(from).takes_message(0) => self.violated(from),
@@ -102,7 +111,7 @@ impl<S> Engine<S> {
     /// A message has come with its first bytes, and a length; `read` is asked for all, if there are
     /// more.
     #[inline]
-    fn eager(
+    pub(super) fn eager(
         &mut self,
         envelope: Envelope,
         grant: u32,

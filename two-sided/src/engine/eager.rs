@@ -24,9 +24,7 @@ impl<S> Engine<S> {
         mut post: impl FnMut(Rank, &[u8], &[u8]) -> Posted,
     ) -> Result<Option<usize>, TooLong> {
         let (class, peer) = (Class::of(envelope.0), self.peer(to));
-        let is_told = peer.lost.is_none() && peer.untold.is_none();
-        let grant = if is_told { peer.may_pass(class, bytes.len()) } else { None };
-        Ok(match grant.map(|grant| post(to, &eager_head(envelope, grant), bytes)) {
+        Ok(match peer.may_pass(class, bytes.len()).map(|grant| post(to, &eager_head(envelope, grant), bytes)) {
             Some(Posted::Sent) => {
                 peer.passed(bytes.len());
                 None

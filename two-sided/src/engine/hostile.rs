@@ -53,6 +53,7 @@ fn hostile() -> impl Strategy<Value = Vec<u8>> {
         (request.clone(), prop_oneof![Just(0), 0..120_u64, any::<u64>()])
             .prop_map(|(receive, at)| Packet::Data { receive, at }),
         (request, any::<u8>()).prop_map(|(receive, status)| Packet::Written { receive, status }),
+        (0..3_u32).prop_map(|context| Packet::Batch { context }),
         Just(Packet::Credit),
         Just(Packet::Ask),
     ];
@@ -74,6 +75,21 @@ fn hostile() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
+/// Several messages in a packet, some of which claim another length.
+fn batch() -> impl Strategy<Value = Vec<u8>> {
+    let claims = prop_oneof![9 => Just(None), 1 => prop_oneof![0..600_u32, any::<u32>()].prop_map(Some)];
+    let messages = prop::collection::vec((0..2_u32, 0..40_usize, claims), 0..20);
+    (0..3_u32, 0..2 * WINDOW, messages).prop_map(|(context, grant, messages)| {
+        let mut bytes = Packet::Batch { context }.encode(grant).bytes().to_vec();
+        for (tag, len, claimed) in messages {
+            bytes.extend(tag.to_le_bytes());
+            bytes.extend(claimed.unwrap_or(len as u32).to_le_bytes());
+            bytes.resize(bytes.len() + len.next_multiple_of(8), 7);
+        }
+        bytes
+    })
+}
+
 fn steps() -> impl Strategy<Value = Step> {
     let pattern = || {
         (prop::option::of(3..6_u32), prop::option::of(0..2_u32)).prop_map(|(source, tag)| Pattern {
@@ -84,7 +100,7 @@ fn steps() -> impl Strategy<Value = Step> {
     };
     let bytes = prop::collection::vec(any::<u8>(), 0..90);
     prop_oneof![
-        8 => (3..6_u32, prop_oneof![9 => hostile(), 1 => bytes]).prop_map(|(from, packet)| Step::Hostile { from, packet }),
+        8 => (3..6_u32, prop_oneof![9 => hostile(), 3 => batch(), 1 => bytes]).prop_map(|(from, packet)| Step::Hostile { from, packet }),
         2 => pattern().prop_map(Step::Receive),
         1 => pattern().prop_map(Step::Probe),
         2 => (3..6_u32, prop::option::of(prop_oneof![Just(By::Read), Just(By::Write), Just(By::Copy)])).prop_map(|(to, by)| Step::Send { to, by }),

@@ -3,7 +3,7 @@
 //! [`flush`](Engine::flush).
 //!
 //! ```text
-//! eager        sender    EAGER, done
+//! eager        sender    EAGER, done; of a list several in a packet
 //!              receiver  copies the packet to the receive, or keeps it until there is one
 //!
 //! rendezvous   sender    RTS with the key of the message's memory, done at FIN
@@ -41,6 +41,7 @@
 //! window is owed, and at once to a sender that asks because it has none left.
 
 mod arrivals;
+mod batch;
 mod bytes;
 mod collectives;
 mod copy;
@@ -68,6 +69,7 @@ use onesided_fabric::SegmentKey;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use slab::Slab;
 
+use self::batch::Batch;
 use self::collectives::Collectives;
 use self::copy::FLIGHT;
 use self::describe::Seen;
@@ -77,6 +79,7 @@ use self::receives::{Receive, ReceiveState};
 use crate::matching::Matcher;
 use crate::wire::{By, Encoded, Packet, RequestId};
 
+pub(crate) use self::batch::Listed;
 pub(crate) use self::collectives::{CONTROL, CallFailure, Found, Reason, TOLD, Trouble};
 pub(crate) use self::copy::is_refused;
 pub(crate) use self::eager::{QUEUED_MAX, TooLong};
@@ -158,6 +161,8 @@ pub(crate) struct Engine<S> {
     probes: Vec<Waker>,
     /// Wakers that are not needed any more. Their drop may run code of users.
     retired: Vec<Waker>,
+    /// A packet with several messages, which are taken in one by one.
+    batch: Option<Box<Batch>>,
     /// The contexts of communicators that are gone.
     closed: HashSet<u32>,
     collectives: Collectives,
@@ -216,6 +221,7 @@ impl<S> Engine<S> {
             woken: Vec::new(),
             probes: Vec::new(),
             retired: Vec::new(),
+            batch: None,
             closed: HashSet::new(),
             collectives: Collectives::default(),
             early: Arc::default(),

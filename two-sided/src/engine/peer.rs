@@ -214,22 +214,34 @@ impl Peer {
 
     #[inline]
     fn can_pay(&self, class: Class, kept: usize) -> bool {
+        matches!(class, Class::Control | Class::Data) || self.can_spend(class, units(kept))
+    }
+
+    /// Whether there is credit of so many units for messages of a class.
+    #[inline]
+    pub(super) const fn can_spend(&self, class: Class, units: u32) -> bool {
         let leaves = if self.window < LEAST { 0 } else { class.leaves() }; // a smaller window is a test's
-        let is_free = matches!(class, Class::Control | Class::Data);
-        is_free || self.allowed.wrapping_sub(self.spent) >= units(kept) + leaves
+        self.allowed.wrapping_sub(self.spent) >= units + leaves
     }
 
     /// Whether a message may be sent now, before it is queued. If so, the grant that goes with it.
     #[inline]
     pub(super) fn may_pass(&self, class: Class, kept: usize) -> Option<u32> {
-        let may = self.queues[class.queue()].is_empty() && self.can_pay(class, kept);
+        let is_told = self.lost.is_none() && self.untold.is_none();
+        let may = is_told && self.queues[class.queue()].is_empty() && self.can_pay(class, kept);
         may.then_some(self.grant())
     }
 
     /// A message that [may pass](Self::may_pass) was sent.
     #[inline]
     pub(super) const fn passed(&mut self, kept: usize) {
-        self.spent = self.spent.wrapping_add(units(kept));
+        self.spend(units(kept));
+    }
+
+    /// Messages of so many units were sent, with the grant.
+    #[inline]
+    pub(super) const fn spend(&mut self, units: u32) {
+        self.spent = self.spent.wrapping_add(units);
         self.told = self.grant();
     }
 

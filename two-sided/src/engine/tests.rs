@@ -19,6 +19,9 @@ pub(super) fn take_in(engine: &mut Engine<u64>, from: Rank, packet: &[u8]) {
 fn take_in_for(engine: &mut Engine<u64>, from: Rank, packet: &[u8], direct: &mut Direct<'_>) {
     let read = |offset: usize, into: &mut [u8]| into.copy_from_slice(&packet[offset..][..into.len()]);
     engine.arrived(from, (&head_of(packet), packet.len()), read, direct);
+    while engine.has_batch() {
+        engine.next_of_batch(direct);
+    }
 }
 
 pub(super) fn eager(context: u32, tag: u32, bytes: &[u8], grant: u32) -> Vec<u8> {

@@ -11,6 +11,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
 use super::moving::{FLIGHT, Moving, PIECE};
 use super::net::{Message, Net, Plant, number, number_of};
 use super::seen::Seen;
+use crate::Tag;
 use crate::engine::{
     Body, Direct, Engine, Landed, Matched, Posting, ReceiveState, Send, SendState, ToExpose, is_refused,
 };
@@ -20,9 +21,24 @@ use crate::wire::{By, head_of};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Op {
-    Send { to: u32, tag: u32, mode: Mode },
-    Receive { pattern: Pattern, has_slice: bool },
-    Probe { pattern: Pattern, takes: bool },
+    Send {
+        to: u32,
+        tag: u32,
+        mode: Mode,
+    },
+    /// A list of short messages, with tags 0 and 1 in turn.
+    Sends {
+        to: u32,
+        count: u64,
+    },
+    Receive {
+        pattern: Pattern,
+        has_slice: bool,
+    },
+    Probe {
+        pattern: Pattern,
+        takes: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -84,12 +100,16 @@ fn take_in(
     (from, to): (u32, u32),
     direct: &mut Direct<'_>,
 ) {
-    let packet = net.take(from, to).unwrap();
+    let (packet, whole) = net.take(from, to);
+    let Some(whole) = whole else {
+        seen.arrive(from, &packet);
+        return engine.next_of_batch(direct);
+    };
     let is_repeated = net.plant == Plant::RepeatedCredit && packet[0] == 4;
     for _ in 0..=u32::from(is_repeated) {
         seen.arrive(from, &packet);
-        let read = |offset: usize, into: &mut [u8]| into.copy_from_slice(&packet[offset..][..into.len()]);
-        engine.arrived(Rank(from), (&head_of(&packet), packet.len()), read, direct);
+        let read = |offset: usize, into: &mut [u8]| into.copy_from_slice(&whole[offset..][..into.len()]);
+        engine.arrived(Rank(from), (&head_of(&whole), whole.len()), read, direct);
     }
     if let Some(receive) = net.ends(to, &packet)
         && let Some(at) = exposed.iter().position(|exposed| exposed.receive == receive as usize)
@@ -164,6 +184,23 @@ impl Host {
                     net.message(number).is_old = true;
                 }
                 send.map_or(Request::Over, |send| Request::Send { send, number })
+            }
+            Op::Sends { to, count } => {
+                let numbers: Vec<_> = (0..count).map(|at| u64::from(rank) * 1000 + self.sends + at).collect();
+                let bytes: Vec<_> = numbers.iter().map(|number| number.to_le_bytes()).collect();
+                let list: Vec<_> = (0..).zip(&bytes).map(|(at, bytes)| (&bytes[..], to, Tag(at % 2))).collect();
+                net.unsent.entry((rank, to)).or_default().extend(&numbers);
+                net.messages.extend(numbers.iter().map(|number| (*number, Message::new(rank, to, false))));
+                let sent = self
+                    .engine
+                    .send_batch(Rank(to), (0, &list), usize::MAX, |to, head, body| net.post(rank, to, head, body));
+                self.sends += sent as u64;
+                for (number, (_, _, tag)) in numbers.iter().zip(&list).skip(sent).rev() {
+                    net.messages.remove(number);
+                    net.unsent.get_mut(&(rank, to)).unwrap().pop_back();
+                    self.program.push_front(Op::Send { to, tag: tag.0, mode: Mode::Eager(1) });
+                }
+                Request::Over
             }
             Op::Receive { pattern, has_slice } => {
                 let mut slice = vec![0; 800];

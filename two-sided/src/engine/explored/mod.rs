@@ -66,6 +66,10 @@ const fn eager(to: u32, tag: u32) -> Op {
     Op::Send { to, tag, mode: Mode::Eager(1) }
 }
 
+const fn sends(to: u32, count: u64) -> Op {
+    Op::Sends { to, count }
+}
+
 /// Longer than a head.
 const fn long(to: u32, tag: u32) -> Op {
     Op::Send { to, tag, mode: Mode::Eager(9) }
@@ -171,6 +175,19 @@ fn eager_messages() {
     holds(3_000, &[vec![eager(1, 0), long(1, 1)], receives], troubles(1), troubles(2));
     let receives = vec![receive_into(Some(0), Some(1)), receive_into(None, None)];
     holds(13_000, &[vec![eager(1, 0), long(1, 1)], receives], troubles(1), troubles(2));
+}
+
+#[test]
+fn messages_in_one_packet() {
+    let program = vec![sends(1, 2), long(1, 1)];
+    let receives = vec![receive(Some(0), Some(1)), receive_into(None, None)];
+    holds(70_000, &[program, receives], troubles(1), troubles(2));
+    let probe = Op::Probe { pattern: pattern(Some(0), None), takes: true };
+    holds(1_000, &[vec![sends(1, 2)], vec![receive_into(Some(0), None), probe]], vec![NOTHING, BREAK], breaks());
+    let receives = vec![receive_into(None, None), receive_into(Some(1), Some(1))];
+    holds(8_000, &[vec![sends(2, 2)], vec![sends(2, 2)], receives], vec![NOTHING], troubles(1));
+    // One is without credit.
+    holds(1_500, &[vec![sends(1, 3)], vec![receive(None, None), receive(None, None)]], vec![NOTHING], troubles(1));
 }
 
 #[test]
@@ -369,6 +386,7 @@ fn ops(ranks: u32) -> impl Strategy<Value = Op> {
         (prop::option::of(0..ranks), prop::option::of(0..2_u32)).prop_map(|(source, tag)| pattern(source, tag));
     prop_oneof![
         6 => (0..ranks, 0..2_u32, mode).prop_map(|(to, tag, mode)| Op::Send { to, tag, mode }),
+        1 => (0..ranks, 2..5_u64).prop_map(|(to, count)| Op::Sends { to, count }),
         5 => (patterns.clone(), any::<bool>()).prop_map(|(pattern, has_slice)| Op::Receive { pattern, has_slice }),
         1 => (patterns, any::<bool>()).prop_map(|(pattern, takes)| Op::Probe { pattern, takes }),
     ]

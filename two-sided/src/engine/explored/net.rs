@@ -8,7 +8,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
 use super::moving::FLIGHT;
 use crate::engine::{Body, Posted};
-use crate::wire::{DATA_HEAD, EAGER_HEAD, Packet};
+use crate::wire::{BATCH_HEAD, DATA_HEAD, EAGER_HEAD, Packet};
 
 /// The choices of a run: those of `path`, then always the first.
 #[derive(Debug, Default)]
@@ -70,6 +70,8 @@ pub(super) enum Plant {
     NoRoom,
     /// The last DATA of a message is lost.
     LastLost,
+    /// The rest of a packet with several messages is forgotten when another packet comes.
+    LostRest,
 }
 
 /// What is known of a message. Its number is that of its sender times a thousand, plus its own.
@@ -132,6 +134,8 @@ impl Message {
 #[derive(Debug)]
 pub(super) struct Net {
     pub(super) wires: BTreeMap<(u32, u32), VecDeque<Vec<u8>>>,
+    /// How many at the head of a wire are messages of a packet that has arrived, each as an EAGER.
+    rests: BTreeMap<(u32, u32), usize>,
     /// Messages that no packet was posted for.
     pub(super) unsent: BTreeMap<(u32, u32), VecDeque<u64>>,
     /// The message of a request.
@@ -172,19 +176,48 @@ pub(in crate::engine) fn number(body: &Body<u64>) -> Option<u64> {
     }
 }
 
-/// The context and the tag of a packet with a message, and its number.
-pub(super) fn message_of(packet: &[u8]) -> Option<(u32, u32, u64)> {
-    match Packet::decode(&packet[..packet.len().min(crate::wire::HEAD_MAX)])?.0 {
-        Packet::Eager { context, tag } => Some((context, tag, number_of(&packet[EAGER_HEAD..]))),
-        Packet::Rts { context, tag, key, .. } => Some((context, tag, key.address)),
-        _ => None,
+/// A message that a packet brings.
+pub(super) struct Brought {
+    pub(super) context: u32,
+    pub(super) tag: u32,
+    pub(super) number: u64,
+    /// The bytes that its receiver keeps.
+    pub(super) kept: usize,
+}
+
+/// The messages that a packet brings.
+pub(super) fn messages_of(packet: &[u8]) -> Vec<Brought> {
+    match Packet::decode(&packet[..packet.len().min(crate::wire::HEAD_MAX)]).unwrap().0 {
+        Packet::Eager { context, tag } => {
+            let message = &packet[EAGER_HEAD..];
+            vec![Brought { context, tag, number: number_of(message), kept: message.len() }]
+        }
+        Packet::Rts { context, tag, key, .. } => vec![Brought { context, tag, number: key.address, kept: 0 }],
+        Packet::Batch { .. } => apart(packet).iter().flat_map(|packet| messages_of(packet)).collect(),
+        _ => vec![],
     }
+}
+
+/// The messages of a packet with several, each as an EAGER. Their lengths are multiples of 8.
+fn apart(packet: &[u8]) -> VecDeque<Vec<u8>> {
+    let Some((Packet::Batch { context }, grant)) = Packet::decode(&packet[..packet.len().min(BATCH_HEAD)]) else {
+        return [].into();
+    };
+    let (mut packets, mut rest) = (VecDeque::new(), &packet[BATCH_HEAD..]);
+    while let Some((head, messages)) = rest.split_first_chunk::<8>() {
+        let [tag, len] = [&head[..4], &head[4..]].map(|field| u32::from_le_bytes(field.try_into().unwrap()));
+        let (message, others) = messages.split_at(len as usize);
+        packets.push_back([Packet::Eager { context, tag }.encode(grant).bytes(), message].concat());
+        rest = others;
+    }
+    packets
 }
 
 impl Net {
     pub(super) fn new(ranks: usize, budget: Budget, (plant, follows): (Plant, bool), choices: Choices) -> Self {
         Self {
             wires: BTreeMap::new(),
+            rests: BTreeMap::new(),
             unsent: BTreeMap::new(),
             announced: BTreeMap::new(),
             exposed: BTreeMap::new(),
@@ -254,12 +287,13 @@ impl Net {
         self.unaware = BTreeSet::from([one, other]);
         for (from, to) in [(one, other), (other, one)] {
             let len = self.wires.get(&(from, to)).map_or(0, VecDeque::len);
-            let arrived = self.choose(len + 1);
+            let rest = self.rests.get(&(from, to)).copied().unwrap_or_default();
+            let arrived = rest + self.choose(len - rest + 1);
             let lost = self.wires.get_mut(&(from, to)).map(|wire| wire.split_off(arrived)).unwrap_or_default();
             if lost.iter().any(|packet| packet[0] == 9) {
                 self.missing.insert(from);
             }
-            for number in lost.iter().filter_map(|packet| message_of(packet)).map(|(.., number)| number) {
+            for Brought { number, .. } in lost.iter().flat_map(|packet| messages_of(packet)) {
                 self.missing.insert(from);
                 self.message(number).is_lost = true;
             }
@@ -269,12 +303,23 @@ impl Net {
         }
     }
 
+    /// Whose packets may be taken in next: the rest of a packet comes first.
     pub(super) fn incoming(&self, to: u32) -> Vec<u32> {
+        if self.plant != Plant::LostRest
+            && let Some(((from, _), _)) = self.rests.iter().find(|((_, end), rest)| *end == to && **rest > 0)
+        {
+            return vec![*from];
+        }
         self.wires
             .iter()
             .filter(|((_, end), wire)| *end == to && !wire.is_empty())
             .map(|((from, _), _)| *from)
             .collect()
+    }
+
+    /// Whether something of a peer is to be taken in.
+    pub(super) fn has_incoming(&self, to: u32, from: u32) -> bool {
+        self.wires.get(&(from, to)).is_some_and(|wire| !wire.is_empty())
     }
 
     /// Whether a transfer fails, and how: of memory of this rank. That of a dead one may be there.
@@ -313,7 +358,7 @@ impl Net {
     }
 
     fn send(&mut self, from: u32, to: u32, packet: Vec<u8>) {
-        if let Some((_, _, number)) = message_of(&packet) {
+        for Brought { number, .. } in messages_of(&packet) {
             assert_eq!(self.unsent.get_mut(&(from, to)).unwrap().pop_front(), Some(number), "sent out of order");
         }
         match Packet::decode(&packet[..packet.len().min(crate::wire::HEAD_MAX)]).unwrap().0 {
@@ -406,11 +451,24 @@ impl Net {
         }
     }
 
-    /// The next packet of a pair.
-    pub(super) fn take(&mut self, from: u32, to: u32) -> Option<Vec<u8>> {
-        let wire = self.wires.get_mut(&(from, to))?;
-        let packet = wire.pop_front()?;
-        self.note(to, (from, &packet));
-        Some(packet)
+    /// The next packet of a pair; its first message, if it has several. `None`: the message is one of
+    /// the packet before.
+    pub(super) fn take(&mut self, from: u32, to: u32) -> (Vec<u8>, Option<Vec<u8>>) {
+        let wire = self.wires.get_mut(&(from, to)).unwrap();
+        let packet = wire.pop_front().unwrap();
+        let rest = self.rests.entry((from, to)).or_default();
+        let taken = if *rest > 0 {
+            *rest -= 1;
+            (packet, None)
+        } else if let Some(mut messages) = Some(apart(&packet)).filter(|messages| !messages.is_empty()) {
+            let first = messages.pop_front().unwrap();
+            *rest = messages.len();
+            messages.into_iter().rev().for_each(|message| wire.push_front(message));
+            (first, Some(packet))
+        } else {
+            (packet.clone(), Some(packet))
+        };
+        self.note(to, (from, &taken));
+        taken
     }
 }

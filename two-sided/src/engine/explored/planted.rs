@@ -19,6 +19,7 @@ fn caught(plant: Plant, expected: &str) {
         Plant::CreditTwice | Plant::LostPacket(_) | Plant::OldCredit | Plant::Untold => {
             vec![vec![eager(1, 0), eager(1, 0), eager(1, 0)], receives]
         }
+        Plant::LostRest => vec![vec![sends(2, 2)], vec![sends(2, 2)], receives],
         _ => vec![vec![rendezvous(1, 0), rendezvous(1, 0)], receives],
     };
     found(plant, programs, expected);
@@ -103,6 +104,11 @@ fn lost_data_and_lost_room_are_caught() {
     caught(Plant::LostPacket(13), "does not end");
     caught(Plant::LastLost, "has lost");
     caught(Plant::LostPacket(12), "credit given back");
+}
+
+#[test]
+fn a_forgotten_rest_of_a_packet_is_caught() {
+    caught(Plant::LostRest, "");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::net::message_of;
+use super::net::{Brought, messages_of};
 use crate::matching::oracle::Oracle;
 use crate::matching::{Envelope, Pattern};
 
@@ -19,7 +19,7 @@ pub(super) struct Seen {
 
 impl Seen {
     pub(super) fn arrive(&mut self, from: u32, packet: &[u8]) {
-        let Some((context, tag, number)) = message_of(packet) else { return };
+        let Some(Brought { context, tag, number, .. }) = messages_of(packet).pop() else { return };
         let last = self.arrivals.iter().rev().find(|(envelope, _)| envelope.source == from);
         assert!(last.is_none_or(|(_, last)| *last < number), "{number} arrived twice or out of order");
         self.arrivals.push((Envelope { context, source: from, tag }, number));

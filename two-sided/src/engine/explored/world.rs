@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use onesided_fabric::remote_memory::Rank;
 
 use super::host::{Host, Op, Request};
-use super::net::{Budget, Choices, Net, Plant, message_of};
+use super::net::{Budget, Choices, Net, Plant, messages_of};
 use crate::engine::peer::{Counters, units};
 use crate::engine::{Body, ReceiveState};
 use crate::matching::Pattern;
@@ -109,7 +109,7 @@ impl World {
                 can(Action::Flush);
             }
             if let Some(dead) = self.net.dead
-                && !self.net.incoming(at).contains(&dead)
+                && !self.net.has_incoming(at, dead)
                 && host.engine.lost(Rank(dead)).is_none()
             {
                 can(Action::Lose(dead));
@@ -118,7 +118,7 @@ impl World {
                 && self.net.unaware.contains(&at)
             {
                 let peer = if at == one { other } else { one };
-                if !self.net.incoming(at).contains(&peer) {
+                if !self.net.has_incoming(at, peer) {
                     can(Action::Renew(peer));
                 }
             }
@@ -215,12 +215,7 @@ impl World {
             return;
         }
         let wire = |from, to| self.net.wires.get(&(from, to)).into_iter().flatten();
-        let kept = |packet: &&Vec<u8>| match packet[0] {
-            1 => packet.len() - EAGER_HEAD,
-            _ => 0,
-        };
-        let in_flight: u32 =
-            wire(from, to).filter(|packet| message_of(packet).is_some()).map(|packet| units(kept(&packet))).sum();
+        let in_flight: u32 = wire(from, to).flat_map(|packet| messages_of(packet)).map(|one| units(one.kept)).sum();
         let head = |packet: &Vec<u8>| packet[..packet.len().min(EAGER_HEAD)].to_vec();
         let grant = wire(to, from).last().map(head).map(|head| u32::from_le_bytes(head[4..8].try_into().unwrap()));
         let [sender, receiver] = [(from, to), (to, from)].map(|(at, peer)| {
