@@ -1,5 +1,6 @@
 //! Messages between processes, and what a death or a stop of one does to the others.
 
+mod floods;
 mod packets;
 
 use std::time::Duration;
@@ -31,6 +32,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("messages: receiver stops", receiver_stops),
     ("messages: receiver computes", receiver_computes),
     ("messages: two long ones", two_long_ones),
+    ("messages: both wait", floods::both_wait),
     ("messages: receiver waits for a lock", receiver_waits_for_a_lock),
 ];
 

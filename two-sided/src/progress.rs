@@ -105,9 +105,10 @@ impl<F: Fabric> State<F> {
     /// Sends what can be sent. The waker is woken when there may be room for more.
     fn flush(&mut self, cx: &mut Context<'_>) {
         let Self { engine, transport, .. } = self;
+        let me = engine.me();
         transport.begin_list();
         engine.flush(|to, head, body| {
-            posted(match starts_transfer(head) {
+            posted(match starts_transfer(head, to == me) {
                 true => transport.poll_send_solicited(cx, to, head, body),
                 false => transport.poll_send(cx, to, head, body),
             })

@@ -137,10 +137,11 @@ const BATCH: u8 = 14;
 
 /// Whether a packet moves a message on, which its receiver may wait for in its sleep. A FIN that says why
 /// not has the message go in packets. A message may be kept back for credit: who has none asks, and the
-/// answer moves it.
-pub(crate) fn starts_transfer(head: &[u8]) -> bool {
+/// answer moves it; a rank wakes [its own threads](crate::engine::Engine::wake_own) by one.
+pub(crate) fn starts_transfer(head: &[u8], is_own: bool) -> bool {
     match head {
-        [RTS | RTS_OFFERED | RTS_WRITTEN | RTS_PIPELINE | RTS_COPY | RTR | RTR_COPY | DATA | CREDIT | ASK, ..] => true,
+        [RTS | RTS_OFFERED | RTS_WRITTEN | RTS_PIPELINE | RTS_COPY | RTR | RTR_COPY | DATA, ..] => true,
+        [CREDIT | ASK, ..] => !is_own,
         [FIN | WRITTEN, ..] => head.get(HEADER + 4).is_some_and(|status| *status != 0),
         _ => false,
     }

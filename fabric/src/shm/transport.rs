@@ -19,7 +19,7 @@ const FULL: u64 = 20_000;
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     /// By receiver.
-    writers: Vec<(LaneOffset, Writer)>,
+    writers: Vec<Outgoing>,
     /// The open ones, and the number of openings that they were counted at.
     readers: Vec<Incoming>,
     opened: u32,
@@ -31,6 +31,15 @@ pub(super) struct Lanes {
 
 /// Where a lane is in the job segment; 0 if that was not asked yet.
 type LaneOffset = u64;
+
+/// A lane from this rank.
+#[derive(Debug, Default)]
+struct Outgoing {
+    lane: LaneOffset,
+    writer: Writer,
+    /// Whether the receiver's handler was told that the lane is full.
+    is_told: bool,
+}
 
 /// A lane to this rank.
 #[derive(Debug)]
@@ -126,7 +135,7 @@ impl ShmTransport {
         if writers.len() <= to.index() {
             writers.resize_with(to.index() + 1, Default::default);
         }
-        writers[to.index()].0 = self.shm.job_segment().lane_offset(self.shm.me(), to);
+        writers[to.index()].lane = self.shm.job_segment().lane_offset(self.shm.me(), to);
     }
 }
 
@@ -158,17 +167,20 @@ impl Transport for ShmTransport {
         if len > self.packet_max {
             return Poll::Ready(Err(Fault::new(FaultKind::TooLong).with_detail(len as u32)));
         }
-        if !matches!(self.lanes.writers.get(to.index()), Some((1.., _))) {
+        if !matches!(self.lanes.writers.get(to.index()), Some(Outgoing { lane: 1.., .. })) {
             self.find_lane(to);
         }
         let job_segment = self.shm.job_segment();
-        let (offset, writer) = &mut self.lanes.writers[to.index()];
+        let Outgoing { lane: offset, writer, is_told } = &mut self.lanes.writers[to.index()];
         let is_new = writer.is_new();
         if !writer.push(lane(job_segment, *offset), head, body) {
-            job_segment.solicit(to); // who computes has a handler to make room
+            if !std::mem::replace(is_told, true) {
+                job_segment.solicit(to); // who computes has a handler to make room
+            }
             self.shm.0.endpoint.register_waker(cx, self.shm.now().saturating_add(FULL));
             return Poll::Pending;
         }
+        *is_told = false;
         if is_new {
             job_segment.open_lane(self.shm.me(), to);
         }

@@ -158,6 +158,8 @@ struct Inner {
     /// Of doorbells.
     receives: Arc<SharedReceiveQueue>,
     receive_count: u32,
+    /// How many packets to a rank at most have no solicited one among them.
+    solicits: u64,
     arrivals: OnceLock<Arrivals>,
     making_arrivals: Mutex<()>,
     /// How many connections of packets there may be before idle ones are given back.
@@ -306,6 +308,7 @@ impl Verbs {
             reaping: Mutex::default(),
             receives,
             receive_count,
+            solicits: u64::from(receive_count / size).clamp(1, raw::SIGNALLED),
             arrivals: OnceLock::new(),
             making_arrivals: Mutex::default(),
             most_connections: AtomicU32::new(most_connections),

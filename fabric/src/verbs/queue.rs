@@ -115,16 +115,11 @@ impl Inner {
     #[cold]
     pub(super) fn wait_for(&self, slot: u32) {
         while self.buffers.status(slot).is_none() {
-            self.drain_or_yield();
-        }
-    }
-
-    /// Drains completions; if there are none, looks after the connections, and yields the core.
-    pub(super) fn drain_or_yield(&self) {
-        if self.progress() == 0 {
-            self.turn();
-            self.check_connections();
-            std::thread::yield_now();
+            if self.progress() == 0 {
+                self.turn();
+                self.check_connections();
+                std::thread::yield_now();
+            }
         }
     }
 
@@ -296,9 +291,9 @@ impl Inner {
                 peer.reported.store(number + 1, Ordering::Relaxed);
                 peer.signalled.fetch_add(1, Ordering::Relaxed);
             }
-            // A handler that sleeps until a solicited packet has to give receives back in time.
+            // A handler that sleeps until a solicited packet has to give receives back before they are gone.
             let verb = match request.verb {
-                Verb::Send { solicited } => Verb::Send { solicited: solicited || number.is_multiple_of(SIGNALLED) },
+                Verb::Send { solicited } => Verb::Send { solicited: solicited || number.is_multiple_of(self.solicits) },
                 verb => verb,
             };
             let request = RawWorkRequest {

@@ -1,7 +1,7 @@
 //! Operations on words, and waiting for them.
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
@@ -18,7 +18,7 @@ use crate::verbs::queue::WorkRequest;
 use crate::verbs::raw::Verb;
 use crate::verbs::segment::{Entry, RegionTable};
 use crate::verbs::{Inner, Verbs, VerbsWord};
-use crate::{NOBODY, SegmentKey};
+use crate::{SegmentKey, block_on};
 
 /// An operation on a word, in flight.
 #[derive(Debug)]
@@ -417,18 +417,6 @@ impl Verbs {
         VerbsPause { fabric: self, until: self.now().saturating_add(nanos) }
     }
 
-    /// Waits for an operation, and drives nothing but the card: the caller may hold locks of what else
-    /// a [blocked](crate::block_on) thread drives.
-    fn finish<T>(&self, operation: impl Future<Output = T>) -> T {
-        let mut operation = pin!(operation);
-        loop {
-            if let Poll::Ready(value) = operation.as_mut().poll(&mut Context::from_waker(NOBODY)) {
-                return value;
-            }
-            self.0.drain_or_yield();
-        }
-    }
-
     /// Reads a region's entry in its owner's region table.
     pub(super) fn look_up(&self, rank: Rank, region: RegionId) -> Result<SegmentKey, Fault> {
         let peer = self.peer(rank)?;
@@ -436,7 +424,7 @@ impl Verbs {
         let key = if region == RegionId(0) {
             SegmentKey { rank, region, len: crate::WORLD_BYTES, address: peer.home.address, rkey: peer.home.key }
         } else {
-            self.finish(self.get_from(rank, peer.home.after(Entry::offset(region)), &mut bytes))?;
+            block_on(self, self.get_from(rank, peer.home.after(Entry::offset(region)), &mut bytes))?;
             Entry::decode(&bytes, rank, region)?
         };
         Ok(key)

@@ -12,7 +12,7 @@ use super::receives::Direct;
 use super::{Engine, Posted};
 use crate::Tag;
 use crate::matching::Envelope;
-use crate::wire::batch_head;
+use crate::wire::{BATCH_HEAD, batch_head};
 
 /// The longest message that goes with others, in bytes.
 const LONGEST: usize = 128;
@@ -29,14 +29,20 @@ pub(crate) type Listed<'b> = (&'b [u8], u32, Tag);
 struct Packing {
     words: [u64; WORDS],
     used: usize,
+    /// How many a packet has room for.
+    room: usize,
 }
 
 impl Packing {
+    fn new(packet_max: usize) -> Self {
+        Self { words: [0; WORDS], used: 0, room: WORDS.min(packet_max.saturating_sub(BATCH_HEAD) / 8) }
+    }
+
     /// `false`: there is no room.
     #[inline]
     fn push(&mut self, tag: u32, bytes: &[u8]) -> bool {
         let end = self.used + 1 + bytes.len().div_ceil(8);
-        let Some([head, words @ ..]) = self.words.get_mut(self.used..end) else { return false };
+        let Some([head, words @ ..]) = self.words[..self.room].get_mut(self.used..end) else { return false };
         *head = (u64::from(tag) | (bytes.len() as u64) << 32).to_le();
         let (whole, last) = bytes.as_chunks();
         for (word, bytes) in words.iter_mut().zip(whole) {
@@ -90,7 +96,7 @@ impl<S> Engine<S> {
         }
         let (class, peer) = (Class::of(context), self.peer(to));
         let Some(grant) = peer.may_pass(class, 0) else { return 0 };
-        let mut packing = Packing { words: [0; WORDS], used: 0 };
+        let mut packing = Packing::new(packet_max);
         let (mut count, mut cost) = (0, 0);
         for (bytes, _, tag) in list.iter().take_while(|one| goes_along(one)) {
             let more = cost + units(bytes.len());
@@ -100,7 +106,7 @@ impl<S> Engine<S> {
             (count, cost) = (count + 1, more);
         }
         let (head, body) = (batch_head(context, grant), bytemuck::cast_slice(&packing.words[..packing.used]));
-        if count < 2 || head.len() + body.len() > packet_max || post(to, &head, body) != Posted::Sent {
+        if count < 2 || post(to, &head, body) != Posted::Sent {
             return 0;
         }
         peer.spend(cost);
@@ -116,21 +122,15 @@ impl<S> Engine<S> {
         read: impl FnOnce(&mut [u8]),
         direct: &mut Direct<'_>,
     ) {
-        let mut batch = self
-            .batch
-            .take()
-            .unwrap_or_else(|| Box::new(Batch { from, context, grant, at: 0, end: 0, bytes: [0; ROOM + SHORT] }));
-        let is_whole = len.is_multiple_of(8) && (8..=ROOM).contains(&len);
-        (batch.from, batch.context, batch.grant, batch.at, batch.end) = (from, context, grant, 0, 0);
-        if is_whole {
-            read(&mut batch.bytes[..len]);
-            batch.end = len;
+        debug_assert!(!self.has_batch(), "the rest comes first");
+        if !len.is_multiple_of(8) || !(8..=ROOM).contains(&len) {
+            return self.violated(from);
         }
-        self.batch = Some(batch);
-        match is_whole {
-            true => self.next_of_batch(direct),
-            false => self.violated(from),
-        }
+        let new = || Box::new(Batch { from, context, grant, at: 0, end: 0, bytes: [0; ROOM + SHORT] });
+        let batch = self.batch.get_or_insert_with(new);
+        (batch.from, batch.context, batch.grant, batch.at, batch.end) = (from, context, grant, 0, len);
+        read(&mut batch.bytes[..len]);
+        self.next_of_batch(direct);
     }
 
     /// Whether a packet with several messages is not taken in whole. Its
@@ -169,7 +169,7 @@ mod tests {
     fn messages_are_packed_and_taken_apart() {
         for lens in [&[8_usize; 30][..], &[0, 1, 7, 9, 128, 64, 0, 3], &[128, 128, 128], &[0; 61]] {
             let messages: Vec<Vec<u8>> = (0..).zip(lens).map(|(at, len)| vec![at; *len]).collect();
-            let mut packing = Packing { words: [0; WORDS], used: 0 };
+            let mut packing = Packing::new(usize::MAX);
             for (tag, message) in (7..).zip(&messages) {
                 assert!(packing.push(tag, message), "{lens:?}");
             }
@@ -184,5 +184,7 @@ mod tests {
             assert_eq!(batch.at, batch.end);
             assert!(packing.used < WORDS || !packing.push(0, &[]));
         }
+        let mut short = Packing::new(BATCH_HEAD + 32 + 7);
+        assert_eq!([8, 8, 0].map(|len| short.push(0, &[1; 8][..len])), [true, true, false]);
     }
 }

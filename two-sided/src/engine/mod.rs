@@ -229,6 +229,10 @@ impl<S> Engine<S> {
         }
     }
 
+    pub(crate) const fn me(&self) -> Rank {
+        self.me
+    }
+
     #[inline]
     fn peer(&mut self, rank: Rank) -> &mut Peer {
         let at = self.peer_at(rank);
