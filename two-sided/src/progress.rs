@@ -1,5 +1,7 @@
 //! Drives the engine over a fabric: what a waiting task does.
 
+mod state;
+
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -9,20 +11,18 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, Patience, Rank, Watch};
-use onesided_fabric::{
-    Arrival, Background, Fabric, Limit, NOBODY, Renewed, SpinGuard, SpinLock, Told, Transport, Wait,
-};
+use onesided_fabric::{Background, Fabric, Limit, NOBODY, SpinGuard, SpinLock, Told, Transport, Wait};
 
+use self::state::{State, end_connection, take_in};
 use crate::elements::Allocate;
-use crate::engine::{Direct, Engine, Landed, Listed, Posted, Posting, TooLong, window};
+use crate::engine::{Direct, Engine, Landed, Listed, Posting, TooLong, window};
 use crate::handler::Handler;
 use crate::matching::Pattern;
 use crate::memory::{Counters, Memory};
 use crate::offered;
 use crate::pieces::Pieces;
 use crate::tasks::{Task, Tasks};
-use crate::transfers::{self, Begun, Transfer};
-use crate::wire::{EAGER_HEAD, starts_transfer};
+use crate::wire::EAGER_HEAD;
 
 /// The engine of a rank and its fabric. All communicators of the rank share it.
 pub(crate) struct Progress<F: Fabric> {
@@ -34,12 +34,6 @@ pub(crate) struct Progress<F: Fabric> {
     pub(crate) tasks: Tasks,
     /// How this rank's long messages move: a [`Rendezvous`](crate::Rendezvous).
     pub(crate) rendezvous: AtomicU8,
-}
-
-struct State<F: Fabric> {
-    engine: Engine<Registered<F>>,
-    transport: F::Transport,
-    transfers: Vec<Transfer<F>>,
 }
 
 /// When a thread looks again for what may have come for a task.
@@ -63,90 +57,6 @@ impl<F: Fabric> fmt::Debug for Progress<F> {
 impl<F: Fabric> Drop for Progress<F> {
     fn drop(&mut self) {
         self.end_handler();
-    }
-}
-
-const fn posted(sent: Poll<Result<(), Fault>>) -> Posted {
-    match sent {
-        Poll::Ready(Ok(())) => Posted::Sent,
-        Poll::Ready(Err(fault)) => Posted::Failed(fault),
-        Poll::Pending => Posted::Busy,
-    }
-}
-
-impl<F: Fabric> State<F> {
-    /// Ends the transfers that are over: whether there were some.
-    fn end_transfers(&mut self, cx: &mut Context<'_>) -> bool {
-        transfers::end(&mut self.transfers, &mut self.engine, cx)
-    }
-
-    /// Tells the engine what was begun. `false`: the message is to be read later.
-    fn tell(&mut self, begun: Begun<F>) -> bool {
-        begun.tell(&mut self.engine, &mut self.transfers, &self.transport)
-    }
-
-    #[inline]
-    fn send_eager(&mut self, to: Rank, envelope: (u32, u32), bytes: &[u8]) -> Result<Option<usize>, TooLong> {
-        let Self { engine, transport, .. } = self;
-        if bytes.len() > transport.packet_max(to) - EAGER_HEAD {
-            return Err(TooLong);
-        }
-        let mut cx = Context::from_waker(NOBODY);
-        engine.send_eager(to, envelope, bytes, |to, head, body| posted(transport.poll_send(&mut cx, to, head, body)))
-    }
-
-    /// Sends the first ones of a list together: how many.
-    fn send_batch(&mut self, to: Rank, list: (u32, &[Listed<'_>])) -> usize {
-        let Self { engine, transport, .. } = self;
-        let (mut cx, packet_max) = (Context::from_waker(NOBODY), transport.packet_max(to));
-        engine.send_batch(to, list, packet_max, |to, head, body| posted(transport.poll_send(&mut cx, to, head, body)))
-    }
-
-    /// Sends what can be sent. The waker is woken when there may be room for more.
-    fn flush(&mut self, cx: &mut Context<'_>) {
-        let Self { engine, transport, .. } = self;
-        let me = engine.me();
-        transport.begin_list();
-        engine.flush(|to, head, body| {
-            posted(match starts_transfer(head, to == me) {
-                true => transport.poll_send_solicited(cx, to, head, body),
-                false => transport.poll_send(cx, to, head, body),
-            })
-        });
-        transport.end_list();
-    }
-}
-
-/// Takes in the next packet, if there is one.
-#[inline]
-fn take_in<S>(
-    (engine, transport): (&mut Engine<S>, &mut impl Transport),
-    cx: &mut Context<'_>,
-    patience: Patience,
-    direct: &mut Direct<'_>,
-) -> Poll<Result<(), Fault>> {
-    if engine.has_batch() {
-        engine.next_of_batch(direct);
-        return Poll::Ready(Ok(()));
-    }
-    transport.poll_recv(cx, patience).map_ok(|Arrival { from, len }| {
-        let head = transport.first();
-        engine.arrived(from, (&head, len), |offset, into| transport.read(offset, into), direct);
-    })
-}
-
-/// A rank or its connection is lost. Whether the connection is made anew, so that more may come.
-#[cold]
-fn end_connection<S>((engine, transport): (&mut Engine<S>, &mut impl Transport), rank: Rank, fault: Fault) -> bool {
-    match transport.renewed(rank) {
-        Some(Renewed { is_missing }) => {
-            engine.renew(rank, fault, is_missing);
-            true
-        }
-        None => {
-            engine.lose(rank, fault);
-            false
-        }
     }
 }
 

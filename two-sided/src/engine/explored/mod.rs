@@ -14,6 +14,7 @@ mod host;
 mod moving;
 mod net;
 mod planted;
+mod request;
 mod seen;
 mod world;
 
@@ -22,8 +23,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use proptest::prelude::*;
 
-use self::host::{Mode, Op};
 use self::net::{Budget, Choices, Plant};
+use self::request::{Mode, Op};
 use self::world::{Setup, World};
 use crate::matching::Pattern;
 

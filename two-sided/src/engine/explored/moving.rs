@@ -3,8 +3,9 @@
 use onesided_fabric::SegmentKey;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
 
-use super::host::{Host, Request};
+use super::host::Host;
 use super::net::{Net, Plant, number};
+use super::request::Request;
 use super::seen::Seen;
 use crate::engine::pipeline::Fin;
 use crate::engine::{Engine, Here, ReceiveState, ToExpose, ToMove, ToRead};

@@ -4,8 +4,9 @@ use std::sync::atomic::Ordering;
 
 use onesided_fabric::remote_memory::Rank;
 
-use super::host::{Host, Op, Request};
+use super::host::Host;
 use super::net::{Budget, Choices, Net, Plant, messages_of};
+use super::request::{Op, Request};
 use crate::engine::peer::{Counters, units};
 use crate::engine::{Body, ReceiveState};
 use crate::matching::Pattern;

@@ -1,0 +1,110 @@
+//! The engine of a rank with its packets and transfers, which are locked together.
+
+use std::task::{Context, Poll};
+
+use onesided_fabric::remote_memory::{Fault, Patience, Rank};
+use onesided_fabric::{Arrival, Fabric, NOBODY, Renewed, Transport};
+
+use super::Registered;
+use crate::engine::{Direct, Engine, Listed, Posted, TooLong};
+use crate::transfers::{self, Begun, Transfer};
+use crate::wire::{EAGER_HEAD, starts_transfer};
+
+pub(super) struct State<F: Fabric> {
+    pub(super) engine: Engine<Registered<F>>,
+    pub(super) transport: F::Transport,
+    pub(super) transfers: Vec<Transfer<F>>,
+}
+
+const fn posted(sent: Poll<Result<(), Fault>>) -> Posted {
+    match sent {
+        Poll::Ready(Ok(())) => Posted::Sent,
+        Poll::Ready(Err(fault)) => Posted::Failed(fault),
+        Poll::Pending => Posted::Busy,
+    }
+}
+
+impl<F: Fabric> State<F> {
+    /// Ends the transfers that are over: whether there were some.
+    pub(super) fn end_transfers(&mut self, cx: &mut Context<'_>) -> bool {
+        transfers::end(&mut self.transfers, &mut self.engine, cx)
+    }
+
+    /// Tells the engine what was begun. `false`: the message is to be read later.
+    pub(super) fn tell(&mut self, begun: Begun<F>) -> bool {
+        begun.tell(&mut self.engine, &mut self.transfers, &self.transport)
+    }
+
+    #[inline]
+    pub(super) fn send_eager(
+        &mut self,
+        to: Rank,
+        envelope: (u32, u32),
+        bytes: &[u8],
+    ) -> Result<Option<usize>, TooLong> {
+        let Self { engine, transport, .. } = self;
+        if bytes.len() > transport.packet_max(to) - EAGER_HEAD {
+            return Err(TooLong);
+        }
+        let mut cx = Context::from_waker(NOBODY);
+        engine.send_eager(to, envelope, bytes, |to, head, body| posted(transport.poll_send(&mut cx, to, head, body)))
+    }
+
+    /// Sends the first ones of a list together: how many.
+    pub(super) fn send_batch(&mut self, to: Rank, list: (u32, &[Listed<'_>])) -> usize {
+        let Self { engine, transport, .. } = self;
+        let (mut cx, packet_max) = (Context::from_waker(NOBODY), transport.packet_max(to));
+        engine.send_batch(to, list, packet_max, |to, head, body| posted(transport.poll_send(&mut cx, to, head, body)))
+    }
+
+    /// Sends what can be sent. The waker is woken when there may be room for more.
+    pub(super) fn flush(&mut self, cx: &mut Context<'_>) {
+        let Self { engine, transport, .. } = self;
+        let me = engine.me();
+        transport.begin_list();
+        engine.flush(|to, head, body| {
+            posted(match starts_transfer(head, to == me) {
+                true => transport.poll_send_solicited(cx, to, head, body),
+                false => transport.poll_send(cx, to, head, body),
+            })
+        });
+        transport.end_list();
+    }
+}
+
+/// Takes in the next packet, if there is one.
+#[inline]
+pub(super) fn take_in<S>(
+    (engine, transport): (&mut Engine<S>, &mut impl Transport),
+    cx: &mut Context<'_>,
+    patience: Patience,
+    direct: &mut Direct<'_>,
+) -> Poll<Result<(), Fault>> {
+    if engine.has_batch() {
+        engine.next_of_batch(direct);
+        return Poll::Ready(Ok(()));
+    }
+    transport.poll_recv(cx, patience).map_ok(|Arrival { from, len }| {
+        let head = transport.first();
+        engine.arrived(from, (&head, len), |offset, into| transport.read(offset, into), direct);
+    })
+}
+
+/// A rank or its connection is lost. Whether the connection is made anew, so that more may come.
+#[cold]
+pub(super) fn end_connection<S>(
+    (engine, transport): (&mut Engine<S>, &mut impl Transport),
+    rank: Rank,
+    fault: Fault,
+) -> bool {
+    match transport.renewed(rank) {
+        Some(Renewed { is_missing }) => {
+            engine.renew(rank, fault, is_missing);
+            true
+        }
+        None => {
+            engine.lose(rank, fault);
+            false
+        }
+    }
+}
