@@ -139,8 +139,8 @@
 //!
 //! The two ranks share the processor, so that what they spend on waiting counts, too. Of the
 //! instructions of 8 B the library executes a third, most of them in polls that find nothing. One packet
-//! in 32 is signalled. A stream is a [list](crate::Messages::send_all): its packets are posted 16 at a time,
-//! and short messages share packets.
+//! in 32 is signalled. A stream is a [list](crate::Messages::send_all): its packets are posted 16 at a
+//! time, and short messages share packets.
 //!
 //! | buffers of 1 MiB that were registered before | 0 % | 25 % | 50 % | 75 % | 100 % |
 //! |---|---|---|---|---|---|

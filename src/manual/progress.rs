@@ -21,10 +21,11 @@
 //! reads what has a receive, looks again and sleeps. On cards the event is the one of a completion
 //! queue that is armed for solicited completions, and of the reads that the handler has begun. Short
 //! messages for which there is no more room or credit wake the handler as well, which makes some, and
-//! on cards at least one packet in 32 does. A packet that ends the sleep of a thread in a wait wakes the handler
-//! too, and so may the first one after that. With datagrams (`ONESIDED_MESSAGES_CHANNEL=ud`) and in the
-//! simulator, whose packets have no events of their own, `Hybrid` is `Thread`. The modes with two
-//! threads of the paper's figures serve two completion queues; here one queue has all.
+//! on cards at least one packet in 32 does. A packet that ends the sleep of a thread in a wait wakes
+//! the handler too, and so may the first one after that. With datagrams
+//! (`ONESIDED_MESSAGES_CHANNEL=ud`) and in the simulator, whose packets have no events of their own,
+//! `Hybrid` is `Thread`. The modes with two threads of the paper's figures serve two completion
+//! queues; here one queue has all.
 //!
 //! ```
 //! # use onesided::{Messages, ProgressMode, Tag};

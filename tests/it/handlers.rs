@@ -43,17 +43,19 @@ fn sleeps() -> u64 {
     voluntary.sum()
 }
 
+/// Puts a number to rank 1, under its lock.
+pub(crate) fn tell(window: &Window<u64>, number: u64) {
+    let epoch = window.lock_exclusive(1).deadline(DEADLINE).wait().unwrap();
+    epoch.put(0, &[number]).unwrap();
+    epoch.unlock().wait().unwrap();
+}
+
 /// Short messages to a rank that is in no call wake no handler, and a long one is over for its sender.
 fn receiver_computes(world: World) {
     const SHORT: u64 = 50;
     let messages = Messages::new(&world).wait().unwrap();
     messages.set_progress(ProgressMode::Hybrid).unwrap();
     let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
-    let tell = |step| {
-        let epoch = window.lock_exclusive(1).deadline(DEADLINE).wait().unwrap();
-        epoch.put(0, &[step]).unwrap();
-        epoch.unlock().wait().unwrap();
-    };
     let hear = |step| eventually(DEADLINE, "rank 0 goes on", || window.local().read(0..1) == [step]);
     let sent = elements(0, 1 << 17);
     for (round, rendezvous) in (1..).zip([Rendezvous::Rget, Rendezvous::Rput, Rendezvous::Rget]) {
@@ -64,10 +66,10 @@ fn receiver_computes(world: World) {
                 messages.send(&[number], 1, Tag(1)).deadline(DEADLINE).wait().unwrap();
                 std::thread::sleep(Duration::from_millis(1));
             }
-            tell(2 * round);
+            tell(&window, 2 * round);
             world.barrier().wait().unwrap();
             messages.send(&sent, 1, Tag(0)).deadline(DEADLINE).wait().unwrap();
-            tell(2 * round + 1);
+            tell(&window, 2 * round + 1);
         } else {
             let before = sleeps();
             hear(2 * round);
@@ -107,9 +109,7 @@ fn without_room(world: World) {
             let sends: Vec<_> = (0..many).map(|_| messages.send(&short, 1, Tag(1))).collect();
             let all = sends.into_iter().chain([messages.send(&long, 1, Tag(0))]);
             all.for_each(|send| send.deadline(DEADLINE).wait().unwrap());
-            let epoch = window.lock_exclusive(1).deadline(DEADLINE).wait().unwrap();
-            epoch.put(0, &[round.into()]).unwrap();
-            epoch.unlock().wait().unwrap();
+            tell(&window, round.into());
         } else {
             let mut receives: Vec<_> = (0..many).map(|_| messages.recv::<u64>(0, Tag(1))).collect();
             receives.push(messages.recv(0, Tag(0)));

@@ -10,6 +10,7 @@ use onesided_fabric::remote_memory::Rank;
 use onesided_fabric::{Fabric, Segment, SegmentKey, block_on};
 use rustix::process::Signal;
 
+use crate::handlers::tell;
 use crate::jobs::{self, Role, die, ok, send, state};
 use crate::support::{DEADLINE, eventually};
 
@@ -356,9 +357,7 @@ fn receiver_computes(world: World) {
     world.barrier().wait().unwrap();
     if world.rank() == 0 {
         (0..MANY).for_each(|number| drop(messages.send(&[number], 1, Tag(0))));
-        let epoch = window.lock_exclusive(1).deadline(DEADLINE).wait().unwrap();
-        epoch.put(0, &[7]).unwrap();
-        epoch.unlock().wait().unwrap();
+        tell(&window, 7);
     } else {
         eventually(DEADLINE, "it is locked", || window.local().read(0..1) == [7]);
         receive_many(&messages);

@@ -174,13 +174,6 @@ pub(crate) fn eager_head((context, tag): (u32, u32), grant: u32) -> [u8; EAGER_H
     bytemuck::cast([pair(1, grant), pair(context, tag)])
 }
 
-/// The head of a packet with several messages.
-pub(crate) fn batch_head(context: u32, grant: u32) -> [u8; BATCH_HEAD] {
-    let mut head = [0; BATCH_HEAD];
-    head.copy_from_slice(Packet::Batch { context }.encode(grant).bytes());
-    head
-}
-
 /// The first bytes of a packet, as engines take them.
 #[cfg(test)]
 pub(crate) fn head_of(packet: &[u8]) -> [u8; HEAD_MAX] {

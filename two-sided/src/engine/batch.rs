@@ -1,8 +1,8 @@
 //! Short messages of a list, which go in one packet.
 //!
 //! On a card a packet costs more than the bytes of many short messages, and on shared memory a cache
-//! line that moves from core to core costs as much as an instruction path. The receiver takes the
-//! messages of a packet in one by one, each as an EAGER of its own.
+//! line moves from core to core for each packet. The receiver takes the messages of a packet in one by
+//! one, each as an EAGER of its own.
 
 use onesided_fabric::remote_memory::Rank;
 
@@ -12,7 +12,7 @@ use super::receives::Direct;
 use super::{Engine, Posted};
 use crate::Tag;
 use crate::matching::Envelope;
-use crate::wire::{BATCH_HEAD, batch_head};
+use crate::wire::{BATCH_HEAD, Packet};
 
 /// The longest message that goes with others, in bytes.
 const LONGEST: usize = 128;
@@ -105,8 +105,9 @@ impl<S> Engine<S> {
             }
             (count, cost) = (count + 1, more);
         }
-        let (head, body) = (batch_head(context, grant), bytemuck::cast_slice(&packing.words[..packing.used]));
-        if count < 2 || post(to, &head, body) != Posted::Sent {
+        let (head, body) =
+            (Packet::Batch { context }.encode(grant), bytemuck::cast_slice(&packing.words[..packing.used]));
+        if count < 2 || post(to, head.bytes(), body) != Posted::Sent {
             return 0;
         }
         peer.spend(cost);

@@ -457,11 +457,11 @@ impl Net {
         let wire = self.wires.get_mut(&(from, to)).unwrap();
         let packet = wire.pop_front().unwrap();
         let rest = self.rests.entry((from, to)).or_default();
+        let mut messages = apart(&packet);
         let taken = if *rest > 0 {
             *rest -= 1;
             (packet, None)
-        } else if let Some(mut messages) = Some(apart(&packet)).filter(|messages| !messages.is_empty()) {
-            let first = messages.pop_front().unwrap();
+        } else if let Some(first) = messages.pop_front() {
             *rest = messages.len();
             messages.into_iter().rev().for_each(|message| wire.push_front(message));
             (first, Some(packet))

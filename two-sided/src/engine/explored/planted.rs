@@ -108,7 +108,7 @@ fn lost_data_and_lost_room_are_caught() {
 
 #[test]
 fn a_forgotten_rest_of_a_packet_is_caught() {
-    caught(Plant::LostRest, "");
+    caught(Plant::LostRest, "the rest comes first");
 }
 
 #[test]
