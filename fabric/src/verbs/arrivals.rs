@@ -20,7 +20,7 @@ pub(super) struct Arrivals {
     pub(super) receives: Arc<SharedReceiveQueue>,
     /// The rank of each queue pair, by queue pair number.
     by_number: RwLock<BTreeMap<u32, Rank>>,
-    /// What was [saved](Self::save) before a reset. The lock is that of the completion queue, too.
+    /// What was [saved](Self::save). The lock is that of the completion queue, too.
     saved: Mutex<VecDeque<Packet>>,
 }
 
@@ -78,9 +78,9 @@ impl Arrivals {
         saved.pop_front().or_else(|| self.poll(unposted))
     }
 
-    /// Copies the packets that have arrived, before a queue pair is reset: a card may delete the
-    /// completions of a pair then, and with them their receives (libmlx5 does). Whether there were
-    /// some.
+    /// Copies the packets that have arrived and posts their receives again. Before a queue pair is
+    /// reset: a card may delete the completions of a pair then, and with them their receives (libmlx5
+    /// does). Whether there were some.
     pub(super) fn save(&self) -> bool {
         let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
         let (before, mut unposted) = (saved.len(), Vec::new());

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use onesided_remote_memory::{Fault, FaultKind, Liveness};
 
 use crate::drive::now;
+use crate::verbs::arrivals::Arrivals;
 use crate::verbs::bounce_buffers::TakenSlot;
 use crate::verbs::peer::{ConnectionId, Entry, NO_SPACE, Peer, Posting, REFUSED};
 use crate::verbs::raw::{Local, RawWorkRequest, RawWorkRequests, SIGNALLED, Verb};
@@ -101,6 +102,7 @@ impl Inner {
                 if !self.is_busy() || now() >= until {
                     return self.buffers.take(len).ok_or_else(|| self.buffers.why_none());
                 }
+                self.save_packets();
                 self.turn();
                 self.check_connections();
                 std::thread::yield_now();
@@ -108,6 +110,14 @@ impl Inner {
             if let Some(taken) = self.buffers.take(len) {
                 return Ok(taken);
             }
+        }
+    }
+
+    /// Saves the packets that have arrived: while this rank waits for a peer to take packets in, the
+    /// peer may wait for this rank to do so.
+    pub(super) fn save_packets(&self) {
+        if self.arrivals.get().is_some_and(Arrivals::save) {
+            self.ring();
         }
     }
 
@@ -163,6 +173,7 @@ impl Inner {
             self.ask_to_connect(peer);
             if self.progress() == 0 {
                 self.report_packets(peer);
+                self.save_packets();
                 self.turn();
                 self.check_connections();
                 std::thread::yield_now();

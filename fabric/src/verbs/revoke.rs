@@ -33,7 +33,6 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 
 use crate::drive::now;
 use crate::verbs::Inner;
-use crate::verbs::arrivals::Arrivals;
 use crate::verbs::peer::{ConnectionId, Peer, Revocation, Traffic};
 use crate::verbs::queue::WorkRequest;
 use crate::verbs::raw::Verb;
@@ -99,9 +98,7 @@ impl Inner {
                     Err(Fault::of(FaultKind::TimedOut, rank))
                 };
             }
-            if self.arrivals.get().is_some_and(Arrivals::save) {
-                self.ring();
-            }
+            self.save_packets();
             peers
                 .iter()
                 .try_for_each(|peer| peer.reset())

@@ -9,9 +9,9 @@ use crate::jobs::{self, ok};
 use crate::support::DEADLINE;
 
 /// Two ranks wait for a long message from one another, which came before more short ones than a card
-/// has receives for.
+/// has receives and places in a send queue for.
 pub(super) fn both_wait(world: World) {
-    const MANY: u64 = 1_100;
+    const MANY: u64 = 1_400;
     let messages = Messages::new(&world).wait().unwrap();
     let (me, other) = (world.rank(), 1 - world.rank());
     let (long, numbers) = (elements(me, 1 << 13), (0..MANY).collect::<Vec<_>>());
