@@ -68,6 +68,7 @@ impl<A: RemoteMemory, B: RemoteMemory> RemoteMemory for Either<A, B> {
         }
     }
 
+    #[inline(always)]
     fn post_link(&self, link: Link<Self::Word<'_>>) -> Self::Op {
         match self {
             First(fabric) => match link.filter_map(Either::first) {

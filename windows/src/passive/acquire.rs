@@ -132,7 +132,7 @@ fn start_now<'w, F: Fabric, A: LockAlgorithm>(
     let words = (word, owner);
     let started = inner.lock_context(target, LockId::WINDOW, owner).with_cached_node();
     match started.and_then(|context| lock.start(LockUse::new(inner.fabric(), context, words, mode))) {
-        Ok(op) => completed_value(op).map_err(|fault| failed_now(inner, target, words, mode, fault)),
+        Ok(op) => completed_value(op).map_err(|fault| failed_now(inner, target, owner, mode, fault)),
         Err(fault) => Err(never_started(inner, owner, fault)),
     }
 }
@@ -150,18 +150,16 @@ fn never_started<F: Fabric>(inner: &Inner<F>, owner: u64, fault: Fault) -> Fault
 fn failed_now<'w, F: Fabric>(
     inner: &'w Inner<F>,
     target: &'w Target<F>,
-    words: Words<'w, F>,
+    owner: u64,
     mode: Mode,
     fault: Fault,
 ) -> Fault {
-    let context = inner.lock_context(target, LockId::WINDOW, words.1);
-    // Nothing of it is in flight, so cancelling it completes in one poll.
-    let contends =
-        inner
-            .locks
-            .algorithm
-            .contend(LockUse::new(inner.fabric(), context, words, mode), Err(fault), &|| Intent::CANCELLED);
-    let _ = poll_once(contends);
+    let context = inner.lock_context(target, LockId::WINDOW, owner);
+    if let Ok(words) = context.words() {
+        let used = LockUse::new(inner.fabric(), context, words, mode);
+        // Nothing of it is in flight, so cancelling it completes in one poll.
+        let _ = poll_once(inner.locks.algorithm.contend(used, Err(fault), &|| Intent::CANCELLED));
+    }
     inner.end_cancelled(context.owner, Err(fault), fault);
     fault
 }
@@ -175,20 +173,22 @@ pub(crate) fn completed_value<O: Future<Output = Result<u64, Fault>> + Unpin>(mu
     }
 }
 
-/// The contended rest of an acquire, separate so that the uncontended path stays small.
+/// The contended rest of an acquire, separate so that the uncontended path stays small. The word at
+/// the home is looked up again: passed here, it would lie in memory on the uncontended path, too.
 #[cold]
 #[inline(never)]
 pub(super) fn contend<'w, F: Drive>(
     inner: &'w Inner<F>,
     (target, id): (&'w Target<F>, LockId),
-    words: Words<'w, F>,
+    owner: u64,
     (mode, intent): (Mode, Intent),
     first: Result<u64, Fault>,
 ) -> Result<Holding, Fault> {
-    let context = inner.lock_context(target, id, words.1);
+    let context = inner.lock_context(target, id, owner);
+    let words = context.words()?;
     let what = || {
         let found = first.ok().and_then(|first| inner.locks.algorithm.rank_found(first));
-        inner.lock_wait((target.rank, id), mode, (words.1, found))
+        inner.lock_wait((target.rank, id), mode, (owner, found))
     };
     let intent = || intent;
     let held = match inner.locks.leases {
@@ -202,7 +202,7 @@ pub(super) fn contend<'w, F: Drive>(
             block_on(inner.fabric(), telling(contended, what))
         }
     };
-    held.map(Holding::of).inspect_err(|fault| inner.end_cancelled(words.1, first, *fault))
+    held.map(Holding::of).inspect_err(|fault| inner.end_cancelled(owner, first, *fault))
 }
 
 impl<F: Fabric> Inner<F> {

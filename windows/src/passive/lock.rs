@@ -400,7 +400,7 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
         let Started { target, words, op } = ManuallyDrop::new(self).take()?;
         let holding = match wait_for(inner.fabric(), op) {
             Ok(first) if inner.locks.algorithm.holds(words.1, mode, first) => Holding::cleanly(mode),
-            first => contend(inner, (target, id), words, (mode, intent), first)?,
+            first => contend(inner, (target, id), words.1, (mode, intent), first)?,
         };
         Ok(Epoch::new(inner, (target, id), words, holding))
     }

@@ -32,7 +32,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         let Access { inner, target, .. } = held.access;
         match held.holding.recovered() {
             Some(why) => spawn_release_poisoned(inner, (target.rank, held.id), held.words.1, why),
-            None => flush_and_release(inner, (target, held.id), held.words.0, held.words.1, held.holding),
+            None => flush_and_release(inner, (target, held.id), held.words.1, held.holding),
         }
     }
 
@@ -49,7 +49,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     pub(crate) fn release_checked(&self) -> Releasing<F> {
         self.note_release();
         let Self { access: Access { inner, target, .. }, words, holding, id } = self;
-        release_checked(inner, (target, *id), words.0, words.1, *holding)
+        release_checked(inner, (target, *id), words.1, *holding)
     }
 
     /// Unlocks where no posted operation is outstanding under the lock.
@@ -74,7 +74,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
             let _released = ManuallyDrop::new(self);
         } else {
             let held = ManuallyDrop::new(self);
-            flush_and_release(inner, (held.access.target, held.id), held.words.0, held.words.1, held.holding);
+            flush_and_release(inner, (held.access.target, held.id), held.words.1, held.holding);
         }
     }
 
@@ -97,7 +97,7 @@ impl<T: Element, F: Fabric> Drop for Epoch<'_, T, F> {
             let why = Fault::of(FaultKind::OwnerPanicked, inner.fabric().rank());
             return spawn_release_poisoned(inner, (target.rank, *id), words.1, why);
         }
-        flush_and_release(inner, (target, *id), words.0, words.1, *holding);
+        flush_and_release(inner, (target, *id), words.1, *holding);
     }
 }
 
@@ -106,12 +106,12 @@ impl<T: Element, F: Fabric> Drop for Epoch<'_, T, F> {
 fn release_checked<'w, F: Fabric>(
     inner: &'w Arc<Inner<F>>,
     (target, id): (&'w Target<F>, LockId),
-    word: F::Word<'w>,
     owner: u64,
     holding: Holding,
 ) -> Releasing<F> {
     let (context, mode) = (inner.lock_context(target, id, owner), holding.mode());
-    let started = inner.locks.algorithm.start_release(LockUse::new(inner.fabric(), context, (word, owner), mode));
+    let release = |words| inner.locks.algorithm.start_release(LockUse::new(inner.fabric(), context, words, mode));
+    let started = context.words().and_then(release);
     let (theirs, rank) = (Arc::clone(inner), target.rank);
     Releasing::new(inner, rank, async move { theirs.finish_release((rank, id), owner, mode, started?).await })
 }
@@ -126,10 +126,9 @@ fn post_release<'w, F: Fabric>(
     if held_by_word(words.1, holding.mode()) {
         drop(TestAndSet::release_word(inner.fabric(), words));
     } else if id.is_window_lock() && inner.locks.has_biased_slot && Owner::from_bits(words.1).slot == BIASED_SLOT {
-        release_biased(inner, target, words.0, words.1, holding);
+        release_biased(inner, target, words.1, holding);
     } else {
-        // Passed one by one, to stay in registers.
-        release_with_slot(inner, (target, id), words.0, words.1, holding);
+        release_with_slot(inner, (target, id), words.1, holding);
     }
 }
 
@@ -157,23 +156,17 @@ impl<T: Element, F: Fabric> Drop for Unpoisoning<'_, T, F> {
     fn drop(&mut self) {
         self.note_release();
         let Epoch { access: Access { inner, target, .. }, words, holding, id } = &**self;
-        flush_and_release(inner, (target, *id), words.0, words.1, *holding);
+        flush_and_release(inner, (target, *id), words.1, *holding);
     }
 }
 
 /// The release of the owner in the biased slot, where operations complete at post.
 #[inline(always)]
-fn release_biased<'w, F: Fabric>(
-    inner: &'w Arc<Inner<F>>,
-    target: &'w Target<F>,
-    word: F::Word<'w>,
-    owner: u64,
-    holding: Holding,
-) {
+fn release_biased<'w, F: Fabric>(inner: &'w Arc<Inner<F>>, target: &'w Target<F>, owner: u64, holding: Holding) {
     by_design!(
         &inner.locks.algorithm,
-        lock => release_now(lock, inner, target, word, owner, holding),
-        other => release_other(other, inner, target, word, owner, holding)
+        lock => release_now(lock, inner, target, owner, holding),
+        other => release_other(other, inner, target, owner, holding)
     );
 }
 
@@ -183,12 +176,11 @@ fn release_other<'w, F: Fabric>(
     lock: &'w WindowLock<F>,
     inner: &'w Arc<Inner<F>>,
     target: &'w Target<F>,
-    word: F::Word<'w>,
     owner: u64,
     holding: Holding,
 ) {
     if let Some(lock) = lock.library() {
-        release_now(lock, inner, target, word, owner, holding);
+        release_now(lock, inner, target, owner, holding);
     } // the program's own locks have no biased slot
 }
 
@@ -197,13 +189,13 @@ fn release_now<'w, F: Fabric, A: LockAlgorithm>(
     lock: &'w A,
     inner: &'w Arc<Inner<F>>,
     target: &'w Target<F>,
-    word: F::Word<'w>,
     owner: u64,
     holding: Holding,
 ) {
-    let (words, mode) = ((word, owner), holding.mode());
-    let context = match inner.lock_context(target, LockId::WINDOW, owner).with_cached_node() {
-        Ok(context) => context,
+    let mode = holding.mode();
+    let context = inner.lock_context(target, LockId::WINDOW, owner).with_cached_node();
+    let (context, words) = match context.and_then(|context| Ok((context, context.words()?))) {
+        Ok(used) => used,
         Err(fault) => return defer_error(inner, target.rank, fault),
     };
     let started = match lock.start_release(LockUse::new(inner.fabric(), context, words, mode)) {
@@ -273,18 +265,17 @@ fn spawn_release_of<F: Fabric>(
 fn release_with_slot<'w, F: Fabric>(
     inner: &'w Arc<Inner<F>>,
     (target, id): (&'w Target<F>, LockId),
-    word: F::Word<'w>,
     owner: u64,
     holding: Holding,
 ) {
-    let words = (word, owner);
-    let (context, mode) = (inner.lock_context(target, id, words.1), holding.mode());
-    let mut started = match inner.locks.algorithm.start_release(LockUse::new(inner.fabric(), context, words, mode)) {
+    let (context, mode) = (inner.lock_context(target, id, owner), holding.mode());
+    let release = |words| inner.locks.algorithm.start_release(LockUse::new(inner.fabric(), context, words, mode));
+    let (words, mut started) = match context.words().and_then(|words| Ok((words, release(words)?))) {
         Ok(started) => started,
         Err(fault) => return defer_error(inner, target.rank, fault),
     };
     if inner.locks.algorithm.releases_in_one_step(mode) {
-        return inner.give_back(words.1);
+        return inner.give_back(owner);
     }
     let target_lock = (target.rank, id);
     let found = match poll_once(&mut started) {
@@ -332,15 +323,14 @@ fn defer_error<F: Fabric>(inner: &Inner<F>, rank: u32, fault: Fault) {
 fn flush_and_release<'w, F: Fabric>(
     inner: &'w Arc<Inner<F>>,
     (target, id): (&'w Target<F>, LockId),
-    word: F::Word<'w>,
     owner: u64,
     holding: Holding,
 ) {
-    let words = (word, owner);
     match poll_once(inner.fabric().flush_before_release(target.fabric_rank())) {
         Poll::Ready(flushed) => {
-            post_release(inner, (target, id), words, holding);
-            if let Err(fault) = flushed {
+            let words = inner.lock_context(target, id, owner).words();
+            let posted = words.map(|words| post_release(inner, (target, id), words, holding));
+            if let Err(fault) = flushed.and(posted) {
                 defer_error(inner, target.rank, fault);
             }
         }

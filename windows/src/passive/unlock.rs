@@ -106,11 +106,12 @@ impl<T: Element, F: Fabric> Unlock<'_, T, F> {
         F: Drive,
     {
         let Self { inner, target, held, flush, checked, outcome } = self;
+        // Its drop would release again, and the drop of one that is not there would take its address.
+        let held = ManuallyDrop::new(held);
         if let Some(released) = checked {
             return wait_checked(inner, target.rank, released, outcome);
         }
-        let Some(held) = held else { over() };
-        let held = ManuallyDrop::new(held); // its drop would release again
+        let Some(held) = &*held else { over() };
         let flush = flush.unwrap_or_else(|| inner.fabric().flush_before_release(target.fabric_rank()));
         let flushed = wait_for(inner.fabric(), flush);
         if held.may_have_expired() {
