@@ -35,6 +35,8 @@ pub(super) struct Sender {
     unanswered: u32,
     /// Whether the receiver is to be asked for an acknowledgement.
     asks: bool,
+    /// How many transmissions there were when the timer last had it asked.
+    asked_at: u64,
     /// Packets since the last one that asked.
     unasked: u32,
     /// Whether a packet found no room at the receiver.
@@ -81,6 +83,7 @@ impl Sender {
             timer: NEVER,
             unanswered: 0,
             asks: false,
+            asked_at: 0,
             unasked: 0,
             wants_room: false,
         }
@@ -148,7 +151,7 @@ impl Sender {
         }
         self.start_timer(now);
         if self.unanswered % 2 == 1 || self.sent == 0 {
-            self.asks = true;
+            (self.asks, self.asked_at) = (true, self.transmissions);
             return;
         }
         for packet in self.packets.iter_mut().take(self.sent) {
@@ -220,6 +223,7 @@ impl Sender {
         if advance < 0 {
             return Ok(()); // a later one overtook it
         }
+        let is_answer = self.unanswered % 2 == 1;
         let limit = next.wrapping_add(room.into());
         if (limit.wrapping_sub(self.limit) as i32) > 0 {
             self.limit = limit;
@@ -238,12 +242,17 @@ impl Sender {
         for bit in holes {
             self.receive(now, bit + 1, &mut arrived);
         }
-        if arrived.is_empty() {
-            return Ok(());
-        }
         self.window.grow(arrived.len() as u32);
         if !in_order {
             self.pass(&arrived);
+        }
+        let lost = self.lost;
+        if is_answer {
+            let asked_at = self.asked_at;
+            self.lose(|packet| packet.transmission <= asked_at); // the receiver was asked behind it
+        }
+        if arrived.is_empty() && self.lost == lost {
+            return Ok(());
         }
         self.unanswered = 0;
         self.timer = NEVER;
@@ -270,18 +279,26 @@ impl Sender {
 
     /// Later transmissions have arrived: what they passed too often is lost.
     fn pass(&mut self, arrived: &[u64]) {
-        for packet in self.packets.iter_mut().take(self.sent).filter(|packet| packet.state == State::InFlight) {
+        self.lose(|packet| {
             let passed = arrived.iter().filter(|transmission| **transmission > packet.transmission).count();
             packet.passed = packet.passed.saturating_add(passed.min(PASSES.into()) as u8);
-            if packet.passed < PASSES {
+            packet.passed >= PASSES
+        });
+    }
+
+    /// Some of the packets in flight are lost.
+    fn lose(&mut self, mut is_lost: impl FnMut(&mut Packet) -> bool) {
+        for packet in self.packets.iter_mut().take(self.sent).filter(|packet| packet.state == State::InFlight) {
+            if !is_lost(packet) {
                 continue;
             }
             packet.state = State::Lost;
             self.in_flight -= 1;
             self.lost += 1;
+            self.window.lose();
             if packet.transmission > self.reduced_at {
                 self.reduced_at = self.transmissions;
-                self.window.halve();
+                self.window.reduce();
             }
         }
     }

@@ -7,19 +7,25 @@ pub(super) const LARGEST: u32 = 256;
 /// The first window.
 pub(super) const FIRST: u32 = 32;
 
-/// A window with additive increase and multiplicative decrease (RFC 5681: slow start up to a
-/// threshold, from there one packet more for each window that arrived).
+/// A window with additive increase (RFC 5681: slow start up to a threshold, from there one packet more
+/// for each window that arrived). The decrease is by half of the share of packets that were lost, in
+/// the manner of DCTCP (RFC 8257, section 3.3): packets are lost one by one where a wire or a switch
+/// errs, and in masses where a receiver cannot follow.
 #[derive(Debug)]
 pub(super) struct Window {
     size: u32,
     threshold: u32,
     /// Packets that arrived since the last increase.
     arrived: u32,
+    /// The same since the last decrease.
+    kept: u32,
+    /// Packets lost since the last decrease.
+    lost: u32,
 }
 
 impl Window {
     pub(super) const fn new() -> Self {
-        Self { size: FIRST, threshold: LARGEST, arrived: 0 }
+        Self { size: FIRST, threshold: LARGEST, arrived: 0, kept: 0, lost: 0 }
     }
 
     pub(super) const fn size(&self) -> u32 {
@@ -27,6 +33,7 @@ impl Window {
     }
 
     pub(super) fn grow(&mut self, arrived: u32) {
+        self.kept = self.kept.saturating_add(arrived);
         if self.size < self.threshold {
             self.size = (self.size + arrived).min(self.threshold);
             return;
@@ -39,16 +46,24 @@ impl Window {
     }
 
     /// A packet was lost.
-    pub(super) fn halve(&mut self) {
-        self.threshold = (self.size / 2).max(SMALLEST);
+    pub(super) fn lose(&mut self) {
+        self.lost += 1;
+    }
+
+    /// Some were lost in a window that was not reduced.
+    pub(super) fn reduce(&mut self) {
+        let (lost, all) = (u64::from(self.lost), u64::from(self.lost) + u64::from(self.kept));
+        let less = (u64::from(self.size) * lost).div_ceil(2 * all.max(1)) as u32;
+        self.threshold = (self.size - less.min(self.size)).max(SMALLEST);
         self.size = self.threshold;
-        self.arrived = 0;
+        (self.arrived, self.kept, self.lost) = (0, 0, 0);
     }
 
     /// All that is on its way counts as lost.
     pub(super) fn restart(&mut self) {
-        self.halve();
+        self.threshold = (self.size / 2).max(SMALLEST);
         self.size = SMALLEST;
+        (self.arrived, self.kept, self.lost) = (0, 0, 0);
     }
 }
 
