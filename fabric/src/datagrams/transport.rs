@@ -29,7 +29,8 @@ pub trait Datagrams: Debug + Send + 'static {
     /// The clock, in nanoseconds.
     fn now(&self) -> u64;
 
-    /// Sends a datagram: the bytes of `header`, then those of `packet`.
+    /// Sends a datagram: the bytes of `header`, then those of `packet`. It leaves when the machine
+    /// [settles](Self::settle), at the latest.
     fn post(&mut self, to: Rank, header: &[u8], packet: &[u8]) -> Posted;
 
     /// Whether a rank that does not answer is known to be within reach, and computes. It is asked
@@ -42,8 +43,8 @@ pub trait Datagrams: Debug + Send + 'static {
     /// Takes out everything that has arrived.
     fn look(&mut self, arrived: &mut dyn FnMut(&[u8]));
 
-    /// The machine has to be [driven](Machine::drive) at `due` at the latest, and whenever a
-    /// datagram has arrived. `is_idle`: everything that was sent has been acknowledged, so that the
+    /// Nothing is posted for now. The machine has to be [driven](Machine::drive) at `due` at the latest,
+    /// and whenever a datagram has arrived. `is_idle`: everything that was sent has been acknowledged, so that the
     /// rank may leave.
     fn settle(&mut self, due: u64, is_idle: bool);
 }
@@ -82,8 +83,12 @@ impl<D: Datagrams> Machine<D> {
         self.channel.counts()
     }
 
-    fn send(&mut self, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
+    /// Takes a packet. `is_listed`: it is sent when the machine is driven next.
+    fn send(&mut self, to: Rank, head: &[u8], body: &[u8], is_listed: bool) -> Poll<Result<(), Fault>> {
         let mut sent = self.channel.send(self.datagrams.now(), to, head, body);
+        if is_listed && sent.is_ready() {
+            return sent;
+        }
         self.drive();
         if sent.is_pending() {
             sent = self.channel.send(self.datagrams.now(), to, head, body); // acknowledgements were taken in
@@ -138,6 +143,8 @@ pub struct DatagramTransport<W: DatagramWaits> {
     machine: SharedMachine<W::Datagrams>,
     waits: W,
     current: Option<(Rank, Box<[u8]>)>,
+    /// In a list, whether packets of it are still to be sent.
+    list: Option<bool>,
 }
 
 /// Locks a machine.
@@ -149,7 +156,7 @@ pub fn lock<D>(machine: &Mutex<Machine<D>>) -> MutexGuard<'_, Machine<D>> {
 impl<W: DatagramWaits> DatagramTransport<W> {
     /// The packets of a machine.
     pub const fn new(machine: SharedMachine<W::Datagrams>, waits: W) -> Self {
-        Self { machine, waits, current: None }
+        Self { machine, waits, current: None, list: None }
     }
 
     /// What the rank's machine has done so far.
@@ -180,19 +187,30 @@ impl<W: DatagramWaits> Transport for DatagramTransport<W> {
         }
         self.waits.needs(to)?;
         let mut machine = lock(&self.machine);
-        let mut sent = machine.send(to, head, body);
+        let mut sent = machine.send(to, head, body, self.list.is_some());
         if sent.is_pending() {
             drop(machine);
             self.waits.progress();
             machine = lock(&self.machine);
-            sent = machine.send(to, head, body);
+            sent = machine.send(to, head, body, self.list.is_some());
         }
+        self.list = self.list.map(|_| true);
         if sent.is_ready() {
             self.waits.withdraw(true);
             return sent;
         }
         self.waits.pend(cx, Some(to), Patience::on(to), machine.channel.due())?;
         Poll::Pending
+    }
+
+    fn begin_list(&mut self) {
+        self.list = Some(false);
+    }
+
+    fn end_list(&mut self) {
+        if self.list.take() == Some(true) {
+            lock(&self.machine).drive();
+        }
     }
 
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {

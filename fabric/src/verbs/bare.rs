@@ -19,7 +19,7 @@ use crate::verbs::device::Device;
 use crate::verbs::endpoint_address::EndpointAddress;
 use crate::verbs::raw::{
     BATCH, CompletionQueue, DatagramQueue, DatagramRoom, Gid, Local, MemoryRegion, ProtectionDomain, QueuePair,
-    RawWorkRequest, RawWorkRequests, Remote, SIGNALLED, SharedReceiveQueue, Verb, failed,
+    RawWorkRequest, RawWorkRequests, Remote, SIGNALLED, SharedReceiveQueue, Verb, Written, failed,
 };
 
 /// How many sends may be under way, and as many receives are posted.
@@ -168,10 +168,10 @@ impl BareCard {
         let handle = connector.handle(&self.domain, OWN, OTHER).ok_or_else(|| ended("there is no address handle"))?;
         let send = || {
             let slot = self.slot.replace((self.slot.get() + 1) % ROOM.sends);
-            let signalled = u64::from(slot + 1).is_multiple_of(SIGNALLED);
-            match self.datagrams.post_send((slot, signalled), len as u64, (handle, number)) {
-                true => Ok(()),
-                false => Err(ended("a datagram was not sent")),
+            let is_signalled = u64::from(slot + 1).is_multiple_of(SIGNALLED);
+            match self.datagrams.post(&[(Written { slot, len: len as u64, is_signalled }, handle, number)]) {
+                1 => Ok(()),
+                _ => Err(ended("a datagram was not sent")),
             }
         };
         alternate(is_first, n, send, || self.until(self.datagrams.completions(), || self.look_for_datagrams()))

@@ -452,7 +452,7 @@ impl Thread {
         let address = &self.connector.addresses[to.index()];
         if let Some(handle) = self.connector.handle(&inner.domain, inner.rank, to) {
             // One that finds no room is lost like others.
-            self.datagrams.send(handle, address.datagrams, hello.write(&mut [0; ROOM.longest as usize]), &[]);
+            self.datagrams.send(handle, address.datagrams, hello.write(&mut [0; ROOM.longest as usize]));
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::verbs::connector::Connector;
 use crate::verbs::device::Device;
 use crate::verbs::endpoint_address::EndpointAddress;
 use crate::verbs::peer::{ConnectionId, Traffic};
-use crate::verbs::raw::{CompletionQueue, DatagramQueue, DatagramRoom, ProtectionDomain};
+use crate::verbs::raw::{CompletionQueue, DatagramQueue, DatagramRoom, LIST, ProtectionDomain, Written};
 use crate::verbs::{Inner, Verbs};
 use crate::{Drive, Error};
 
@@ -119,7 +119,7 @@ impl CardDatagrams {
             is_idle: AtomicBool::new(true),
         });
         let channel = Channel::new(own, addresses.iter().map(number));
-        let datagrams = VerbsDatagrams { port: Arc::clone(&port), inner };
+        let datagrams = VerbsDatagrams { port: Arc::clone(&port), inner, written: Vec::new() };
         Self { port, machine: Machine::new(channel, datagrams) }
     }
 
@@ -159,6 +159,26 @@ impl CardDatagrams {
 pub struct VerbsDatagrams {
     port: Arc<Port>,
     inner: Weak<Inner>,
+    /// Datagrams that are to be posted together.
+    written: Vec<(Rank, Written)>,
+}
+
+impl VerbsDatagrams {
+    fn post_written(&mut self) {
+        let Port { queue, connector, domain, rank, .. } = &*self.port;
+        let to = |to: Rank| Some((connector.handle(domain, *rank, to)?, connector.addresses[to.index()].packets?));
+        let list: Vec<_> = self
+            .written
+            .drain(..)
+            .map(|(rank, written)| {
+                let (handle, number) = to(rank).unwrap_or_else(|| unreachable!("it was there before it was written"));
+                (written, handle, number)
+            })
+            .collect();
+        if !list.is_empty() {
+            queue.post_written(&list);
+        }
+    }
 }
 
 impl Datagrams for VerbsDatagrams {
@@ -176,11 +196,18 @@ impl Datagrams for VerbsDatagrams {
             return Posted::Gone;
         }
         let Port { queue, connector, domain, rank, .. } = &*self.port;
-        let Some(number) = connector.addresses[to.index()].packets else { return Posted::Gone };
-        match connector.handle(domain, *rank, to) {
-            Some(handle) if !queue.send(handle, number, header, packet) => Posted::Busy,
-            _ => Posted::Sent,
+        if connector.addresses[to.index()].packets.is_none() {
+            return Posted::Gone;
         }
+        if connector.handle(domain, *rank, to).is_none() {
+            return Posted::Sent;
+        }
+        let Some(written) = queue.write(header, packet) else { return Posted::Busy };
+        self.written.push((to, written));
+        if self.written.len() == LIST {
+            self.post_written();
+        }
+        Posted::Sent
     }
 
     /// The connection to it shows whether it can be reached: the keepalive reads from it.
@@ -198,6 +225,7 @@ impl Datagrams for VerbsDatagrams {
     }
 
     fn settle(&mut self, due: u64, is_idle: bool) {
+        self.post_written();
         self.port.due.store(due, Ordering::Relaxed);
         self.port.is_idle.store(is_idle, Ordering::Relaxed);
     }

@@ -53,8 +53,20 @@ pub(in crate::verbs) struct DatagramQueue {
     domain: Arc<ProtectionDomain>,
 }
 
-/// How many datagrams were posted, and how many of them are known to have left. They have their slots
-/// in turn.
+/// The most datagrams that are posted together.
+pub(in crate::verbs) const LIST: usize = 16;
+
+/// A datagram in its slot of the sends.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::verbs) struct Written {
+    pub(in crate::verbs) slot: u32,
+    pub(in crate::verbs) len: u64,
+    /// Whether its completion is reported.
+    pub(in crate::verbs) is_signalled: bool,
+}
+
+/// How many datagrams were written, and how many of them are known to have left. They have their
+/// slots in turn.
 #[derive(Debug, Default)]
 struct Sends {
     posted: u64,
@@ -166,52 +178,78 @@ impl DatagramQueue {
         datagram
     }
 
-    /// Sends `header` and `packet`, together at most [`longest`](Self::longest) bytes, as one
-    /// solicited datagram. `false`: there is no room now.
-    pub(in crate::verbs) fn send(&self, to: &AddressHandle, number: u32, header: &[u8], packet: &[u8]) -> bool {
+    /// Sends one datagram, if there is room now.
+    pub(in crate::verbs) fn send(&self, to: &AddressHandle, number: u32, bytes: &[u8]) {
+        let mut sends = self.sends();
+        if let Some(written) = self.write_to(&mut sends, bytes, &[])
+            && self.post(&[(written, to, number)]) == 0
+        {
+            sends.posted -= 1;
+        }
+    }
+
+    /// Writes `header` and `packet`, together at most [`longest`](Self::longest) bytes, to the next
+    /// slot, before anything else is sent. `None`: there is no room now.
+    pub(in crate::verbs) fn write(&self, header: &[u8], packet: &[u8]) -> Option<Written> {
+        self.write_to(&mut self.sends(), header, packet)
+    }
+
+    fn write_to(&self, sends: &mut Sends, header: &[u8], packet: &[u8]) -> Option<Written> {
         let len = (header.len() + packet.len()) as u64;
         assert!(len <= self.room.longest.into(), "a datagram fits its slot");
-        let (mut sends, room) = (self.sends(), u64::from(self.room.sends));
+        let room = u64::from(self.room.sends);
         if sends.posted - sends.left == room {
-            return false;
+            return None;
         }
         let slot = (sends.posted % room) as u32;
+        sends.posted += 1;
         let at = self.room.at(self.room.receives + slot);
         self.memory.memory().write(at, header);
         self.memory.memory().write(at + header.len() as u64, packet);
-        let signalled = (sends.posted + 1).is_multiple_of(SIGNALLED);
-        let posted = self.post_send((slot, signalled), len, (to, number));
-        sends.posted += u64::from(posted);
-        posted
+        Some(Written { slot, len, is_signalled: sends.posted.is_multiple_of(SIGNALLED) })
     }
 
-    /// Posts the first `len` bytes of the slot of a send that has left, as one solicited datagram.
-    pub(in crate::verbs) fn post_send(
-        &self,
-        (slot, signalled): (u32, bool),
-        len: u64,
-        (to, number): (&AddressHandle, u32),
-    ) -> bool {
-        let slot = self.room.receives + slot;
-        let signals = if signalled { ibv::ibv_send_flags::IBV_SEND_SIGNALED.0 } else { 0 };
-        let mut sge = self.piece(slot, len);
-        let mut request = ibv::ibv_send_wr {
-            wr_id: self.mark | u64::from(slot),
-            sg_list: &mut sge,
-            num_sge: 1,
-            opcode: ibv::ibv_wr_opcode::IBV_WR_SEND,
-            send_flags: ibv::ibv_send_flags::IBV_SEND_SOLICITED.0 | signals,
-            ..Default::default()
-        };
-        request.wr.ud =
-            ibv::ibv_send_wr__bindgen_ty_2__bindgen_ty_3 { ah: to.raw.as_ptr(), remote_qpn: number, remote_qkey: KEY };
+    /// Posts all that was [written](Self::write), in that order, at most [`LIST`] datagrams. What the
+    /// card refuses is lost.
+    pub(in crate::verbs) fn post_written(&self, list: &[(Written, &AddressHandle, u32)]) {
+        self.sends().posted -= (list.len() - self.post(list)) as u64;
+    }
+
+    /// Posts slots of sends that have left, as solicited datagrams, at most [`LIST`]. How many.
+    pub(in crate::verbs) fn post(&self, list: &[(Written, &AddressHandle, u32)]) -> usize {
+        let mut sges = [ibv::ibv_sge::default(); LIST];
+        let mut requests = [ibv::ibv_send_wr::default(); LIST];
+        let first = requests.as_mut_ptr();
+        for (at, (written, to, number)) in list.iter().enumerate() {
+            let slot = self.room.receives + written.slot;
+            let signals = if written.is_signalled { ibv::ibv_send_flags::IBV_SEND_SIGNALED.0 } else { 0 };
+            sges[at] = self.piece(slot, written.len);
+            requests[at] = ibv::ibv_send_wr {
+                wr_id: self.mark | u64::from(slot),
+                next: if at + 1 < list.len() { first.wrapping_add(at + 1) } else { null_mut() },
+                sg_list: &mut sges[at],
+                num_sge: 1,
+                opcode: ibv::ibv_wr_opcode::IBV_WR_SEND,
+                send_flags: ibv::ibv_send_flags::IBV_SEND_SOLICITED.0 | signals,
+                ..Default::default()
+            };
+            requests[at].wr.ud = ibv::ibv_send_wr__bindgen_ty_2__bindgen_ty_3 {
+                ah: to.raw.as_ptr(),
+                remote_qpn: *number,
+                remote_qkey: KEY,
+            };
+        }
         let mut bad = null_mut();
         // SAFETY: the context is open.
         let post = unsafe { (*self.domain.context.0.as_ptr()).ops.post_send };
-        // SAFETY: the queue pair and the address handle are open, the call copies the request, and
-        // the slot, in memory that stays mapped and registered for as long as the queue pair, is
-        // accessed by racy copies only.
-        post.map_or(38, |post| unsafe { post(self.raw.as_ptr(), &mut request, &mut bad) }) == 0
+        // SAFETY: the queue pair and the address handles are open, the call copies the requests, each
+        // of which but the last names the next one of the array, and the slots, in memory that stays
+        // mapped and registered for as long as the queue pair, are accessed by racy copies only.
+        let result = post.map_or(38, |post| unsafe { post(self.raw.as_ptr(), first, &mut bad) });
+        match result {
+            0 => list.len(),
+            _ => requests.iter().position(|request| std::ptr::eq(request, bad)).unwrap_or(0),
+        }
     }
 }
 
