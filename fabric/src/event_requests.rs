@@ -7,7 +7,7 @@
 //! sleeps in a wait: every packet may be what it waits for. The *handler* moves long messages while
 //! all threads compute: only [solicited](crate::Transport::poll_send_solicited) packets are worth
 //! its wake-up, and none is while a thread polls or waits, because that thread moves all messages of
-//! the rank (*disarmed*).
+//! the rank, or while the rank expects none (*disarmed*: [`EventInterest`](crate::EventInterest)).
 //!
 //! A card knows one request a queue: the next completion has an event (of the kind that was
 //! requested), and the ones after it have none until there is another request. What a request for
@@ -18,8 +18,8 @@
 //! |---|---|
 //! | waiter | requests *all*; looks; sleeps (both its bell and the descriptor end the sleep); takes the events; if there were some: forgets the request, wakes the handler if that is armed, rings the other waiters |
 //! | handler | if it is armed: requests *solicited* unless one is open; looks until nothing is left; sleeps (its bell and the descriptor); takes the events; if there were some: forgets the request, rings the waiters |
-//! | thread that begins to poll | disarms |
-//! | thread that polls no more | arms; requests *solicited* unless one is open; looks; wakes the handler if something is under way |
+//! | thread that begins to poll; handler that expects nothing, before it sleeps | disarms |
+//! | thread that polls no more, or begins to expect something | arms; requests *solicited* unless one is open; looks; wakes the handler if something is under way |
 //!
 //! A *bell* is a descriptor that stays readable until its owner wakes. A request is *open* from the
 //! request to the forgetting, so also while its event is there and not taken. Each line of this state
@@ -38,8 +38,8 @@
 //! nothing. Whoever took the event then forgets it, finds the handler armed, and the handler requests
 //! and looks.
 //!
-//! *A solicited packet, disarmed handler.* A thread polls, which looks before it ends, and looks
-//! again after it has armed. The handler may be woken by a request that is still open; it requests no
+//! *A solicited packet, disarmed handler.* A thread polls, which looks before it ends, or nothing is
+//! expected. Whoever arms looks again afterwards. The handler may be woken by a request that is still open; it requests no
 //! more.
 //!
 //! *Any packet, waiter.* Its request is for all. An event of it that another one takes ends its sleep

@@ -106,7 +106,7 @@ pub use crate::offer::{Offer, PeerProcesses, Taken};
 pub use crate::request_sets::WaitAll;
 pub use crate::segment::{Segment, SegmentKey, WORDLESS};
 pub use crate::server_threads::ServerThread;
-pub use crate::solicited::SolicitedEvents;
+pub use crate::solicited::{EventInterest, SolicitedEvents};
 #[doc(hidden)]
 pub use crate::spin_lock::{SpinGuard, SpinLock};
 pub use crate::split::Split;

@@ -26,3 +26,53 @@ pub trait SolicitedEvents: Send + Sync {
     /// Ends the handler's sleep.
     fn wake(&self);
 }
+
+/// When a rank asks for solicited events: while it expects something and none of its threads polls
+/// (sur-2006, section 4.3: dynamic interrupt requests). It is kept under the lock of what the rank
+/// expects, so that it is in step with that.
+///
+/// A handler that is armed stays so until somebody [updates](Self::update): then at most one event
+/// more comes.
+#[derive(Debug, Default)]
+pub struct EventInterest {
+    /// Whether there is a handler.
+    pub has_handler: bool,
+    /// The threads that poll.
+    pub polling: u32,
+    state: Interest,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Interest {
+    /// Without a handler, and while a thread polls.
+    #[default]
+    Off,
+    /// Nothing is expected.
+    Unarmed,
+    Armed,
+}
+
+impl EventInterest {
+    /// Whether one that begins to expect something is to [update](Self::update).
+    #[inline]
+    pub fn is_unarmed(&self) -> bool {
+        self.state == Interest::Unarmed
+    }
+
+    /// Arms or disarms the handler. `true`: it was armed, and the caller looks at the packets
+    /// afterwards.
+    pub fn update(&mut self, events: &(impl SolicitedEvents + ?Sized), expects: impl FnOnce() -> bool) -> bool {
+        let next = match self.has_handler && self.polling == 0 {
+            true if expects() => Interest::Armed,
+            true => Interest::Unarmed,
+            false => Interest::Off,
+        };
+        match (std::mem::replace(&mut self.state, next), next) {
+            (Interest::Armed, Interest::Armed) => return false,
+            (_, Interest::Armed) => events.arm(),
+            (Interest::Armed, _) => events.disarm(),
+            _ => {}
+        }
+        next == Interest::Armed
+    }
+}

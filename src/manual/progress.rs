@@ -12,20 +12,25 @@
 //! | `Polling` | nobody | nothing |
 //! | `Interrupt` | nobody | a blocked thread sleeps at once: tens of microseconds to wake it, and no core while it waits |
 //! | `Thread` | a thread that every packet wakes | a system call at the sender for each packet while that thread sleeps |
-//! | `Hybrid` | a handler that the start of a rendezvous wakes, if no thread of the rank polls | nothing for short messages; a wake-up for a long one that comes just before its receiver waits |
+//! | `Hybrid` | a handler that the start of a rendezvous wakes, if a receive is pending and no thread of the rank polls | nothing for short messages; a wake-up for a long one that comes just before its receiver waits |
 //!
 //! `Hybrid` is the RGET with interrupt of Sur et al. (PPoPP 2006, section 4): only the packet that
 //! starts a rendezvous has an event, a *solicited* one, and the answer to it where the sender
 //! [writes](crate::Messages::set_rendezvous) (RPUT with interrupt). The event is suppressed while a
-//! thread of the rank polls, because that thread sees the packet. The handler takes in all packets,
-//! reads what has a receive, looks again and sleeps. On cards the event is the one of a completion
-//! queue that is armed for solicited completions, and of the reads that the handler has begun. Short
-//! messages for which there is no more room or credit wake the handler as well, which makes some, and
-//! on cards at least one packet in 32 does. A packet that ends the sleep of a thread in a wait wakes
-//! the handler too, and so may the first one after that. With datagrams
-//! (`ONESIDED_MESSAGES_CHANNEL=ud`) and in the simulator, whose packets have no events of their own,
-//! `Hybrid` is `Thread`. The modes with two threads of the paper's figures serve two completion
-//! queues; here one queue has all.
+//! thread of the rank polls, because that thread sees the packet, and while no receive and no send
+//! of the rank is pending: what comes then wakes nobody. The receive that is posted next asks for
+//! events and looks for what has come; those after it find them asked for. The handler takes in all
+//! packets, reads what has a receive, looks again, asks for no more events if nothing is pending,
+//! and sleeps. On cards the event is the one of a completion queue that is armed for solicited
+//! completions, and of the reads that the handler has begun. Short messages for which there is no
+//! more room or credit wake the handler as well, which makes some, and on cards at least one packet
+//! in 32 does. While nothing is pending nobody makes room: more of them than there is room for wait
+//! for a call of their receiver, as with `Polling`. With `Thread`, whose thread asks for every
+//! packet's event at all times, they wait once their credit is used. A packet that ends the sleep
+//! of a thread in a wait wakes the handler too, and so may the first one after that. With datagrams
+//! (`ONESIDED_MESSAGES_CHANNEL=ud`) and in the simulator, whose packets have no events of their
+//! own, `Hybrid` is `Thread`. The modes with two threads of the paper's figures serve two
+//! completion queues; here one queue has all.
 //!
 //! ```
 //! # use onesided::{Messages, ProgressMode, Tag};

@@ -12,6 +12,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("handlers: ring", ring),
     ("handlers: receiver computes", receiver_computes),
     ("handlers: without room", without_room),
+    ("handlers: without receives", without_receives),
 ];
 
 /// Messages that are read and written around a ring of ranks with handlers.
@@ -127,5 +128,62 @@ fn without_room(world: World) {
 #[test]
 fn a_handler_makes_room_while_its_rank_computes() {
     let ended = jobs::start(2, "handlers: without room").wait();
+    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
+}
+
+/// Long messages come to a rank that is in no call: without a receive they wake no handler, and with
+/// one they do.
+fn without_receives(world: World) {
+    const MANY: u32 = 40;
+    let messages = Messages::new(&world).wait().unwrap();
+    messages.set_progress(ProgressMode::Hybrid).unwrap();
+    let window = Window::<u64>::allocate(&world, 2).wait().unwrap();
+    let hear = |step| eventually(DEADLINE, "rank 0 goes on", || window.local().read(0..1) == [step]);
+    let long = elements(0, 1 << 14);
+    let send = |tag| messages.send(&long, 1, Tag(tag)).deadline(DEADLINE);
+    let receive = |tag| messages.recv::<u64>(0, Tag(tag)).deadline(DEADLINE);
+    for round in 0..2 {
+        world.barrier().wait().unwrap();
+        if world.rank() == 0 {
+            let sends: Vec<_> = (0..MANY)
+                .map(|tag| {
+                    std::thread::sleep(Duration::from_millis(1));
+                    send(tag)
+                })
+                .collect();
+            tell(&window, 2 * round + 1);
+            sends.into_iter().for_each(|send| send.wait().unwrap());
+            let is_posted = || {
+                let epoch = window.lock_shared(1).deadline(DEADLINE).wait().unwrap();
+                let mut posted = [0];
+                epoch.get(1, &mut posted).wait().unwrap();
+                epoch.unlock().wait().unwrap();
+                posted == [round + 1]
+            };
+            eventually(DEADLINE, "the receive is posted", is_posted);
+            send(MANY).wait().unwrap();
+            tell(&window, 2 * round + 2);
+        } else {
+            let before = sleeps();
+            hear(2 * round + 1);
+            let woken = sleeps() - before;
+            assert!(woken <= 2, "{woken} times"); // by what was there before
+            (0..MANY).for_each(|tag| assert!(receive(tag).wait().unwrap().0 == long));
+            let awaited = receive(MANY);
+            let before = sleeps();
+            window.local().write(1, &[round + 1]).unwrap();
+            hear(2 * round + 2); // its sender has been told
+            assert!(sleeps() > before);
+            assert!(awaited.wait().unwrap().0 == long);
+        }
+    }
+    world.barrier().wait().unwrap();
+    window.close().wait().unwrap();
+    ok();
+}
+
+#[test]
+fn a_handler_sleeps_while_nothing_is_received() {
+    let ended = jobs::start(2, "handlers: without receives").wait();
     assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
 }

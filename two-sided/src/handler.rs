@@ -37,7 +37,8 @@ pub enum ProgressMode {
     Thread,
     /// A handler moves long messages (RGET with interrupt: sur-2006, section 4). Only the packets
     /// that start a transfer have an event (RTS; RTR of RPUT), and none while a thread of the rank
-    /// polls. On fabrics without such events (datagrams of cards, the simulator) this is `Thread`.
+    /// polls, or while no receive and no send is pending. On fabrics without such events (datagrams
+    /// of cards, the simulator) this is `Thread`.
     Hybrid,
 }
 
@@ -73,8 +74,6 @@ struct State {
     stop: Option<Arc<AtomicBool>>,
     /// The last handler. The next one begins once it has ended.
     handler: Option<JoinHandle<()>>,
-    /// The threads of the rank that poll.
-    polling: u32,
 }
 
 impl Handler {
@@ -82,27 +81,9 @@ impl Handler {
         lock(&self.state).mode
     }
 
-    /// See [`Background::begins_polling`](onesided_fabric::Background::begins_polling).
-    pub(crate) fn begins_polling(&self, fabric: &impl Fabric) -> bool {
-        let Some(events) = fabric.solicited().filter(|_| self.is_solicited.load(Ordering::Relaxed)) else {
-            return false;
-        };
-        let state = &mut *lock(&self.state);
-        state.polling += 1;
-        events.disarm();
-        true
-    }
-
-    /// `true`: solicited events wake the handler from now on, and what came before is to be looked
-    /// for.
-    pub(crate) fn ends_polling(&self, fabric: &impl Fabric) -> bool {
-        let state = &mut *lock(&self.state);
-        state.polling -= 1;
-        let arms = state.polling == 0 && self.is_solicited.load(Ordering::Relaxed);
-        if arms && let Some(events) = fabric.solicited() {
-            events.arm();
-        }
-        arms
+    /// Whether solicited events wake a handler.
+    pub(crate) fn is_solicited(&self) -> bool {
+        self.is_solicited.load(Ordering::Relaxed)
     }
 }
 
@@ -127,9 +108,7 @@ impl<F: Fabric + 'static> Progress<F> {
         let started = match events {
             Some(events) => self.start_handler(stop, state.handler.take()).map(|handler| {
                 state.handler = Some(handler);
-                if state.polling == 0 {
-                    events.arm();
-                }
+                self.change_interest(|interest| interest.has_handler = true);
                 events.wake(); // it looks for what came before
             }),
             None if has_thread => self.start_thread(stop),
@@ -142,7 +121,8 @@ impl<F: Fabric + 'static> Progress<F> {
         started
     }
 
-    /// Starts the handler: it drains to empty after each event.
+    /// Starts the handler: it drains to empty after each event, and asks for no more if nothing is
+    /// expected.
     fn start_handler(
         self: &Arc<Self>,
         stop: Arc<AtomicBool>,
@@ -154,12 +134,14 @@ impl<F: Fabric + 'static> Progress<F> {
             let Some(events) = fabric.solicited() else { return };
             loop {
                 let ticket = events.ticket();
-                let is_under_way = match this.upgrade().filter(|_| !stop.load(Ordering::Acquire)) {
-                    Some(progress) => progress.drain(),
-                    None => return,
-                };
+                let Some(progress) = this.upgrade().filter(|_| !stop.load(Ordering::Acquire)) else { return };
+                let is_under_way = progress.drain();
+                let looks = progress.change_interest(|_| {});
+                drop(progress);
                 let until = if is_under_way { fabric.now().saturating_add(AGAIN) } else { u64::MAX };
-                events.sleep(ticket, until);
+                if !looks {
+                    events.sleep(ticket, until);
+                }
             }
         };
         let refused = |_| Fault::new(FaultKind::Refused);
@@ -193,7 +175,7 @@ impl<F: Fabric> Progress<F> {
     #[cold]
     fn wake_thread(&self) {
         match self.fabric.solicited() {
-            Some(events) if self.handler().is_solicited.load(Ordering::Relaxed) => events.wake(),
+            Some(events) if self.handler().is_solicited() => events.wake(),
             _ => self.with(Engine::wake_own), // it sleeps until a packet
         }
     }
@@ -204,11 +186,8 @@ impl<F: Fabric> Progress<F> {
         stop.store(true, Ordering::Release);
         self.wake_handler();
         self.handler().has_thread.store(false, Ordering::Relaxed);
-        if self.handler().is_solicited.swap(false, Ordering::Relaxed)
-            && let Some(events) = self.fabric.solicited()
-        {
-            events.disarm();
-        }
+        self.handler().is_solicited.store(false, Ordering::Relaxed);
+        self.change_interest(|interest| interest.has_handler = false);
     }
 
     /// Ends the thread, before the rank leaves.

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, Patience, Rank, Watch};
-use onesided_fabric::{Background, Fabric, Limit, NOBODY, SpinGuard, SpinLock, Told, Transport, Wait};
+use onesided_fabric::{Background, EventInterest, Fabric, Limit, NOBODY, SpinGuard, SpinLock, Told, Transport, Wait};
 
 use self::state::{State, end_connection, take_in};
 use crate::elements::Allocate;
@@ -74,7 +74,8 @@ impl<F: Fabric> Progress<F> {
         let fabric = fabric.for_messages();
         let reads = fabric.capabilities().outstanding_reads;
         let engine = Engine::new(fabric.rank(), window(fabric.size()), reads);
-        let state = SpinLock::new(State { engine, transport: fabric.transport()?, transfers: Vec::new() });
+        let (transport, interest) = (fabric.transport()?, EventInterest::default());
+        let state = SpinLock::new(State { engine, transport, transfers: Vec::new(), interest });
         let progress = Arc::new(Self {
             fabric,
             state,
@@ -120,6 +121,16 @@ impl<F: Fabric> Progress<F> {
         }
     }
 
+    /// The same where a request may have begun.
+    #[inline]
+    fn unlock_and_ask(&self, state: SpinGuard<'_, State<F>>) {
+        let asks = state.interest.is_unarmed();
+        self.unlock(state);
+        if asks {
+            self.ask();
+        }
+    }
+
     /// Wakers run, and are dropped, without the lock: they may belong to anything.
     #[cold]
     fn clear_up(&self, mut state: SpinGuard<'_, State<F>>) {
@@ -141,7 +152,10 @@ impl<F: Fabric> Progress<F> {
     pub(crate) fn send_eager(&self, to: Rank, envelope: (u32, u32), bytes: &[u8]) -> Result<Option<usize>, TooLong> {
         let mut state = self.state.lock();
         let send = state.send_eager(to, envelope, bytes);
-        self.unlock(state);
+        match send {
+            Ok(Some(_)) => self.unlock_and_ask(state),
+            _ => self.unlock(state),
+        }
         send
     }
 
@@ -169,7 +183,7 @@ impl<F: Fabric> Progress<F> {
             list = &list[together.max(1)..];
         }
         state.transport.end_list();
-        self.unlock(state);
+        self.unlock_and_ask(state);
     }
 
     /// Posts a receive, or takes its message if it has come. One that is read before it is waited
@@ -229,8 +243,31 @@ impl<F: Fabric> Progress<F> {
         if state.engine.is_busy() {
             state.flush(&mut Context::from_waker(NOBODY));
         }
-        self.unlock(state);
+        self.unlock_and_ask(state);
         result
+    }
+
+    /// Asks for events if something is expected since. A packet that came before has none.
+    #[cold]
+    fn ask(&self) {
+        if self.change_interest(|_| {}) {
+            let mut direct = Direct::none();
+            let is_to_move = self.arriving(|engine, arrive| {
+                while arrive(engine, &mut direct) {}
+                engine.has_to_move()
+            });
+            if is_to_move {
+                self.wake_handler();
+            }
+        }
+    }
+
+    /// Changes what events are asked for: `true` as of [`update`](EventInterest::update).
+    pub(crate) fn change_interest(&self, change: impl FnOnce(&mut EventInterest)) -> bool {
+        let Some(events) = self.fabric.solicited() else { return false };
+        let State { engine, transfers, interest, .. } = &mut *self.state.lock();
+        change(interest);
+        interest.update(events, || engine.expects() || !transfers.is_empty() || !self.tasks.is_empty())
     }
 
     /// Starts to move announced messages.
@@ -399,11 +436,15 @@ impl<F: Fabric> Background for Progress<F> {
     }
 
     fn begins_polling(&self) -> bool {
-        self.handler.begins_polling(&self.fabric)
+        let is_of_interest = self.handler.is_solicited();
+        if is_of_interest {
+            self.change_interest(|interest| interest.polling += 1);
+        }
+        is_of_interest
     }
 
     fn ends_polling(&self) {
-        if self.handler.ends_polling(&self.fabric) && self.drain() {
+        if self.change_interest(|interest| interest.polling -= 1) && self.drain() {
             self.wake_handler(); // it goes on with that
         }
     }

@@ -57,6 +57,11 @@ impl Tasks {
         self.count.load(Ordering::Relaxed) == 0 || IS_MOVING.get()
     }
 
+    /// Whether all are over.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
     pub(crate) fn push(&self, call: (u32, u64), task: Task) {
         lock(&self.started).push((call, task));
         self.count.fetch_add(1, Ordering::Relaxed);

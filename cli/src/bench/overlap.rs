@@ -351,7 +351,8 @@ fn send(
     Ok(begin.elapsed().as_nanos() as f64)
 }
 
-/// The nanoseconds of a receive, and how often a thread of this rank was woken.
+/// The nanoseconds of a receive, and how often a thread of this rank was woken since its message may
+/// have come.
 fn receive(
     rank: &BenchRank,
     messages: &Messages,
@@ -359,10 +360,11 @@ fn receive(
     bytes: &mut [u8],
 ) -> Result<[f64; 2], Failure> {
     rank.world.barrier().wait()?;
+    let woken = wake_ups()?;
     if flags & LATE != 0 {
         spin_for(LATER);
     }
-    let (woken, begin) = (wake_ups()?, Instant::now());
+    let begin = Instant::now();
     let computes = || {
         if flags & RECEIVER_COMPUTES != 0 {
             computation.run();

@@ -71,8 +71,9 @@ impl Doorbell<'_> {
 /// The doorbell of a rank's handler: a thread that moves messages while the others compute. It
 /// rings for solicited packets alone, while it is armed (sur-2006, section 4).
 ///
-/// Nobody arms at each sleep: it is armed but for while a thread of the rank polls, which sees the
-/// packets itself. Whoever arms it looks afterwards, and the handler looks after it took a ticket.
+/// Nobody arms at each sleep: it is armed while the rank expects something, but for while a thread of
+/// the rank polls, which sees the packets itself. Whoever arms it looks afterwards, and the handler
+/// looks after it took a ticket.
 /// Checked by loom in `explored`.
 #[derive(Clone, Copy, Debug)]
 pub struct SolicitedBell<'a> {

@@ -445,6 +445,16 @@ impl<S> Engine<S> {
         self.matcher.receives.is_empty() && self.sends.is_empty() && !self.has_work()
     }
 
+    /// Whether a packet may come that this rank has to do something for: a receive or a send is not
+    /// over, or something is to be done anyway.
+    pub(crate) fn expects(&self) -> bool {
+        let receives = &self.matcher.receives;
+        self.has_work()
+            || receives.has_posted()
+            || receives.iter().any(|(_, receive)| receive.state.is_pending())
+            || self.sends.iter().any(|(_, send)| !send.is_done())
+    }
+
     /// Whether a flush may send something.
     pub(crate) fn is_busy(&self) -> bool {
         !self.busy.is_empty()

@@ -163,6 +163,17 @@ pub(super) enum ReceiveState<S> {
     Failed(Fault),
 }
 
+impl<S> ReceiveState<S> {
+    /// Whether its message is not here, and not where its task reads it.
+    pub(super) const fn is_pending(&self) -> bool {
+        match self {
+            Self::Posted | Self::Moving { .. } => true,
+            Self::Matched(matched) => matched.body.is_to_be_written(),
+            Self::Failed(_) => false,
+        }
+    }
+}
+
 impl<S> Receive<S> {
     pub(super) const fn new(state: ReceiveState<S>) -> Self {
         Self { state, allocate: None, waker: None }
@@ -276,12 +287,7 @@ impl<S> Engine<S> {
     /// [given back](Self::give_back).
     pub(crate) fn received(&mut self, receive: usize, waker: &Waker) -> Option<Result<Matched<S>, Fault>> {
         let pending = &mut self.matcher.receives[receive];
-        let waits = match &pending.state {
-            ReceiveState::Posted | ReceiveState::Moving { .. } => true,
-            ReceiveState::Matched(matched) => matched.body.is_to_be_written(),
-            ReceiveState::Failed(_) => false,
-        };
-        if waits {
+        if pending.state.is_pending() {
             keep(&mut pending.waker, waker, &mut self.retired);
             return None;
         }

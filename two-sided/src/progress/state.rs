@@ -3,7 +3,7 @@
 use std::task::{Context, Poll};
 
 use onesided_fabric::remote_memory::{Fault, Patience, Rank};
-use onesided_fabric::{Arrival, Fabric, NOBODY, Renewed, Transport};
+use onesided_fabric::{Arrival, EventInterest, Fabric, NOBODY, Renewed, Transport};
 
 use super::Registered;
 use crate::engine::{Direct, Engine, Listed, Posted, TooLong};
@@ -14,6 +14,7 @@ pub(super) struct State<F: Fabric> {
     pub(super) engine: Engine<Registered<F>>,
     pub(super) transport: F::Transport,
     pub(super) transfers: Vec<Transfer<F>>,
+    pub(super) interest: EventInterest,
 }
 
 const fn posted(sent: Poll<Result<(), Fault>>) -> Posted {

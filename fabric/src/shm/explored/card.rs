@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use crate::event_requests::EventRequests;
+use crate::shm::explored::interest::{self, Packets};
 use crate::shm::explored::{LOST, caught, holds, together};
 use crate::sync::{Condvar, Mutex};
+use crate::{SolicitedEvents, Ticket};
 
 /// A flaw of the protocol.
 #[derive(Clone, Copy, PartialEq)]
@@ -61,11 +63,15 @@ struct Rank {
 }
 
 impl Rank {
+    fn unarmed(flaw: Flaw, packets: &'static [Packet]) -> Self {
+        Self { flaw, packets, requests: EventRequests::default(), machine: Mutex::default(), changed: Condvar::new() }
+    }
+
     fn new(flaw: Flaw, packets: &'static [Packet]) -> Arc<Self> {
-        let (requests, machine, changed) = (EventRequests::default(), Mutex::default(), Condvar::new());
-        requests.arm(|| {}); // nothing is open at the card
-        requests.taken(true);
-        Arc::new(Self { flaw, packets, requests, machine, changed })
+        let rank = Self::unarmed(flaw, packets);
+        rank.requests.arm(|| {}); // nothing is open at the card
+        rank.requests.taken(true);
+        Arc::new(rank)
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut Machine) -> R) -> R {
@@ -171,6 +177,43 @@ impl Rank {
     }
 }
 
+impl SolicitedEvents for Rank {
+    fn arm(&self) {
+        self.requests.arm(|| self.request(Kind::Solicited));
+    }
+
+    fn disarm(&self) {
+        self.requests.disarm();
+    }
+
+    fn ticket(&self) -> Ticket {
+        self.requests.request_solicited(|| self.request(Kind::Solicited));
+        Ticket(0)
+    }
+
+    fn sleep(&self, _ticket: Ticket, _until: u64) {
+        Self::sleep(self, Handler);
+    }
+
+    fn wake(&self) {
+        self.ring(Handler);
+    }
+}
+
+impl Packets for Rank {
+    fn new() -> Self {
+        Self::unarmed(Flaw::None, &[Start])
+    }
+
+    fn send(&self) {
+        Self::send(self);
+    }
+
+    fn has_arrived(&self) -> bool {
+        self.look(Start, 1) == 1
+    }
+}
+
 /// A task of an executor waits, and the handler is armed.
 fn armed(flaw: Flaw, packets: &'static [Packet]) -> impl Fn() + Send + Sync + 'static {
     move || {
@@ -230,4 +273,9 @@ fn every_flaw_of_a_card_s_events_is_caught() {
     caught(LOST, armed(Flaw::TakeWithoutTelling, &[Short, Start]));
     caught(LOST, disarmed(Flaw::ArmAfterLook, &[Start]));
     caught(LOST, alone(Flaw::CountInsteadOfDrain));
+}
+
+#[test]
+fn a_receive_asks_for_events_or_finds_them_asked_for() {
+    interest::is_explored::<Rank>([254, 559]);
 }

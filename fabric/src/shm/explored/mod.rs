@@ -28,6 +28,7 @@
 //! | doorbell: a write, two sleepers of one rank | 3 | 4 | 54,623 |
 //! | solicited events: a packet, a thread that polls, the handler; two packets, the handler | 3; 2 | 3; any | 18,274; 12,854 |
 //! | events of a card: two packets, an armed handler and a waiter; one or two, a handler and a thread that polls no more; two, the handler | 3; 3; 2 | 2; 3, 2; any | 1,927; 4,819; 306 |
+//! | events asked for while a receive is posted: a packet, the receive, the handler; on shared memory, on a card | 3 | 2 | 1,547; 813 |
 //! | flush: both put, flush and get | 2 | any | 15 |
 //! | memory model: a message; a lock's hand-over; a sequence-locked read | 2 | any | 6; 10; 735 |
 //! | access guard: a peer, an owner; two peers, an owner | 2; 3 | any; 3 | 55; 887 |
@@ -46,6 +47,7 @@ mod doorbell;
 mod gate;
 mod helper;
 mod hold;
+mod interest;
 mod lane;
 mod offer;
 mod order;

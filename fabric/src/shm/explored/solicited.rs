@@ -5,9 +5,11 @@ use std::sync::Arc;
 use onesided_job::segment::doorbell::SolicitedBell;
 
 use crate::shm::explored::doorbell::Futex;
+use crate::shm::explored::interest::{self, Packets};
 use crate::shm::explored::{LOST, caught, holds, together};
 use crate::sync::atomic::AtomicU32;
 use crate::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use crate::{SolicitedEvents, Ticket};
 
 /// A flaw of the protocol.
 #[derive(Clone, Copy, PartialEq)]
@@ -35,10 +37,14 @@ struct Rank {
 }
 
 impl Rank {
-    fn new(flaw: Flaw) -> Arc<Self> {
+    fn armed(flaw: Flaw) -> Self {
         let zero = || AtomicU32::new(0);
         let armed = AtomicU32::new(1);
-        Arc::new(Self { flaw, rings: zero(), armed, futex: Futex::default(), arrived: zero(), taken: zero() })
+        Self { flaw, rings: zero(), armed, futex: Futex::default(), arrived: zero(), taken: zero() }
+    }
+
+    fn new(flaw: Flaw) -> Arc<Self> {
+        Arc::new(Self::armed(flaw))
     }
 
     fn bell(&self) -> SolicitedBell<'_> {
@@ -98,6 +104,45 @@ impl Rank {
     }
 }
 
+impl SolicitedEvents for Rank {
+    fn arm(&self) {
+        self.bell().arm();
+    }
+
+    fn disarm(&self) {
+        self.bell().disarm();
+    }
+
+    fn ticket(&self) -> Ticket {
+        self.bell().ticket()
+    }
+
+    fn sleep(&self, ticket: Ticket, _until: u64) {
+        self.futex.wait(&self.rings, ticket.0);
+    }
+
+    fn wake(&self) {
+        self.rings.fetch_add(1, AcqRel);
+        self.futex.wake();
+    }
+}
+
+impl Packets for Rank {
+    fn new() -> Self {
+        let rank = Self::armed(Flaw::None);
+        rank.bell().disarm();
+        rank
+    }
+
+    fn send(&self) {
+        Self::send(self);
+    }
+
+    fn has_arrived(&self) -> bool {
+        self.arrived.load(Relaxed) == 1
+    }
+}
+
 /// One packet comes while a thread polls.
 fn one_packet(flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
     move || {
@@ -138,4 +183,10 @@ fn every_flaw_of_the_handler_is_caught() {
     for flaw in [Flaw::TicketAfterLook, Flaw::CountInsteadOfDrain] {
         caught(LOST, two_packets(flaw));
     }
+}
+
+#[test]
+fn a_receive_asks_for_events_or_finds_them_asked_for() {
+    interest::is_explored::<Rank>([441, 1_106]);
+    interest::disarming_is_explored::<Rank>();
 }
