@@ -449,6 +449,13 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
         None
     }
 
+    /// The events of the completions of messages' reads and writes, if they and packets have queues of
+    /// their own. While they are armed, no other thread sleeps for them: who waits for them wakes the
+    /// others.
+    fn completion_events(&self) -> Option<&dyn SolicitedEvents> {
+        None
+    }
+
     /// Runs a background task to completion, even while the application computes: the rest of a
     /// cancelled acquire or release. The task owns what it needs, including a clone of the fabric.
     fn spawn(&self, task: Task);

@@ -12,6 +12,7 @@
 //! | `Polling` | nobody | nothing |
 //! | `Interrupt` | nobody | a blocked thread sleeps at once: tens of microseconds to wake it, and no core while it waits |
 //! | `Thread` | a thread that every packet wakes | a system call at the sender for each packet while that thread sleeps |
+//! | `TwoThreads` | on cards two threads: packets wake one, and the completions of reads and writes the other; elsewhere as `Thread` | as `Thread`, and a wake-up for each of those completions |
 //! | `Hybrid` | a handler that the start of a rendezvous wakes, if a receive is pending and no thread of the rank polls | nothing for short messages; a wake-up for a long one that comes just before its receiver waits |
 //!
 //! `Hybrid` is the RGET with interrupt of Sur et al. (PPoPP 2006, section 4): only the packet that
@@ -29,8 +30,12 @@
 //! packet's event at all times, they wait once their credit is used. A packet that ends the sleep
 //! of a thread in a wait wakes the handler too, and so may the first one after that. With datagrams
 //! (`ONESIDED_MESSAGES_CHANNEL=ud`) and in the simulator, whose packets have no events of their
-//! own, `Hybrid` is `Thread`. The modes with two threads of the paper's figures serve two
-//! completion queues; here one queue has all.
+//! own, `Hybrid` is `Thread`.
+//!
+//! On cards, packets over connections complete in a queue of their own, and everything else in
+//! another: the two queues of Yu et al. (OSU-CISRC-10/04-TR54, section 4.3). With datagrams one
+//! queue has all, their other design. One thread can sleep for the events of both queues, so that
+//! two queues need no second thread; `TwoThreads` has one for each.
 //!
 //! ```
 //! # use onesided::{Messages, ProgressMode, Tag};

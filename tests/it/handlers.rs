@@ -18,9 +18,14 @@ pub(crate) const ROLES: &[Role] = &[
 /// Messages that are read and written around a ring of ranks with handlers.
 fn ring(world: World) {
     let messages = Messages::new(&world).wait().unwrap();
-    messages.set_progress(ProgressMode::Hybrid).unwrap();
-    ring_by(&world, Rendezvous::Rget);
-    ring_by(&world, Rendezvous::Rput);
+    for mode in [ProgressMode::Hybrid, ProgressMode::TwoThreads, ProgressMode::Thread] {
+        messages.set_progress(mode).unwrap();
+        let before = sleeps();
+        ring_by(&world, Rendezvous::Rget);
+        ring_by(&world, Rendezvous::Rput);
+        // On cards the second thread sleeps until a completion, and again.
+        assert!(mode != ProgressMode::TwoThreads || sleeps() > before + 2 || !jobs::is_on_cards());
+    }
     ok();
 }
 

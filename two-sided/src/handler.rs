@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::thread::{self, JoinHandle};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Fabric, ServerThread};
+use onesided_fabric::{Fabric, ServerThread, SolicitedEvents};
 
 use crate::engine::{Direct, Engine};
 use crate::progress::{Progress, lock};
@@ -22,6 +22,7 @@ use crate::progress::{Progress, lock};
 /// | `Polling` | while a thread of the rank is in a call | polls, then sleeps |
 /// | `Interrupt` | the same | sleeps at once, until an event |
 /// | `Thread` | always: a thread of its own sleeps until an event | polls, then sleeps |
+/// | `TwoThreads` | the same with two threads, one for packets and one for completions | polls, then sleeps |
 /// | `Hybrid` | a long one always, whose receive is posted: a handler sleeps until a solicited event | polls, then sleeps |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -35,6 +36,10 @@ pub enum ProgressMode {
     /// A thread moves messages. Every packet is an event that wakes it, also while another thread
     /// polls.
     Thread,
+    /// The same with a second thread for the completions of reads and writes (yu-2004, section 4.3).
+    /// On fabrics without such events of their own (shared memory, datagrams of cards, the simulator)
+    /// this is `Thread`.
+    TwoThreads,
     /// A handler moves long messages (RGET with interrupt: sur-2006, section 4). Only the packets
     /// that start a transfer have an event (RTS; RTR of RPUT), and none while a thread of the rank
     /// polls, or while no receive and no send is pending. On fabrics without such events (datagrams
@@ -48,6 +53,7 @@ impl fmt::Display for ProgressMode {
             Self::Polling => "polling",
             Self::Interrupt => "interrupt",
             Self::Thread => "thread",
+            Self::TwoThreads => "two threads",
             Self::Hybrid => "hybrid",
         })
     }
@@ -100,18 +106,22 @@ impl<F: Fabric + 'static> Progress<F> {
         }
         let events = self.fabric.solicited().filter(|_| mode == ProgressMode::Hybrid);
         // Before its first look: what comes after that look wakes it.
-        let has_thread = matches!(mode, ProgressMode::Thread | ProgressMode::Hybrid);
+        let has_thread = !matches!(mode, ProgressMode::Polling | ProgressMode::Interrupt);
         self.handler().has_thread.store(has_thread, Ordering::Relaxed);
         self.handler().is_solicited.store(events.is_some(), Ordering::Relaxed);
         let stop = Arc::new(AtomicBool::new(false));
         state.stop = Some(Arc::clone(&stop));
         let started = match events {
-            Some(events) => self.start_handler(stop, state.handler.take()).map(|handler| {
-                state.handler = Some(handler);
+            Some(events) => self.start_handler(stop, state, F::solicited).map(|()| {
                 self.change_interest(|interest| interest.has_handler = true);
                 events.wake(); // it looks for what came before
             }),
-            None if has_thread => self.start_thread(stop),
+            None if has_thread => self.start_thread(Arc::clone(&stop)).and_then(|()| {
+                let completions = self.fabric.completion_events().filter(|_| mode == ProgressMode::TwoThreads);
+                let Some(completions) = completions else { return Ok(()) };
+                completions.arm();
+                self.start_handler(stop, state, F::completion_events)
+            }),
             None => Ok(()),
         };
         match started {
@@ -121,17 +131,18 @@ impl<F: Fabric + 'static> Progress<F> {
         started
     }
 
-    /// Starts the handler: it drains to empty after each event, and asks for no more if nothing is
+    /// Starts a handler: it drains to empty after each event, and asks for no more if nothing is
     /// expected.
     fn start_handler(
         self: &Arc<Self>,
         stop: Arc<AtomicBool>,
-        last: Option<JoinHandle<()>>,
-    ) -> Result<JoinHandle<()>, Fault> {
-        let (this, fabric) = (Arc::downgrade(self), self.fabric.clone());
+        state: &mut State,
+        events: fn(&F) -> Option<&dyn SolicitedEvents>,
+    ) -> Result<(), Fault> {
+        let (this, fabric, last) = (Arc::downgrade(self), self.fabric.clone(), state.handler.take());
         let handle = move || {
             last.map(JoinHandle::join); // two would take each other's events
-            let Some(events) = fabric.solicited() else { return };
+            let Some(events) = events(&fabric) else { return };
             loop {
                 let ticket = events.ticket();
                 let Some(progress) = this.upgrade().filter(|_| !stop.load(Ordering::Acquire)) else { return };
@@ -145,7 +156,8 @@ impl<F: Fabric + 'static> Progress<F> {
             }
         };
         let refused = |_| Fault::new(FaultKind::Refused);
-        thread::Builder::new().name("onesided-handler".into()).spawn(handle).map_err(refused)
+        state.handler = Some(thread::Builder::new().name("onesided-handler".into()).spawn(handle).map_err(refused)?);
+        Ok(())
     }
 
     /// Starts the thread that moves messages at every event.
@@ -185,6 +197,10 @@ impl<F: Fabric> Progress<F> {
         let Some(stop) = state.stop.take() else { return };
         stop.store(true, Ordering::Release);
         self.wake_handler();
+        if let Some(completions) = self.fabric.completion_events() {
+            completions.disarm();
+            completions.wake();
+        }
         self.handler().has_thread.store(false, Ordering::Relaxed);
         self.handler().is_solicited.store(false, Ordering::Relaxed);
         self.change_interest(|interest| interest.has_handler = false);

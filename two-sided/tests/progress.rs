@@ -12,8 +12,13 @@ use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
 use onesided_two_sided::{Messages, ProgressMode, Source, Tag};
 
-const MODES: [ProgressMode; 4] =
-    [ProgressMode::Polling, ProgressMode::Interrupt, ProgressMode::Thread, ProgressMode::Hybrid];
+const MODES: [ProgressMode; 5] = [
+    ProgressMode::Polling,
+    ProgressMode::Interrupt,
+    ProgressMode::Thread,
+    ProgressMode::TwoThreads,
+    ProgressMode::Hybrid,
+];
 const LATE: Duration = Duration::from_secs(30);
 
 fn ranks(ranks: u32, mode: ProgressMode, run: impl Fn(World<Any>, &Messages) + Sync) {
@@ -30,7 +35,7 @@ fn ranks(ranks: u32, mode: ProgressMode, run: impl Fn(World<Any>, &Messages) + S
 /// received.
 #[test]
 fn a_sender_is_free_while_its_receiver_computes() {
-    for mode in [ProgressMode::Thread, ProgressMode::Hybrid] {
+    for mode in [ProgressMode::Thread, ProgressMode::TwoThreads, ProgressMode::Hybrid] {
         for len in [4_097, 1 << 20] {
             for late in [false, true] {
                 for into_slice in [false, true] {
@@ -188,7 +193,7 @@ fn a_simulated_sender_is_free_while_its_receiver_computes() {
             }
         });
         assert_eq!(report.end, End::Finished, "{mode}");
-        let is_free = matches!(mode, ProgressMode::Thread | ProgressMode::Hybrid);
+        let is_free = !matches!(mode, ProgressMode::Polling | ProgressMode::Interrupt);
         assert_eq!(held.get() < COMPUTES / 2, is_free, "{mode}: held for {} ns", held.get());
     }
 }

@@ -90,6 +90,7 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         call fn processes(&self) -> Option<&dyn PeerProcesses>;
         call fn background(&self) -> Option<&BackgroundSlot>;
         call fn solicited(&self) -> Option<&dyn SolicitedEvents>;
+        call fn completion_events(&self) -> Option<&dyn SolicitedEvents>;
         call fn spawn(&self, task: Task);
         call fn serve(&self, task: Task) -> Result<(), Fault>;
         call fn serve_apart(&self, task: Task, kind: ServerThread) -> Result<Option<JoinHandle<()>>, Fault>;

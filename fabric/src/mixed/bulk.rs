@@ -157,6 +157,10 @@ impl Fabric for Mixed {
         self.verbs.solicited()
     }
 
+    fn completion_events(&self) -> Option<&dyn SolicitedEvents> {
+        self.verbs.completion_events()
+    }
+
     fn serve(&self, task: Task) -> Result<(), Fault> {
         self.verbs.serve(task)
     }

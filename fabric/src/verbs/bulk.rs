@@ -224,6 +224,10 @@ impl Fabric for Verbs {
         self.0.datagrams.is_none().then_some(self as _)
     }
 
+    fn completion_events(&self) -> Option<&dyn SolicitedEvents> {
+        self.0.datagrams.is_none().then_some(&*self.0 as _)
+    }
+
     fn serve(&self, task: Task) -> Result<(), Fault> {
         self.0.endpoint.serve(task)
     }

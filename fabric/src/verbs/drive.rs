@@ -153,11 +153,11 @@ impl Inner {
         event_wait.asleep.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if doorbell.rings.load(Ordering::Acquire) == ticket.0 {
-            let mut fds = [
-                PollFd::from_borrowed_fd(self.completions.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(event_wait.wake_up.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(packets.unwrap_or(event_wait.wake_up.as_fd()), PollFlags::IN),
-            ];
+            let wake_up = event_wait.wake_up.as_fd();
+            let are_apart = self.handler_wait.are_apart.load(Ordering::SeqCst);
+            let completions = if are_apart { wake_up } else { self.completions.as_fd() };
+            let mut fds = [completions, wake_up, packets.unwrap_or(wake_up)]
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
             let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
             // On every outcome (an event, a wake-up, a timeout, a signal) the caller polls.
             let _ = rustix::event::poll(&mut fds, Some(&timeout));

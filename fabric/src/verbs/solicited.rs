@@ -1,7 +1,8 @@
 //! The solicited events of the packets over connections: see `event_requests`, which has the
-//! protocol.
+//! protocol. And the events of completions, for a thread of their own.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -18,11 +19,16 @@ pub(super) struct HandlerWait {
     /// Of the packets' events, also for the threads that wait.
     pub(super) requests: EventRequests,
     bell: WakeUp,
+    /// Whether a thread of their own sleeps for completions, and no other does.
+    pub(super) are_apart: AtomicBool,
+    /// That thread's.
+    completions_bell: WakeUp,
 }
 
 impl HandlerWait {
     pub(super) fn new() -> Result<Self, Error> {
-        Ok(Self { requests: EventRequests::default(), bell: WakeUp::new()? })
+        let (bell, completions_bell) = (WakeUp::new()?, WakeUp::new()?);
+        Ok(Self { requests: EventRequests::default(), bell, are_apart: AtomicBool::new(false), completions_bell })
     }
 }
 
@@ -48,6 +54,15 @@ impl Inner {
         }
     }
 
+    /// Whether the event of the next completion was requested.
+    fn request_awaited(&self) -> Ticket {
+        let awaits = self.awaits_messages();
+        if awaits {
+            self.completions.request_event(false);
+        }
+        Ticket(u32::from(awaits))
+    }
+
     /// Whether a completion of messages is awaited.
     fn awaits_messages(&self) -> bool {
         self.known_peers().any(|peer| peer.id.traffic == Traffic::Messages && Peer::awaits_completion(peer))
@@ -63,14 +78,9 @@ impl SolicitedEvents for Verbs {
         self.0.handler_wait.requests.disarm();
     }
 
-    /// Whether the event of the next completion was requested.
     fn ticket(&self) -> Ticket {
         self.0.handler_wait.requests.request_solicited(|| self.0.request_solicited());
-        let awaits = self.0.awaits_messages();
-        if awaits {
-            self.0.completions.request_event(false);
-        }
-        Ticket(u32::from(awaits))
+        self.0.request_awaited()
     }
 
     fn sleep(&self, ticket: Ticket, until: u64) {
@@ -79,14 +89,9 @@ impl SolicitedEvents for Verbs {
             return; // it was posted at the last look
         }
         inner.check_connections();
-        let HandlerWait { requests, bell } = &inner.handler_wait;
+        let HandlerWait { requests, bell, .. } = &inner.handler_wait;
         let packets = inner.arrivals.get().map_or(bell.as_fd(), |arrivals| arrivals.completions.as_fd());
-        let fds = [bell.as_fd(), packets, inner.completions.as_fd()];
-        let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        let nanos = until.saturating_sub(now());
-        let limit = Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as i64 };
-        // On every outcome the caller looks.
-        let _ = rustix::event::poll(&mut fds, (until != u64::MAX).then_some(&limit));
+        poll([bell.as_fd(), packets, inner.completions.as_fd()], until);
         bell.clear();
         let (any, of_packets) = inner.take_events();
         if any {
@@ -98,4 +103,46 @@ impl SolicitedEvents for Verbs {
     fn wake(&self) {
         self.0.handler_wait.bell.ring();
     }
+}
+
+/// Of the queue of completions.
+impl SolicitedEvents for Inner {
+    fn arm(&self) {
+        self.handler_wait.are_apart.store(true, Ordering::SeqCst);
+    }
+
+    fn disarm(&self) {
+        self.handler_wait.are_apart.store(false, Ordering::SeqCst);
+        self.ring(); // the others sleep for them again
+    }
+
+    fn ticket(&self) -> Ticket {
+        self.request_awaited()
+    }
+
+    /// Those that wait for a completion have requested its event as well.
+    fn sleep(&self, ticket: Ticket, until: u64) {
+        if ticket == Ticket(0) && self.awaits_messages() {
+            return; // it was posted at the last look
+        }
+        let bell = &self.handler_wait.completions_bell;
+        poll([bell.as_fd(), self.completions.as_fd()], until);
+        bell.clear();
+        if self.completions.take_events() {
+            self.progress();
+            self.ring(); // another thread may have drained them
+        }
+    }
+
+    fn wake(&self) {
+        self.handler_wait.completions_bell.ring();
+    }
+}
+
+/// On every outcome the caller looks.
+fn poll<const N: usize>(fds: [BorrowedFd<'_>; N], until: u64) {
+    let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    let nanos = until.saturating_sub(now());
+    let limit = Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as i64 };
+    let _ = rustix::event::poll(&mut fds, (until != u64::MAX).then_some(&limit));
 }
