@@ -91,7 +91,7 @@ pub use onesided_two_sided::Error as MessageError;
 pub use onesided_two_sided::{Block, Collective, CollectiveCall, CollectiveFault, Commutative, InPlace, Reduction};
 pub use onesided_two_sided::{
     Explanation, Message, Messages, Payload, ProgressMode, Protocol, Registrations, Rendezvous, ServedGuard,
-    ServedLock, Source, Status, Tag, Tags, Unmatched,
+    ServedLock, Source, Status, Tag, Tags, Unmatched, WrongMembers,
 };
 pub use onesided_windows::Error as WindowError;
 pub use onesided_windows::{
@@ -114,7 +114,9 @@ pub mod handles {
     pub use onesided_fabric::{AllGather, Barrier, Split};
     pub use onesided_two_sided::{AcquireServed, CreateServedLock};
     pub use onesided_two_sided::{Buffer as MessageBuffer, RecvBuffer, SendBuffer};
-    pub use onesided_two_sided::{CollectiveRequest, CreateMessages, MatchProbe, Probe, Recv, RecvInto, SendRequest};
+    pub use onesided_two_sided::{
+        CollectiveRequest, CreateGroup, CreateMessages, MatchProbe, Probe, Recv, RecvInto, SendRequest,
+    };
     pub use onesided_windows::handles::*;
 }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use onesided_remote_memory::{Collective, Fault, FaultKind, Rank};
 
-use crate::members::Members;
 use crate::{Call, Drive, Error, Fabric, Limit, Segment, SegmentKey, WORLD_BYTES, World};
 
 /// A pending split of a world: `.wait()` blocks, `.await` suspends, `.test()` polls once. Does
@@ -76,8 +75,9 @@ impl<'w, F: Fabric> Split<'w, F> {
         let segment = own.as_ref().map(Segment::key).map_err(Error::fault);
         let all = gather(Contribution { color, key, segment }.to_bytes()).await.map_err(failed)?;
         let part = own.and_then(|own| Self::part(world, color, own, &all).map_err(failed));
-        let outcome = part.as_ref().map_err(Error::fault).and_then(World::connect_neighbours);
-        let told = gather(outcome.err().map_or(0, Fault::to_bits).to_le_bytes().into()).await.map_err(failed)?;
+        let told = gather(part.as_ref().err().map(Error::fault).map_or(0, Fault::to_bits).to_le_bytes().into())
+            .await
+            .map_err(failed)?;
         let part = part.map_err(|error| match error {
             Error::Operation { fault, .. } => failed(world.translate(fault)),
             other => other,
@@ -109,8 +109,7 @@ impl<'w, F: Fabric> Split<'w, F> {
         // A stable sort: ranks with equal keys keep their order.
         chosen.sort_by_key(|(key, _)| *key);
         let keys = chosen.into_iter().map(|(_, segment)| segment).collect::<Result<_, _>>()?;
-        let members = Members::chosen(own, keys).ok_or(Fault::new(FaultKind::Protocol))?;
-        Ok(world.of(members))
+        world.of_members(own, keys)
     }
 }
 

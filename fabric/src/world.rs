@@ -11,7 +11,7 @@ use onesided_remote_memory::{Collective, Fault, FaultKind, Rank};
 use crate::collective::{Collectives, GATHER_BYTES};
 use crate::members::Members;
 use crate::server_threads::ServerThreads;
-use crate::{Call, Drive, Error, Fabric, Limit, ServerThread, Split, Task};
+use crate::{Call, Drive, Error, Fabric, Limit, SegmentKey, ServerThread, Split, Task};
 
 /// The ranks that run together, or [some of them](Self::split), as one of them sees them: an MPI
 /// communicator.
@@ -86,9 +86,14 @@ impl<F: Fabric> World<F> {
         }
     }
 
-    /// A world of some of this one's ranks.
-    pub(crate) fn of(&self, members: Members<F>) -> Self {
-        Self { collective: Arc::new(Collectives::new(members)), ..self.clone() }
+    /// A world of some of this one's ranks, from the keys of their segments for collectives, in its
+    /// order. Faults have the fabric's ranks.
+    #[doc(hidden)]
+    pub fn of_members(&self, own: F::Segment, keys: Vec<SegmentKey>) -> Result<Self, Fault> {
+        let members = Members::chosen(own, keys).ok_or(Fault::new(FaultKind::Protocol))?;
+        let world = Self { collective: Arc::new(Collectives::new(members)), ..self.clone() };
+        world.collective.connect_neighbours(&self.fabric)?;
+        Ok(world)
     }
 
     /// Called at the deadline of a collective: the others may wait in it for this rank, so later
@@ -114,11 +119,6 @@ impl<F: Fabric> World<F> {
     #[doc(hidden)]
     pub async fn gather(&self, collective: Collective, mine: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
         self.collective.all_gather(&self.fabric, collective, mine).await.map_err(|fault| self.translate(fault))
-    }
-
-    /// See [`Collectives::connect_neighbours`].
-    pub(crate) fn connect_neighbours(&self) -> Result<(), Fault> {
-        self.collective.connect_neighbours(&self.fabric)
     }
 
     /// A handle for background work: it does not keep this rank in the world.

@@ -37,6 +37,7 @@
 //! | MPI | here |
 //! |---|---|
 //! | a communicator, `MPI_Comm_dup` | [`Messages::new`](crate::Messages::new) of a world |
+//! | `MPI_Comm_create_group` | [`Messages::create_group`](crate::Messages::create_group) |
 //! | `MPI_Send`, `MPI_Isend` | [`Messages::send`](crate::Messages::send) |
 //! | `MPI_Recv`, `MPI_Irecv` | [`Messages::recv`](crate::Messages::recv), [`recv_into`](crate::Messages::recv_into) |
 //! | `MPI_ANY_SOURCE`, `MPI_ANY_TAG` | [`Source::Any`](crate::Source::Any), [`Tags::Any`](crate::Tags::Any) |

@@ -161,6 +161,10 @@
 //! one color form a world of their own, in which they are numbered from 0, with its own windows,
 //! barriers and fences. The death of a rank ends only collectives of worlds that it belongs to.
 //!
+//! A split needs all ranks. [`Messages::create_group`](crate::Messages::create_group) is made by the
+//! ranks of a list alone, while the others compute, or are gone: a communicator with a
+//! [world](crate::Messages::world) of those ranks, for windows and barriers.
+//!
 //! # What the environment chooses
 //!
 //! | variable | says | if it is not set |

@@ -1,6 +1,7 @@
 //! Messages between processes, and what a death or a stop of one does to the others.
 
 mod floods;
+mod groups;
 mod packets;
 
 use std::time::Duration;
@@ -34,6 +35,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("messages: receiver computes", receiver_computes),
     ("messages: two long ones", two_long_ones),
     ("messages: both wait", floods::both_wait),
+    ("messages: group of which one dies", groups::one_dies),
     ("messages: receiver waits for a lock", receiver_waits_for_a_lock),
 ];
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use onesided_fabric::remote_memory::{Collective, Fault};
+use onesided_fabric::remote_memory::{Collective, Fault, FaultKind};
 use onesided_fabric::{Call, Drive, Fabric, Limit, PeerProcesses, World, limited};
 
+use crate::matching::NUMBERS;
 use crate::progress::Progress;
 use crate::{Error, Messages};
 
@@ -22,12 +23,37 @@ pub struct CreateMessages<'w, F: Fabric> {
 
 /// What the communicators of a rank share.
 #[derive(Debug)]
-struct Shared<F: Fabric> {
+pub(crate) struct Shared<F: Fabric> {
     progress: Result<Arc<Progress<F>>, Fault>,
     /// The number of its communicators of all ranks.
     wholes: AtomicU32,
-    /// The lowest number that none of its communicators of some ranks has.
-    next: AtomicU32,
+    /// The number of its communicators of some ranks that it has [numbered](Self::number_part).
+    parts: AtomicU32,
+}
+
+impl<F: Fabric + 'static> Shared<F> {
+    pub(crate) fn of(world: &World<F>) -> Arc<Self> {
+        world.layer(|| Self {
+            progress: Progress::new(world.fabric().clone()),
+            wholes: AtomicU32::new(0),
+            parts: AtomicU32::new(0),
+        })
+    }
+
+    /// The number of a communicator of some ranks, which one of them gives: its own count and its rank.
+    /// So no other has it, whoever makes communicators meanwhile, and nobody else is asked.
+    ///
+    /// # Errors
+    /// `Full`: this rank has given all of its numbers.
+    pub(crate) fn number_part(&self, fabric: &F) -> Result<u32, Fault> {
+        let (size, rank) = (fabric.size(), fabric.rank());
+        let number = |count: u32| count.checked_mul(size)?.checked_add(rank.0)?.checked_mul(2)?.checked_add(1);
+        let count = self.parts.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+            number(count).filter(|number| *number < NUMBERS)?;
+            Some(count + 1)
+        });
+        count.ok().and_then(number).ok_or(Fault::of(FaultKind::Full, rank))
+    }
 }
 
 impl<'w, F: Fabric> CreateMessages<'w, F> {
@@ -46,38 +72,30 @@ impl<'w, F: Fabric> CreateMessages<'w, F> {
 impl<F: Fabric + 'static> CreateMessages<'_, F> {
     /// Makes a communicator whose contexts have these bits set.
     pub(crate) async fn run(world: &World<F>, bits: u32) -> Result<Messages<F>, Error> {
-        let shared = world.layer(|| Shared {
-            progress: Progress::new(world.fabric().clone()),
-            wholes: AtomicU32::new(0),
-            next: AtomicU32::new(0),
-        });
+        let shared = Shared::of(world);
         let progress = shared.progress.as_ref().map_err(|fault| failed(*fault))?;
         let fabric = world.fabric();
-        if let Some(processes) = fabric.processes() {
-            processes.introduce();
-        }
+        introduce(fabric);
         let number = if world.size() == fabric.size() {
             // All ranks make such communicators in one order.
             let number = 2 * shared.wholes.fetch_add(1, Ordering::Relaxed);
             world.meet(Collective::CreateMessages).await.map_err(failed)?;
             number
         } else {
-            // The lowest odd one that is free at all members.
-            let mine = shared.next.load(Ordering::Relaxed);
-            let all = world.gather(Collective::CreateMessages, &mine.to_le_bytes()).await.map_err(failed)?;
-            let numbers = all.iter().filter_map(|bytes| bytes.as_slice().try_into().ok().map(u32::from_le_bytes));
-            let number = numbers.max().unwrap_or(mine);
-            shared.next.fetch_max(number + 1, Ordering::Relaxed);
-            2 * number + 1
+            // The first member gives it.
+            let mine = if world.rank() == 0 { shared.number_part(fabric) } else { Ok(0) };
+            let mine = mine.map_or_else(Fault::to_bits, u64::from).to_le_bytes();
+            let all = world.gather(Collective::CreateMessages, &mine).await.map_err(failed)?;
+            let given = all.first().and_then(|bytes| bytes[..].try_into().ok()).map_or(0, u64::from_le_bytes);
+            match Fault::from_bits(given) {
+                None => given as u32,
+                Some(fault) => return Err(failed(world.translate(fault))),
+            }
         };
         let may_offer = fabric.capabilities().completes_at_post && {
-            // Each tests one other: a member that is apart, in a container, is between two of them.
-            let next = world.fabric_rank((world.rank() + 1) % world.size());
-            if let Some((processes, next)) = fabric.processes().zip(next) {
-                processes.test(next);
-            }
+            test_next(world);
             world.meet(Collective::CreateMessages).await.map_err(failed)?;
-            fabric.processes().is_some_and(PeerProcesses::are_open)
+            are_open(fabric)
         };
         Ok(Messages::of(world, Arc::clone(progress), number | bits, may_offer))
     }
@@ -99,7 +117,27 @@ limited! {
     |()| Self::run(create.world, 0), late failed(create.world.give_up_collectives())
 }
 
-const fn failed(fault: Fault) -> Error {
+/// Lets the other members of a communicator read this process.
+pub(crate) fn introduce<F: Fabric>(fabric: &F) {
+    if let Some(processes) = fabric.processes() {
+        processes.introduce();
+    }
+}
+
+/// Each member tests one other: a member that is apart, in a container, is between two of them.
+pub(crate) fn test_next<F: Fabric>(members: &World<F>) {
+    let next = members.fabric_rank((members.rank() + 1) % members.size());
+    if let Some((processes, next)) = members.fabric().processes().zip(next) {
+        processes.test(next);
+    }
+}
+
+/// Whether the members can read one another, once all have tested.
+pub(crate) fn are_open<F: Fabric>(fabric: &F) -> bool {
+    fabric.processes().is_some_and(PeerProcesses::are_open)
+}
+
+pub(crate) const fn failed(fault: Fault) -> Error {
     Error::Create { fault }
 }
 

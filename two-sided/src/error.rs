@@ -3,7 +3,7 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
-use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{explain, questions};
 
 use crate::{Collective, CollectiveFault, ProgressMode, Source, Status, Tag, Tags};
@@ -15,7 +15,7 @@ pub enum Error {
     /// The communicator has no such rank.
     #[error("{operation} {} rank {rank}: the world has {}", preposition(.operation), counted(*.size, "rank"))]
     Rank {
-        /// `send`, `recv`, `probe`, `explain`, `lock`.
+        /// `send`, `recv`, `probe`, `explain`, `lock`, `create_group`.
         operation: &'static str,
         /// The rank asked for.
         rank: u32,
@@ -31,6 +31,14 @@ pub enum Error {
         end: usize,
         /// The slice's length in elements.
         len: usize,
+    },
+    /// A communicator [of some ranks](crate::Messages::create_group) could not be made: of the list.
+    #[error("make a communicator of some ranks: rank {rank} {wrong}")]
+    Members {
+        /// The rank that the list is wrong with.
+        rank: u32,
+        /// What is wrong.
+        wrong: WrongMembers,
     },
     /// The communicator could not be made.
     #[error("make a communicator: {fault}")]
@@ -129,6 +137,32 @@ pub enum Error {
     },
 }
 
+/// Why the list of a communicator's members is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WrongMembers {
+    /// The rank that calls is not in its list.
+    Absent,
+    /// A rank is in the list twice.
+    Twice,
+    /// A rank gave another list.
+    Others,
+    /// A rank gave up: it dropped its handle, its deadline passed, or an earlier creation with this
+    /// tag has failed there.
+    GaveUp,
+}
+
+impl fmt::Display for WrongMembers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Absent => "calls it and is not in its list",
+            Self::Twice => "is in the list twice",
+            Self::Others => "gave another list",
+            Self::GaveUp => "gave up, or has seen a creation with this tag fail",
+        })
+    }
+}
+
 /// Messages that have come and that no receive has asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -175,6 +209,7 @@ fn preposition(operation: &str) -> &'static str {
     match operation {
         "recv" | "probe" => "from",
         "lock" => "at",
+        "create_group" => "with",
         _ => "to",
     }
 }
@@ -208,6 +243,7 @@ impl Error {
         match self {
             Self::Rank { .. } => Fault::new(FaultKind::NoSuchRank),
             Self::Range { .. } => Fault::new(FaultKind::OutOfRange),
+            Self::Members { rank, .. } => Fault::of(FaultKind::OutOfStep, Rank(*rank)),
             Self::Length { .. } => Fault::new(FaultKind::TooLong),
             Self::Collective { fault, .. } => fault.fault(),
             Self::Create { fault }

@@ -5,6 +5,7 @@
 //! | MPI | here |
 //! |---|---|
 //! | a communicator | [`Messages::new`] of a world or of a split of it |
+//! | `MPI_Comm_create_group` | [`Messages::create_group`] |
 //! | send, isend; wait, test | [`Messages::send`]; `.wait()`, `.await`, `.test()` |
 //! | ssend, issend | [`Messages::send_synchronous`], [`Messages::send_synchronous_shaped`] |
 //! | recv, irecv | [`Messages::recv`], [`Messages::recv_into`] |
@@ -37,6 +38,7 @@ mod elements;
 mod engine;
 mod error;
 mod explanation;
+mod group;
 mod handler;
 mod lists;
 mod matching;
@@ -63,8 +65,9 @@ pub use crate::collectives::{
     Block, Collective, CollectiveCall, CollectiveFault, CollectiveRequest, Commutative, InPlace, Reduction,
 };
 pub use crate::create::CreateMessages;
-pub use crate::error::{Error, Unmatched};
+pub use crate::error::{Error, Unmatched, WrongMembers};
 pub use crate::explanation::{Explanation, Protocol, Rendezvous};
+pub use crate::group::CreateGroup;
 pub use crate::handler::ProgressMode;
 pub use crate::memory::Registrations;
 pub use crate::messages::Messages;

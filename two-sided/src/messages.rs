@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
 use onesided_fabric::{Fabric, Wait, World};
 
 use crate::collectives::State;
 use crate::engine::{Engine, Landed};
-use crate::matching::{COLLECTIVE, Envelope, LOCK, Pattern};
+use crate::matching::{COLLECTIVE, Envelope, GROUPS, LOCK, Pattern};
 use crate::progress::{Progress, Registered};
 use crate::{
     CreateMessages, Error, MatchProbe, Payload, Probe, ProgressMode, Recv, RecvInto, SendRequest, Shape, Source,
@@ -82,6 +82,10 @@ struct Context<F: Fabric> {
     /// Whether the members can read one another's slices.
     may_offer: bool,
     collectives: State,
+    /// The messages that make [communicators of some members](Messages::create_group).
+    groups: OnceLock<Arc<Self>>,
+    /// Of these messages: the tags with which a creation has failed.
+    failed_tags: Mutex<BTreeSet<Tag>>,
 }
 
 /// The handles of one communicator that its user has.
@@ -95,7 +99,7 @@ impl<F: Fabric> Drop for Open<F> {
 
 impl<F: Fabric> Drop for Context<F> {
     fn drop(&mut self) {
-        self.progress.with(|engine| [self.number, self.number | COLLECTIVE].map(|context| engine.close(context)));
+        self.progress.with(|engine| [0, COLLECTIVE, GROUPS].map(|bit| engine.close(self.number | bit)));
     }
 }
 
@@ -118,7 +122,8 @@ impl<F: Fabric + 'static> Messages<F> {
 impl<F: Fabric> Messages<F> {
     pub(crate) fn of(world: &World<F>, progress: Arc<Progress<F>>, number: u32, may_offer: bool) -> Self {
         let collectives = State::new(progress.with(|engine| engine.early()));
-        let context = Arc::new(Context { progress, number, may_offer, collectives });
+        let (groups, failed_tags) = (OnceLock::new(), Mutex::default());
+        let context = Arc::new(Context { progress, number, may_offer, collectives, groups, failed_tags });
         let open = Some(Arc::new(Open(Arc::clone(&context))));
         Self { open, world: world.clone(), context, acknowledged: Arc::default() }
     }
@@ -132,6 +137,19 @@ impl<F: Fabric> Messages<F> {
     /// The same, which does not keep this rank in the world.
     pub(crate) fn of_background(&self) -> Self {
         Self { world: self.world.background(), ..self.of_task() }
+    }
+
+    /// The messages by which some of the members make a communicator.
+    pub(crate) fn of_groups(&self) -> Self {
+        let Context { progress, number, groups, .. } = &*self.context;
+        let context =
+            groups.get_or_init(|| Self::of(&self.world, Arc::clone(progress), number | GROUPS, false).context);
+        Self { context: Arc::clone(context), ..self.of_task() }
+    }
+
+    /// The tags with which a creation has failed, [of these messages](Self::of_groups).
+    pub(crate) fn failed_tags(&self) -> &Mutex<BTreeSet<Tag>> {
+        &self.context.failed_tags
     }
 
     /// The ranks of the communicator.

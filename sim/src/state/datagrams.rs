@@ -15,9 +15,11 @@ pub(super) struct Datagram {
 }
 
 impl State {
-    /// Sends a datagram. `false`: its receiver has died or left, or cut this rank.
+    /// Sends a datagram. `false`: its receiver has died or left, or cut this rank, or the destructors
+    /// of a dead rank send it.
     pub(crate) fn post_datagram(&mut self, from: Rank, to: Rank, bytes: Vec<u8>) -> bool {
-        if self.absent(from, to).or_else(|| self.denied(from, to)).is_some() {
+        let absent = || self.absent(from, to).or_else(|| self.denied(from, to));
+        if self.is_killed(from) || absent().is_some() {
             return false;
         }
         self.counts.messages += 1;

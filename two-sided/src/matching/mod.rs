@@ -41,6 +41,12 @@ pub(crate) const COLLECTIVE: u32 = 1 << 31;
 /// The contexts of a served lock's communicator have this bit set.
 pub(crate) const LOCK: u32 = 1 << 30;
 
+/// The context in which members of a communicator make [others](crate::CreateGroup) has this bit set.
+pub(crate) const GROUPS: u32 = 1 << 29;
+
+/// The numbers of communicators are below.
+pub(crate) const NUMBERS: u32 = 1 << 29;
+
 /// Whether a context is that of a communicator's collectives.
 pub(crate) const fn is_collective(context: u32) -> bool {
     context & COLLECTIVE != 0

@@ -1,0 +1,333 @@
+//! The creation of a communicator by its members alone.
+//!
+//! The lowest rank of the list, the *leader*, decides; nobody else is spoken to. The messages are of a
+//! context of the communicator that they are all in:
+//!
+//! ```text
+//! member   -> leader   its list, and the key of its segment for collectives, or why it has none
+//! leader   -> member   the number of the communicator and all keys, or why there is none
+//! member   -> leader   whether it has reached its neighbours
+//! leader   -> member   whether all have
+//! ```
+//!
+//! A leader that fails tells all members in place of its next message. A member that stops tells the
+//! leader in place of its own. What they had sent before is left behind, so that a rank which saw a
+//! creation fail has no other with its tag.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
+use onesided_fabric::{Call, Drive, Fabric, Limit, Segment, SegmentKey, WORLD_BYTES, World, limited};
+
+use crate::create::{Shared, are_open, failed, introduce, test_next};
+use crate::progress::lock;
+use crate::{Error, Messages, Tag, WrongMembers};
+
+/// A pending [`Messages::create_group`]: `.wait()` blocks, `.await` suspends, `.test()` polls once.
+/// Does nothing unless waited on or polled.
+#[must_use = "a communicator that nobody waits for is not made"]
+pub struct CreateGroup<'m, F: Fabric> {
+    messages: &'m Messages<F>,
+    tag: Tag,
+    /// The rank that is waited for.
+    awaited: Arc<AtomicU32>,
+    limit: Limit<'m, F>,
+    call: Call<'m, Box<[u32]>, Result<Messages<F>, Error>>,
+}
+
+impl<F: Fabric + 'static> Messages<F> {
+    /// A communicator of some of this one's ranks, made by them alone (`MPI_Comm_create_group`,
+    /// MPI-4.1, section 7.4): in the order of the list, from 0, with a [world](Self::world) of theirs.
+    /// Collective among the ranks of the list, which all give the same one, and the same tag. The
+    /// tag tells creations apart that threads of a rank are in at the same time. It is not one of
+    /// messages.
+    ///
+    /// ```
+    /// use onesided_two_sided::{Messages, Op, Tag};
+    ///
+    /// onesided_fabric::threads(4, |world| {
+    ///     let messages = Messages::new(&world).wait()?;
+    ///     let members = [3, 0, 1];
+    ///     if members.contains(&world.rank()) {
+    ///         let group = messages.create_group(&members, Tag(0)).wait()?; // rank 2 takes no part
+    ///         let mut sum = [world.rank()];
+    ///         group.all_reduce(&mut sum, Op::Sum).wait()?;
+    ///         assert_eq!((sum[0], members[group.world().rank() as usize]), (4, world.rank()));
+    ///     }
+    ///     Ok(())
+    /// })
+    /// .unwrap()
+    /// .into_iter()
+    /// .collect::<Result<(), onesided_two_sided::Error>>()
+    /// .unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// At once, at this rank alone: [`Error::Rank`]; [`Error::Members`], if the list lacks this rank
+    /// or has a rank twice. At all ranks of the list: [`Error::Members`], if one gave another list, or
+    /// gave up; [`Error::Create`], if one died or left, or has no memory. Where the list of one rank
+    /// has another that does not call it with this tag, it waits for that one until its deadline.
+    ///
+    /// After a failure make the next one with another tag: those with this tag fail at the ranks that
+    /// saw the failure.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: a dropped handle that was polled fails at the other ranks too, unless they
+    /// have the communicator already.
+    pub fn create_group(&self, members: &[u32], tag: Tag) -> CreateGroup<'_, F> {
+        CreateGroup::new(self, members, tag)
+    }
+}
+
+/// The detail of an `OutOfStep` that says that a rank gave another list. Otherwise it gave up.
+const OTHER_LIST: u32 = 1;
+
+const OK: u64 = 0;
+
+/// A creation at a rank. Ranks are those of the communicator that it begins with, also in faults.
+struct Creation<'c, F: Fabric> {
+    messages: Messages<F>,
+    members: &'c [u32],
+    leader: u32,
+    tag: Tag,
+    awaited: &'c AtomicU32,
+    is_over: bool,
+}
+
+impl<'m, F: Fabric> CreateGroup<'m, F> {
+    pub(crate) fn new(messages: &'m Messages<F>, members: &[u32], tag: Tag) -> Self {
+        let awaited = Arc::new(AtomicU32::new(messages.world().rank()));
+        Self { messages, tag, awaited, limit: Limit::NONE, call: Call::NotStarted(members.into()) }
+    }
+
+    /// Gives up after this time, counted from the next poll.
+    pub const fn deadline(mut self, after: Duration) -> Self {
+        self.limit.said = Some(after);
+        self
+    }
+
+    fn late(&self) -> Error {
+        failed(Fault::of(FaultKind::TimedOut, Rank(self.awaited.load(Ordering::Relaxed))))
+    }
+}
+
+impl<F: Fabric + 'static> CreateGroup<'_, F> {
+    async fn run(
+        messages: &Messages<F>,
+        members: Box<[u32]>,
+        tag: Tag,
+        awaited: Arc<AtomicU32>,
+    ) -> Result<Messages<F>, Error> {
+        let leader = check(messages.world(), &members)?;
+        let (messages, awaited) = (messages.of_groups(), &*awaited);
+        let mut creation = Creation { messages, members: &members, leader, tag, awaited, is_over: false };
+        let made = creation.run().await;
+        creation.is_over = true;
+        made.map_err(|fault| {
+            creation.fail(fault);
+            match (fault.kind(), fault.rank()) {
+                (FaultKind::OutOfStep, Some(Rank(rank))) => {
+                    let is_other = fault.detail() == OTHER_LIST;
+                    Error::Members { rank, wrong: if is_other { WrongMembers::Others } else { WrongMembers::GaveUp } }
+                }
+                _ => failed(fault),
+            }
+        })
+    }
+
+    /// Blocks until every rank of the list has arrived.
+    ///
+    /// # Errors
+    /// See [`Messages::create_group`].
+    pub fn wait(self) -> Result<Messages<F>, Error>
+    where
+        F: Drive,
+    {
+        self.block()
+    }
+}
+
+/// Checks a list of members: the lowest of them.
+fn check<F: Fabric>(world: &World<F>, members: &[u32]) -> Result<u32, Error> {
+    let (me, size) = (world.rank(), world.size());
+    let mut sorted = members.to_vec();
+    sorted.sort_unstable();
+    if let Some(rank) = sorted.last().copied().filter(|last| *last >= size) {
+        return Err(Error::Rank { operation: "create_group", rank, size });
+    }
+    if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(Error::Members { rank: pair[0], wrong: WrongMembers::Twice });
+    }
+    match sorted.binary_search(&me) {
+        Ok(_) => Ok(sorted[0]),
+        Err(_) => Err(Error::Members { rank: me, wrong: WrongMembers::Absent }),
+    }
+}
+
+fn word(bytes: &[u8]) -> Option<u64> {
+    bytes.first_chunk().copied().map(u64::from_le_bytes)
+}
+
+/// What follows the first word of a message, unless that is a fault.
+fn rest_of(bytes: &[u8], from: u32) -> Result<&[u8], Fault> {
+    match word(bytes) {
+        Some(OK) => Ok(&bytes[8..]),
+        other => Err(other.and_then(Fault::from_bits).unwrap_or(Fault::of(FaultKind::Protocol, Rank(from)))),
+    }
+}
+
+fn outcome<T>(outcome: &Result<T, Fault>) -> [u8; 8] {
+    outcome.as_ref().err().map_or(OK, |fault| fault.to_bits()).to_le_bytes()
+}
+
+impl<F: Fabric + 'static> Creation<'_, F> {
+    async fn run(&self) -> Result<Messages<F>, Fault> {
+        let world = self.messages.world();
+        introduce(world.fabric());
+        let own = self.allocate();
+        let answer = if self.is_leader() {
+            self.lead(own.as_ref().map(Segment::key).map_err(|fault| *fault)).await?
+        } else {
+            let mut mine = outcome(&own).to_vec();
+            mine.extend(own.iter().flat_map(|own| own.key().to_bytes()));
+            mine.extend(self.list());
+            self.send(self.leader, &mine).await?;
+            self.receive(self.leader).await?
+        };
+        let members = self.reach(own?, rest_of(&answer, self.leader)?);
+        if self.is_leader() {
+            members.as_ref().map_err(|fault| *fault)?;
+            for member in self.others() {
+                rest_of(&self.receive(member).await?, member)?;
+            }
+            self.tell_all(&OK.to_le_bytes());
+        } else {
+            self.send(self.leader, &outcome(&members)).await?;
+            rest_of(&self.receive(self.leader).await?, self.leader)?;
+        }
+        let (members, number) = members?;
+        let may_offer = world.fabric().capabilities().completes_at_post && are_open(world.fabric());
+        Ok(Messages::of(&members, self.messages.shared_progress(), number, may_offer))
+    }
+
+    /// This rank's segment for the collectives of the new world.
+    fn allocate(&self) -> Result<F::Segment, Fault> {
+        let world = self.messages.world();
+        if lock(self.messages.failed_tags()).contains(&self.tag) {
+            return Err(self.gave_up());
+        }
+        world.fabric().allocate(WORLD_BYTES).map_err(|error| world.translate(error.fault()))
+    }
+
+    /// Collects the keys, and sends them to all.
+    async fn lead(&self, own: Result<SegmentKey, Fault>) -> Result<Vec<u8>, Fault> {
+        let (world, own) = (self.messages.world(), own?);
+        let mut answer = OK.to_le_bytes().to_vec();
+        let number = Shared::of(world).number_part(world.fabric()).map_err(|fault| world.translate(fault))?;
+        answer.extend(number.to_le_bytes());
+        for member in self.members {
+            let key = if *member == self.leader { own } else { self.key_of(*member).await? };
+            answer.extend(key.to_bytes());
+        }
+        let sends: Vec<_> = self.others().map(|member| self.messages.send(&answer, member, self.tag)).collect();
+        for send in sends {
+            let _ = send.await; // a member that is lost does not answer
+        }
+        Ok(answer)
+    }
+
+    async fn key_of(&self, member: u32) -> Result<SegmentKey, Fault> {
+        let said = self.receive(member).await?;
+        let protocol = Fault::of(FaultKind::Protocol, Rank(member));
+        let (key, list) = rest_of(&said, member)?.split_at_checked(SegmentKey::BYTES).ok_or(protocol)?;
+        if !self.list().eq(list.iter().copied()) {
+            return Err(Fault::of(FaultKind::OutOfStep, Rank(member)).with_detail(OTHER_LIST));
+        }
+        SegmentKey::from_bytes(key).ok_or(protocol)
+    }
+
+    /// The new world and its communicator's number, from the leader's answer.
+    fn reach(&self, own: F::Segment, answer: &[u8]) -> Result<(World<F>, u32), Fault> {
+        let (world, protocol) = (self.messages.world(), Fault::of(FaultKind::Protocol, Rank(self.leader)));
+        let (number, keys) = answer.split_first_chunk().ok_or(protocol)?;
+        let keys: Option<Vec<_>> = keys.chunks(SegmentKey::BYTES).map(SegmentKey::from_bytes).collect();
+        let ranks = self.members.iter().map(|member| world.fabric_rank(*member));
+        let keys = keys.filter(|keys| keys.iter().map(|key| Some(key.rank)).eq(ranks)).ok_or(protocol)?;
+        let members = world.of_members(own, keys).map_err(|fault| {
+            let freed = fault.rank().filter(|_| fault.kind() == FaultKind::NoSuchRegion);
+            world.translate(freed.map_or(fault, |rank| match world.fabric().liveness(rank).needed(rank) {
+                Ok(()) => Fault::of(FaultKind::OutOfStep, rank), // it gave up
+                Err(lost) => lost,
+            }))
+        })?;
+        test_next(&members);
+        Ok((members, u32::from_le_bytes(*number)))
+    }
+
+    async fn send(&self, to: u32, bytes: &[u8]) -> Result<(), Fault> {
+        self.awaited.store(to, Ordering::Relaxed);
+        self.messages.send(bytes, to, self.tag).await.map_err(|error| error.fault())
+    }
+
+    async fn receive(&self, from: u32) -> Result<Vec<u8>, Fault> {
+        self.awaited.store(from, Ordering::Relaxed);
+        Ok(self.messages.recv(from, self.tag).await.map_err(|error| error.fault())?.0)
+    }
+}
+
+impl<F: Fabric> Creation<'_, F> {
+    fn is_leader(&self) -> bool {
+        self.messages.world().rank() == self.leader
+    }
+
+    fn others(&self) -> impl Iterator<Item = u32> {
+        self.members.iter().copied().filter(|member| *member != self.leader)
+    }
+
+    fn list(&self) -> impl Iterator<Item = u8> {
+        self.members.iter().flat_map(|member| member.to_le_bytes())
+    }
+
+    fn gave_up(&self) -> Fault {
+        Fault::of(FaultKind::OutOfStep, Rank(self.messages.world().rank()))
+    }
+
+    /// Sends to all members, without waiting: one that is lost need not hear it.
+    fn tell_all(&self, bytes: &[u8]) {
+        self.others().for_each(|member| drop(self.messages.send(bytes, member, self.tag)));
+    }
+
+    /// The creation has failed here: all hear it of the leader.
+    fn fail(&self, fault: Fault) {
+        lock(self.messages.failed_tags()).insert(self.tag);
+        if self.is_leader() {
+            self.tell_all(&fault.to_bits().to_le_bytes());
+        }
+    }
+}
+
+impl<F: Fabric> Drop for Creation<'_, F> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let fault = self.gave_up();
+            self.fail(fault);
+            if !self.is_leader() {
+                drop(self.messages.send(&fault.to_bits().to_le_bytes(), self.leader, self.tag));
+            }
+        }
+    }
+}
+
+limited! {
+    ['m, F: 'static], CreateGroup<'m, F>, Messages<F>, Error, |create| create.messages.world().fabric(),
+    |members| Self::run(create.messages, members, create.tag, Arc::clone(&create.awaited)), late create.late()
+}
+
+impl<F: Fabric> fmt::Debug for CreateGroup<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "creation of a communicator by some ranks of {:?}", self.messages)
+    }
+}

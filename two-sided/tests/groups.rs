@@ -1,0 +1,282 @@
+//! Communicators that some members of another make alone.
+
+use std::collections::BTreeSet;
+use std::sync::{Barrier, Mutex};
+use std::time::Duration;
+
+use onesided_fabric::remote_memory::FaultKind;
+use onesided_fabric::{Any, Fabric, World, threads};
+use onesided_instances as _;
+use onesided_sim::{End, Network, Simulation};
+use onesided_two_sided::{Error, Messages, Op, Source, Tag, Tags, WrongMembers};
+
+const SOON: Duration = Duration::from_secs(30);
+const SHORT: Duration = Duration::from_millis(50);
+
+fn ranks<T: Send>(ranks: u32, run: impl Fn(World<Any>, Messages) -> T + Sync) -> Vec<T> {
+    threads(ranks, |world| {
+        let messages = Messages::new(&world).wait().unwrap();
+        run(world, messages)
+    })
+    .unwrap()
+}
+
+/// Every member hears of every other by a collective and by a message from any rank.
+async fn use_group<F: Fabric>(group: &Messages<F>, members: &[u32], seed: u32) -> Result<(), Error> {
+    let (me, size) = (group.world().rank(), group.world().size());
+    assert_eq!(size as usize, members.len());
+    let mut sum = [members[me as usize]];
+    group.all_reduce(&mut sum, Op::Sum).await?;
+    assert_eq!(sum[0], members.iter().sum::<u32>());
+    let sent = [seed, me];
+    let sends: Vec<_> = (0..size).filter(|to| *to != me).map(|to| group.send(&sent, to, Tag(seed))).collect();
+    let mut heard = BTreeSet::from([me]);
+    for _ in 1..size {
+        let ([from_seed, from], status) = {
+            let (got, status) = group.recv::<u32>(Source::Any, Tags::Any).await?;
+            (<[u32; 2]>::try_from(got).unwrap(), status)
+        };
+        assert_eq!((from_seed, from), (seed, status.source));
+        assert!(heard.insert(from));
+    }
+    for send in sends {
+        send.await?;
+    }
+    Ok(())
+}
+
+fn make(messages: &Messages, members: &[u32], tag: u32) -> Messages {
+    messages.create_group(members, Tag(tag)).deadline(SOON).wait().unwrap()
+}
+
+fn use_now(group: &Messages, members: &[u32], seed: u32) {
+    onesided_fabric::block_on(group.world().fabric(), use_group(group, members, seed)).unwrap();
+}
+
+#[test]
+fn members_make_a_communicator_without_the_others() {
+    let is_over = Barrier::new(5);
+    ranks(5, |world, messages| {
+        let members = [4, 0, 2];
+        let me = world.rank();
+        if me == 1 {
+            drop((world, messages)); // it is not even there
+            is_over.wait();
+            return;
+        }
+        if let Some(place) = members.iter().position(|member| *member == me) {
+            while world.is_alive(1) {
+                std::thread::yield_now();
+            }
+            let group = make(&messages, &members, 0);
+            assert_eq!(group.world().rank() as usize, place);
+            use_now(&group, &members, 1);
+            // A world like any other.
+            group.world().barrier().deadline(SOON).wait().unwrap();
+            let again = Messages::new(group.world()).deadline(SOON).wait().unwrap();
+            use_now(&again, &members, 2);
+            // Of a part of the part, in its numbers.
+            if place != 1 {
+                use_now(&make(&group, &[2, 0], 0), &[2, 0], 3);
+            }
+            assert_eq!(group.send(&[0_u8], 3, Tag(0)).wait().unwrap_err().kind(), FaultKind::NoSuchRank);
+            // The communicator that it was made from, and again with the same tag.
+            use_now(&make(&messages, &members, 0), &members, 4);
+        }
+        is_over.wait();
+    });
+}
+
+#[test]
+fn a_rank_alone_and_all_ranks() {
+    ranks(3, |world, messages| {
+        let me = world.rank();
+        use_now(&make(&messages, &[me], 7), &[me], 0);
+        use_now(&make(&messages, &[2, 1, 0], 7), &[2, 1, 0], 1);
+        world.barrier().wait().unwrap();
+    });
+}
+
+/// Threads of each rank are in creations of overlapping groups at the same time, and use them at the
+/// same time. A communicator whose number another has at a rank gets the other's messages.
+#[test]
+fn threads_make_groups_at_the_same_time() {
+    const GROUPS: [&[u32]; 6] = [&[0, 1, 2, 3], &[1, 0], &[3, 1, 2], &[2, 1], &[0, 2, 3], &[2, 0, 1]];
+    ranks(4, |world, messages| {
+        let at_once = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for (tag, members) in (0..).zip(GROUPS).filter(|(_, members)| members.contains(&world.rank())) {
+                let (messages, at_once) = (&messages, &at_once);
+                scope.spawn(move || {
+                    for round in 0..10 {
+                        let group = make(messages, members, tag);
+                        use_now(&group, members, tag * 100 + round);
+                        at_once.lock().unwrap().push((group, members, tag * 100 + round));
+                    }
+                });
+            }
+        });
+        let mut all = at_once.into_inner().unwrap();
+        all.sort_by_key(|(_, _, seed)| *seed);
+        let names: BTreeSet<_> = all.iter().map(|(group, ..)| format!("{group:?}")).collect();
+        assert_eq!(names.len(), all.len());
+        all.iter().for_each(|(group, members, seed)| use_now(group, members, *seed));
+    });
+}
+
+#[test]
+fn wrong_lists_are_refused() {
+    ranks(3, |world, messages| {
+        let text = |members: &[u32]| messages.create_group(members, Tag(0)).wait().unwrap_err().to_string();
+        assert_eq!(text(&[0, 1, 2, 3]), "create_group with rank 3: the world has 3 ranks");
+        assert_eq!(text(&[0, 1, 2, 0]), "make a communicator of some ranks: rank 0 is in the list twice");
+        let (me, absent) = (world.rank(), "calls it and is not in its list");
+        let others: Vec<_> = (0..3).filter(|rank| *rank != me).collect();
+        assert_eq!(text(&others), format!("make a communicator of some ranks: rank {me} {absent}"));
+        assert_eq!(text(&[]), format!("make a communicator of some ranks: rank {me} {absent}"));
+        // Nothing was sent.
+        use_now(&make(&messages, &[0, 1, 2], 0), &[0, 1, 2], 0);
+    });
+}
+
+#[test]
+fn lists_that_differ_name_a_rank_that_gave_another() {
+    ranks(4, |world, messages| {
+        // Another order, and one member less.
+        for (tag, other) in (0..).zip([&[0, 2, 1, 3][..], &[0, 1, 2]]) {
+            let list = if world.rank() == 2 { other } else { &[0, 1, 2, 3] };
+            let error = messages.create_group(list, Tag(tag)).deadline(SOON).wait().unwrap_err();
+            assert!(matches!(error, Error::Members { rank: 2, wrong: WrongMembers::Others }), "{error}");
+            assert_eq!(error.kind(), FaultKind::OutOfStep);
+            assert_eq!(error.to_string(), "make a communicator of some ranks: rank 2 gave another list");
+        }
+    });
+}
+
+/// One rank gives up, the first or another one. The next creation has another tag.
+#[test]
+fn a_rank_that_gives_up_ends_it_for_all() {
+    for quitter in [0, 1] {
+        let (has_begun, is_over) = (Barrier::new(2), Barrier::new(3));
+        ranks(3, |world, messages| {
+            let me = world.rank();
+            let create = |tag| messages.create_group(&[0, 1, 2], Tag(tag)).deadline(SOON).wait();
+            let text = |tag| create(tag).unwrap_err().to_string();
+            if me == quitter {
+                let error = messages.create_group(&[0, 1, 2], Tag(1)).deadline(SHORT).wait().unwrap_err();
+                let late = "make a communicator: the deadline passed, waiting for rank";
+                let awaited = if quitter == 0 { 2 } else { 0 };
+                assert_eq!(error.to_string(), format!("{late} {awaited}"));
+                has_begun.wait();
+            } else {
+                if me == 2 {
+                    has_begun.wait(); // until the deadline has passed
+                }
+                let gave_up = "gave up, or has seen a creation with this tag fail";
+                assert_eq!(text(1), format!("make a communicator of some ranks: rank {quitter} {gave_up}"));
+            }
+            is_over.wait();
+            let error = create(1).unwrap_err();
+            assert!(matches!(error, Error::Members { wrong: WrongMembers::GaveUp, .. }), "{error}");
+            use_now(&create(2).unwrap(), &[0, 1, 2], 0);
+            is_over.wait();
+        });
+    }
+}
+
+#[test]
+fn a_handle_that_is_dropped_unpolled_has_no_effect_and_one_that_was_polled_ends_it() {
+    ranks(2, |world, messages| {
+        drop(messages.create_group(&[0, 1], Tag(0)));
+        use_now(&make(&messages, &[0, 1], 0), &[0, 1], 0);
+        if world.rank() == 1 {
+            let mut create = messages.create_group(&[0, 1], Tag(1));
+            assert!(create.test().unwrap().is_none());
+            drop(create);
+        } else {
+            let error = messages.create_group(&[0, 1], Tag(1)).deadline(SOON).wait().unwrap_err();
+            assert!(matches!(error, Error::Members { rank: 1, wrong: WrongMembers::GaveUp }), "{error}");
+        }
+        use_now(&make(&messages, &[0, 1], 2), &[0, 1], 0);
+    });
+}
+
+#[test]
+fn a_member_that_has_left_is_named() {
+    ranks(3, |world, messages| {
+        if world.rank() == 1 {
+            return;
+        }
+        let error = messages.create_group(&[0, 1, 2], Tag(0)).deadline(SOON).wait().unwrap_err();
+        assert_eq!(error.to_string(), "make a communicator: rank 1 has left");
+        use_now(&make(&messages, &[2, 0], 1), &[2, 0], 0);
+    });
+}
+
+/// Packets are datagrams that are lost, doubled and overtaken.
+fn rough() -> Network {
+    let jitter = Duration::from_micros(50);
+    Network { datagrams: true, loss: 0.1, duplication: 0.05, jitter, retries: 50, ..Network::default() }
+}
+
+/// Simulated ranks make overlapping groups at the same time.
+async fn groups<F: Fabric + 'static>(world: World<F>) -> Result<(), Error> {
+    let messages = Messages::new(&world).await?;
+    for (tag, members) in (0..).zip([&[3, 0, 1][..], &[1, 2], &[0, 1, 2, 3]]) {
+        if members.contains(&world.rank()) {
+            let group = messages.create_group(members, Tag(tag)).await?;
+            use_group(&group, members, tag).await?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn and_in_the_simulator() {
+    for network in [Network::default(), rough()] {
+        for seed in 0..8 {
+            let report = Simulation::new(network.clone()).ranks(5).seed(seed).run(groups);
+            assert_eq!(report.end, End::Finished, "{seed}: {:?}", report.end);
+            report.results.into_iter().for_each(|outcome| outcome.unwrap().unwrap());
+        }
+    }
+}
+
+/// A member dies at every moment of a creation: each other one has a communicator then, or an error
+/// that names it.
+#[test]
+fn a_death_of_a_member_ends_the_creation_and_is_named() {
+    for (network, every) in [(Network::default(), 2), (rough(), 50)] {
+        for dead in [0, 2] {
+            let (mut made, mut failed) = (0, 0);
+            for at in (0..80).map(|step| Duration::from_micros(step * every)) {
+                let simulation = Simulation::new(network.clone()).ranks(4).kill(dead, at);
+                let report = simulation.run(|world| async move {
+                    let messages = Messages::new(&world).await.ok()?;
+                    if world.rank() == 1 {
+                        return None;
+                    }
+                    Some(messages.create_group(&[2, 3, 0], Tag(0)).await.map(|group| group.world().size()))
+                });
+                assert_eq!(report.end, End::Finished, "{at:?}: {:?}", report.end);
+                // Those that had no communicator to begin with have left.
+                let has_left = |(rank, outcome): (u32, &Option<Option<_>>)| rank != 1 && matches!(outcome, Some(None));
+                if (0..).zip(&report.results).any(has_left) {
+                    continue;
+                }
+                for outcome in report.results.into_iter().flatten().flatten() {
+                    match outcome {
+                        Ok(size) => made += usize::from(size == 3),
+                        Err(error) => {
+                            let fault = error.fault();
+                            let rank = fault.rank().map(|rank| rank.0);
+                            assert_eq!((fault.kind(), rank), (FaultKind::PeerDied, Some(dead)), "{at:?}: {error}");
+                            failed += 1;
+                        }
+                    }
+                }
+            }
+            assert!(made > 0 && failed > 0, "{dead}: {made} made, {failed} failed");
+        }
+    }
+}
