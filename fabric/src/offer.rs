@@ -13,6 +13,9 @@
 //! | moved | the owner | where the copy is |
 //! | gone | the owner | there was no memory for a copy |
 //!
+//! An owner that wants to know how long the peer's copy takes [asks](Offer::ask_time) for that; it may
+//! move the slice before the peer knows of it, to compare.
+//!
 //! The owner never waits: it may move a slice that is being copied. The peer sees at its end that
 //! the phase has changed, and copies again, from where the slice went.
 
@@ -74,8 +77,11 @@ pub enum Taken {
 /// The phase in the low byte; in the shared phase the chunks taken from below and from above.
 const STATE: usize = 0;
 const ADDRESS: usize = 1;
-/// Where the slice went: [`SegmentKey::to_bytes`].
+/// Where the slice went: [`SegmentKey::to_bytes`], in 4 words.
 const KEY: usize = 2;
+/// [`ASKED`]: the owner wants to know how long the peer copies; behind that, by the peer: how long.
+const TIME: usize = 6;
+const ASKED: u64 = u64::MAX;
 /// The peer's memory and its length, and the chunks that the owner has copied there. In a cache
 /// line of the peer's.
 const INTO: usize = 8;
@@ -167,8 +173,31 @@ impl<'w> Offer<'w> {
     /// taken or [withdrawn](Self::withdraw); a peer copies wrong bytes otherwise.
     pub fn publish(self, bytes: &[u8]) {
         self.0[DONE].store(0, Ordering::Relaxed);
+        self.0[TIME].store(0, Ordering::Relaxed);
         self.0[ADDRESS].store(bytes.as_ptr().expose_provenance() as u64, Ordering::Relaxed);
         self.0[STATE].store(OFFERED, Ordering::Release);
+    }
+
+    /// Asks the peer how long it copies, before it knows of the offer.
+    pub fn ask_time(self) {
+        self.0[TIME].store(ASKED, Ordering::Relaxed);
+    }
+
+    /// Whether the owner [asks](Self::ask_time) for the time.
+    #[must_use]
+    pub fn is_timed(self) -> bool {
+        self.0[TIME].load(Ordering::Relaxed) == ASKED
+    }
+
+    /// Says how many nanoseconds the peer has copied, before it says that it has the message.
+    pub fn tell_time(self, nanos: u64) {
+        self.0[TIME].store(nanos.min(ASKED - 1), Ordering::Relaxed);
+    }
+
+    /// The answer to [`ask_time`](Self::ask_time), once the peer has the message.
+    #[must_use]
+    pub fn time(self) -> Option<u64> {
+        Some(self.0[TIME].load(Ordering::Relaxed)).filter(|time| *time != ASKED)
     }
 
     /// Copies chunks of the slice for the peer while it copies others.
@@ -213,7 +242,7 @@ impl<'w> Offer<'w> {
         if let Some(to) = to {
             bytes[..SegmentKey::BYTES].copy_from_slice(&to.to_bytes());
         }
-        for (word, bytes) in self.0[KEY..].iter().zip(bytes.as_chunks().0) {
+        for (word, bytes) in self.0[KEY..TIME].iter().zip(bytes.as_chunks().0) {
             word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
         }
         self.0[STATE].store(if to.is_some() { MOVED } else { GONE }, Ordering::Release);
@@ -236,6 +265,7 @@ impl<'w> Offer<'w> {
         let address = self.0[ADDRESS].load(Ordering::Relaxed);
         let chunks = Chunks::of(into.len());
         let (state, read) = match chunks.are_several() {
+            _ if self.0[STATE].load(Ordering::Acquire) == MOVED => (MOVED, Ok(())),
             true => self.take_shared(processes, owner, (address, into), chunks),
             false => (OFFERED, processes.read(owner, address, into)),
         };
@@ -288,7 +318,7 @@ impl<'w> Offer<'w> {
 
     fn key(self, owner: Rank) -> Result<SegmentKey, Fault> {
         let mut bytes = [0; 32];
-        for (word, bytes) in self.0[KEY..].iter().zip(bytes.as_chunks_mut().0) {
+        for (word, bytes) in self.0[KEY..TIME].iter().zip(bytes.as_chunks_mut().0) {
             *bytes = word.load(Ordering::Relaxed).to_le_bytes();
         }
         let key = SegmentKey::from_bytes(&bytes[..SegmentKey::BYTES]).filter(|key| key.rank == owner);

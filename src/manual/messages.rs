@@ -159,12 +159,21 @@
 //! ```text
 //! 100000 bytes to rank 1: offered
 //!   eager     at most 8192 bytes, more than 2048 if there is room at once: one packet, copied at both ends
-//! > offered   at least 4096 bytes: copied once, out of the sender's slice
-//!   rput      never: it is not set (Messages::set_rendezvous)
-//!   pipeline  never: it is not set (Messages::set_rendezvous)
+//! > offered   at least 65536 bytes (measured): copied once, out of the sender's slice
+//!   rput      never: it is not set (Messages::set_rules)
+//!   pipeline  never: it is not set (Messages::set_rules)
 //!   copy      only if memory cannot be registered, or peers have no connection
-//!   rget      any length: copied by the sender, read by the receiver
+//!   rget      any length (built in): copied by the sender, read by the receiver
 //! ```
+//!
+//! Of other protocols than eager a rank has *rules*, which
+//! [`set_rules`](crate::Messages::set_rules) sets, or `ONESIDED_MESSAGES_RULES` for what a process begins
+//! with: words with commas between them, such as `rput` or `offered=16384`.
+//!
+//! | rule | says | if it is not there |
+//! |---|---|---|
+//! | `rget`, `rput`, `pipeline`, `copy` | who moves a long message ([`Rendezvous`](crate::Rendezvous)) | `rget` |
+//! | `offered=BYTES`, `offered=never`, `offered=measured` | from which length on a slice is offered to another process of this host, with `rget` | `offered=measured` |
 //!
 //! RGET is that of sur-2006, section 4: its sender does nothing between the two packets. RPUT, of its
 //! section 3, needs both sides twice: a message does not move while either of them computes, unless a
@@ -206,8 +215,12 @@
 //! [`registrations`](crate::Messages::registrations) counts what a rank has registered and was refused;
 //! a [`dump`](crate::dump) tells of that, and of what is under way in packets.
 //!
-//! Between processes of one host on shared memory, a message that is longer than a packet and has at least 4 KiB is copied once: the
-//! kernel copies it from the sender's slice to the receiver's (`process_vm_readv`). A sender that
+//! Between processes of one host on shared memory, a long message is copied once: the kernel copies it
+//! from the sender's slice to the receiver's (`process_vm_readv`). A system call costs as much as to
+//! copy some KiB once more, or some ten KiB, depending on the machine. So from which length on slices
+//! are offered is *measured*: the first messages between 4 and 64 KiB that do not fit a packet go either
+//! way in turns, one at a time, until both ranks have timed 8 copies of each way; the way with the
+//! shorter best time wins, for shorter or longer messages too. Afterwards no clock is read. A sender that
 //! waits for a message of more than 32 KiB helps: the receiver copies chunks from below, the sender
 //! from above. A slice is the sender's again when the handle is gone; a handle that is dropped early
 //! copies what its receiver has not read. So a handle must not be leaked

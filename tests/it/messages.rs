@@ -36,6 +36,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("messages: two long ones", two_long_ones),
     ("messages: both wait", floods::both_wait),
     ("messages: group of which one dies", groups::one_dies),
+    ("messages: rules", packets::rules),
     ("messages: receiver waits for a lock", receiver_waits_for_a_lock),
 ];
 

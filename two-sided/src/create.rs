@@ -10,6 +10,7 @@ use onesided_fabric::{Call, Drive, Fabric, Limit, PeerProcesses, World, limited}
 
 use crate::matching::NUMBERS;
 use crate::progress::Progress;
+use crate::rules::Applied;
 use crate::{Error, Messages};
 
 /// A pending [`Messages::new`]: `.wait()` blocks, `.await` suspends, `.test()` polls once. Does
@@ -24,7 +25,7 @@ pub struct CreateMessages<'w, F: Fabric> {
 /// What the communicators of a rank share.
 #[derive(Debug)]
 pub(crate) struct Shared<F: Fabric> {
-    progress: Result<Arc<Progress<F>>, Fault>,
+    progress: Result<Arc<Progress<F>>, Error>,
     /// The number of its communicators of all ranks.
     wholes: AtomicU32,
     /// The number of its communicators of some ranks that it has [numbered](Self::number_part).
@@ -34,7 +35,9 @@ pub(crate) struct Shared<F: Fabric> {
 impl<F: Fabric + 'static> Shared<F> {
     pub(crate) fn of(world: &World<F>) -> Arc<Self> {
         world.layer(|| Self {
-            progress: Progress::new(world.fabric().clone()),
+            progress: Applied::new()
+                .map_err(Error::from)
+                .and_then(|rules| Progress::new(world.fabric().clone(), rules).map_err(failed)),
             wholes: AtomicU32::new(0),
             parts: AtomicU32::new(0),
         })
@@ -73,7 +76,7 @@ impl<F: Fabric + 'static> CreateMessages<'_, F> {
     /// Makes a communicator whose contexts have these bits set.
     pub(crate) async fn run(world: &World<F>, bits: u32) -> Result<Messages<F>, Error> {
         let shared = Shared::of(world);
-        let progress = shared.progress.as_ref().map_err(|fault| failed(*fault))?;
+        let progress = shared.progress.as_ref().map_err(|error| *error)?;
         let fabric = world.fabric();
         introduce(fabric);
         let number = if world.size() == fabric.size() {

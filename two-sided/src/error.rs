@@ -6,7 +6,8 @@ use std::num::NonZeroU32;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{explain, questions};
 
-use crate::{Collective, CollectiveFault, ProgressMode, Source, Status, Tag, Tags};
+use crate::rules::VARIABLE;
+use crate::{Collective, CollectiveFault, ProgressMode, Source, Status, Tag, Tags, UnknownRule};
 
 /// An error of a message: which operation, with which rank, and why.
 #[derive(Clone, Copy, thiserror::Error)]
@@ -46,6 +47,9 @@ pub enum Error {
         /// Why.
         fault: Fault,
     },
+    /// The variable `ONESIDED_MESSAGES_RULES` has no [rules](crate::Rules).
+    #[error("{VARIABLE}: {0}")]
+    Rules(UnknownRule),
     /// There is no memory for a buffer.
     #[error("buffer of {bytes} bytes: {fault}")]
     Buffer {
@@ -243,6 +247,7 @@ impl Error {
         match self {
             Self::Rank { .. } => Fault::new(FaultKind::NoSuchRank),
             Self::Range { .. } => Fault::new(FaultKind::OutOfRange),
+            Self::Rules(_) => Fault::new(FaultKind::Unsupported),
             Self::Members { rank, .. } => Fault::of(FaultKind::OutOfStep, Rank(*rank)),
             Self::Length { .. } => Fault::new(FaultKind::TooLong),
             Self::Collective { fault, .. } => fault.fault(),

@@ -2,25 +2,22 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
 use crate::engine::{QUEUED_MAX, is_refused};
-use crate::offered::SHORTEST;
 use crate::pieces::Pieces;
-use crate::progress::{Progress, Registered};
+use crate::progress::Registered;
+use crate::rules::{OfferedFrom, Origin, Rules, Way};
 use crate::wire::By;
 use crate::{Error, Messages};
 
 /// Why no slice is offered to the rank that sends.
 const TO_ONESELF: &str = "a message to oneself is copied before the call returns";
 
-/// Why no slice is offered to another rank either.
-const WRITES: &str = "this rank writes its long messages (RPUT)";
-const IN_PIECES: &str = "this rank writes its long messages in pieces (pipeline)";
-const IN_PACKETS: &str = "this rank sends its long messages in packets (copy)";
+/// What is offered.
+const ONCE: &str = "copied once, out of the sender's slice";
 
 /// How a message goes to its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,7 +59,7 @@ pub enum Rendezvous {
 }
 
 impl Rendezvous {
-    const ALL: [Self; 4] = [Self::Rget, Self::Rput, Self::Pipeline, Self::Copy];
+    pub(crate) const ALL: [Self; 4] = [Self::Rget, Self::Rput, Self::Pipeline, Self::Copy];
 }
 
 impl fmt::Display for Rendezvous {
@@ -100,6 +97,10 @@ pub struct Explanation {
     eager_max: usize,
     /// Why no slice is offered, however long it is.
     never_offered: Option<&'static str>,
+    /// The interval of the shortest offered one.
+    bound: (u32, u32),
+    rules: Rules,
+    origin: Origin,
 }
 
 impl Explanation {
@@ -118,61 +119,43 @@ impl Explanation {
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { to, bytes, protocol, eager_max, never_offered } = self;
+        let Self { to, bytes, protocol, eager_max, never_offered, bound: (low, high), rules, origin } = self;
         write!(f, "{bytes} bytes to rank {to}: {protocol}")?;
         let at_once = match *eager_max > QUEUED_MAX {
             true => format!(", more than {QUEUED_MAX} if there is room at once"),
             false => String::new(),
         };
+        let (is_own, who) = (*never_offered == Some(TO_ONESELF), format!("any length ({origin})"));
+        let set = |rendezvous, what: &str, otherwise: &str| match rules.rendezvous == rendezvous {
+            _ if is_own => "never: a message to oneself is copied once or twice".into(),
+            true => format!("{who}: {what}"),
+            false => otherwise.into(),
+        };
+        let not_set = "never: it is not set (Messages::set_rules)";
+        let offered = match (never_offered, rules.offered) {
+            (Some(why), _) => format!("never: {why}"),
+            (None, OfferedFrom::Measured) if low < high => {
+                let turns = format!("from {low} on in turns with rget until it is known which is faster");
+                format!("at least {high} bytes, {turns}: {ONCE}")
+            }
+            (None, OfferedFrom::Measured) => format!("at least {low} bytes (measured): {ONCE}"),
+            (None, _) => format!("at least {low} bytes ({origin}): {ONCE}"),
+        };
+        let written = "copied by the sender, written to the receiver when it is ready";
+        let in_pieces = "as rput, in pieces that are registered while others move";
+        let in_packets = "copied by both, in packets that the receiver has room for";
+        let refused = "only if memory cannot be registered, or peers have no connection";
+        let read = match is_own {
+            true => "any length: copied by the send and by the receive; the send completes without a receive".into(),
+            false => set(Rendezvous::Rget, "copied by the sender, read by the receiver", not_set),
+        };
         for (tried, what) in [
             (Protocol::Eager, format!("at most {eager_max} bytes{at_once}: one packet, copied at both ends")),
-            (
-                Protocol::Offered,
-                never_offered.map_or_else(
-                    || format!("at least {SHORTEST} bytes: copied once, out of the sender's slice"),
-                    |why| format!("never: {why}"),
-                ),
-            ),
-            (
-                Protocol::Rput,
-                if *never_offered == Some(WRITES) {
-                    "any length: copied by the sender, written to the receiver when it is ready"
-                } else if *never_offered == Some(TO_ONESELF) {
-                    "never: a message to oneself is not written"
-                } else {
-                    "never: it is not set (Messages::set_rendezvous)"
-                }
-                .into(),
-            ),
-            (
-                Protocol::Pipeline,
-                if *never_offered == Some(IN_PIECES) {
-                    "any length: as rput, in pieces that are registered while others move"
-                } else if *never_offered == Some(TO_ONESELF) {
-                    "never: a message to oneself is not written"
-                } else {
-                    "never: it is not set (Messages::set_rendezvous)"
-                }
-                .into(),
-            ),
-            (
-                Protocol::Copy,
-                match *never_offered {
-                    Some(IN_PACKETS) => "any length: copied by both, in packets that the receiver has room for",
-                    Some(TO_ONESELF) => "never: a message to oneself is copied once or twice",
-                    _ => "only if memory cannot be registered, or peers have no connection",
-                }
-                .into(),
-            ),
-            (
-                Protocol::Rget,
-                if *never_offered == Some(TO_ONESELF) {
-                    "any length: copied by the send and by the receive; the send completes without a receive"
-                } else {
-                    "any length: copied by the sender, read by the receiver"
-                }
-                .into(),
-            ),
+            (Protocol::Offered, offered),
+            (Protocol::Rput, set(Rendezvous::Rput, written, not_set)),
+            (Protocol::Pipeline, set(Rendezvous::Pipeline, in_pieces, not_set)),
+            (Protocol::Copy, set(Rendezvous::Copy, in_packets, refused)),
+            (Protocol::Rget, read),
         ] {
             let mark = if tried == *protocol { '>' } else { ' ' };
             write!(f, "\n{mark} {tried:8}  {what}")?;
@@ -201,37 +184,34 @@ impl<F: Fabric> Messages<F> {
     pub fn explain(&self, to: u32, bytes: u64) -> Result<Explanation, Error> {
         let rank = self.rank("explain", to)?;
         let (eager_max, never_offered) = (self.progress().eager_max(rank), self.never_offered(rank));
-        let protocol = if bytes <= eager_max as u64 {
-            Protocol::Eager
-        } else if never_offered.is_none() && bytes >= SHORTEST as u64 {
-            Protocol::Offered
-        } else if never_offered == Some(WRITES) {
-            Protocol::Rput
-        } else if never_offered == Some(IN_PIECES) {
-            Protocol::Pipeline
-        } else if never_offered == Some(IN_PACKETS) {
-            Protocol::Copy
-        } else {
-            Protocol::Rget
+        let (applied, bound) = (&self.progress().rules, self.progress().rules.bound().unwrap_or_default());
+        let (rules, origin) = applied.said();
+        let protocol = match rules.rendezvous {
+            _ if bytes <= eager_max as u64 => Protocol::Eager,
+            _ if never_offered.is_none() && bytes >= bound.0.into() => Protocol::Offered,
+            _ if never_offered == Some(TO_ONESELF) => Protocol::Rget,
+            Rendezvous::Rget => Protocol::Rget,
+            Rendezvous::Rput => Protocol::Rput,
+            Rendezvous::Pipeline => Protocol::Pipeline,
+            Rendezvous::Copy => Protocol::Copy,
         };
-        Ok(Explanation { to, bytes, protocol, eager_max, never_offered })
+        Ok(Explanation { to, bytes, protocol, eager_max, never_offered, bound, rules, origin })
     }
 
-    /// Whether a slice is offered to a rank.
-    pub(crate) fn is_offered(&self, to: Rank, len: usize) -> bool {
-        len >= SHORTEST && self.never_offered(to).is_none()
+    /// How a slice is copied for a rank, if it may be offered to it; `None`: it is to be found out.
+    pub(crate) fn way(&self, to: Rank, len: usize) -> Option<Way> {
+        let way = self.progress().rules.way(len);
+        if way == Some(Way::Copy) || self.never_offered(to).is_none() { way } else { Some(Way::Copy) }
     }
 
     fn never_offered(&self, to: Rank) -> Option<&'static str> {
         let fabric = self.world().fabric();
         if to == fabric.rank() {
             Some(TO_ONESELF)
-        } else if self.rendezvous() == Rendezvous::Rput {
-            Some(WRITES)
-        } else if self.rendezvous() == Rendezvous::Pipeline {
-            Some(IN_PIECES)
-        } else if self.rendezvous() == Rendezvous::Copy {
-            Some(IN_PACKETS)
+        } else if self.rendezvous() != Rendezvous::Rget {
+            Some("this rank does not leave its long messages to their receivers")
+        } else if self.progress().rules.bound().is_none() {
+            Some("the rules have offered=never")
         } else if fabric.processes().is_none() {
             Some("this fabric does not copy between processes, or ONESIDED_PROCESS_VM=off is set")
         } else if !self.may_offer() {
@@ -266,13 +246,36 @@ impl<F: Fabric> Messages<F> {
     /// .unwrap();
     /// ```
     pub fn set_rendezvous(&self, rendezvous: Rendezvous) {
-        self.progress().rendezvous.store(rendezvous as u8, Ordering::Relaxed);
+        self.set_rules(Rules { rendezvous, ..self.rules() });
+    }
+
+    /// Which way the messages go that this rank sends from now on, in all its communicators. Each rank
+    /// has its own rules; `ONESIDED_MESSAGES_RULES` has those that it begins with.
+    ///
+    /// ```
+    /// use onesided_two_sided::{Messages, Protocol};
+    ///
+    /// onesided_fabric::threads(2, |world| {
+    ///     let messages = Messages::new(&world).wait().unwrap();
+    ///     messages.set_rules("offered=never".parse().unwrap()); // long messages are copied at both ends
+    ///     assert_eq!(messages.explain(1 - world.rank(), 100_000).unwrap().protocol(), Protocol::Rget);
+    /// })
+    /// .unwrap();
+    /// ```
+    pub fn set_rules(&self, rules: Rules) {
+        self.progress().rules.set(rules, Origin::Program);
+    }
+
+    /// See [`set_rules`](Self::set_rules).
+    #[must_use]
+    pub fn rules(&self) -> Rules {
+        self.progress().rules.said().0
     }
 
     /// See [`set_rendezvous`](Self::set_rendezvous).
     #[must_use]
     pub fn rendezvous(&self) -> Rendezvous {
-        self.progress().rendezvous()
+        self.progress().rules.rendezvous()
     }
 }
 
@@ -310,11 +313,5 @@ impl<F: Fabric> Messages<F> {
             Err(fault) if to.is_some() && is_refused(fault) => plain(),
             memory => memory,
         }
-    }
-}
-
-impl<F: Fabric> Progress<F> {
-    pub(crate) fn rendezvous(&self) -> Rendezvous {
-        Rendezvous::ALL[usize::from(self.rendezvous.load(Ordering::Relaxed))]
     }
 }

@@ -109,7 +109,7 @@ impl<F: Fabric + 'static> Messages<F> {
     ///
     /// # Errors
     /// [`Error::Create`]: a rank died or left, the deadline passed, or something else has the
-    /// fabric's [packets](Fabric::transport).
+    /// fabric's [packets](Fabric::transport). [`Error::Rules`]: of `ONESIDED_MESSAGES_RULES`.
     ///
     /// # Cancel safety
     /// Not cancel safe: collective, as a [barrier](World::barrier).

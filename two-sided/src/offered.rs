@@ -1,22 +1,24 @@
 //! Long messages between processes of one host: the receiver copies out of the sender's slice, and
 //! the sender helps while it waits ([`Offer`]). So a message is copied once, by two cores.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
-use onesided_fabric::{Fabric, Offer, PeerProcesses, Segment, SegmentKey, Taken};
+use onesided_fabric::{Fabric, NOBODY, Offer, PeerProcesses, Segment, SegmentKey, Taken};
 
 use crate::progress::{Progress, Registered};
-
-/// The shortest message that is offered. To copy a shorter one twice is faster than a system
-/// call.
-pub(crate) const SHORTEST: usize = 4 << 10;
+use crate::rules::Way;
 
 /// The slice of a send, until its receiver has it.
 pub(crate) struct OfferedSlice<'b, F: Fabric> {
     memory: Registered<F>,
     bytes: &'b [u8],
     to: Rank,
+    /// Of a [try](crate::rules): its way, and how long this rank has copied, in nanoseconds.
+    tried: Option<(Way, u64)>,
 }
 
 fn offer<'s, F: Fabric>(fabric: &F, memory: &'s F::Segment) -> Result<Offer<'s>, Fault> {
@@ -31,7 +33,36 @@ impl<'b, F: Fabric> OfferedSlice<'b, F> {
     pub(crate) fn publish(progress: &Progress<F>, bytes: &'b [u8], to: Rank) -> Result<Self, Fault> {
         let memory = progress.memory(Offer::BYTES)?;
         offer(&progress.fabric, memory.segment())?.publish(bytes);
-        Ok(Self { memory, bytes, to })
+        Ok(Self { memory, bytes, to, tried: None })
+    }
+
+    /// The same to find out how long it takes, this way or by a copy, which is returned too.
+    #[cold]
+    pub(crate) fn publish_try(
+        progress: &Progress<F>,
+        bytes: &'b [u8],
+        to: Rank,
+    ) -> Result<(Self, Option<Registered<F>>), Fault> {
+        let slice = Self::publish(progress, bytes, to)?;
+        let Some(way) = progress.rules.begin_try(bytes.len()) else { return Ok((slice, None)) };
+        let slice = Self { tried: Some((way, 0)), ..slice };
+        let (offer, begun) = (offer(&progress.fabric, slice.memory.segment())?, Instant::now());
+        offer.ask_time();
+        let copy = match way {
+            Way::Slice => None,
+            Way::Copy => slice.copy(progress, offer),
+        };
+        let nanos = if way == Way::Copy { begun.elapsed().as_nanos() as u64 } else { 0 };
+        Ok((Self { tried: Some((way, nanos)), ..slice }, copy))
+    }
+
+    /// The receiver has it: of a try, what it took.
+    pub(crate) fn learn(&self, progress: &Progress<F>) {
+        let Some((way, nanos)) = self.tried else { return };
+        let time = offer(&progress.fabric, self.memory.segment()).ok().and_then(Offer::time);
+        if let Some(time) = time {
+            progress.rules.learn(way, self.bytes.len(), nanos + time);
+        }
     }
 
     /// The memory that says where the slice is.
@@ -49,16 +80,24 @@ impl<'b, F: Fabric> OfferedSlice<'b, F> {
 
     /// Gives the slice up. `None`: the receiver has it all. Else its copy, if there is memory.
     pub(crate) fn withdraw(self, progress: &Progress<F>) -> Option<Option<Registered<F>>> {
+        if self.tried.is_some() {
+            progress.rules.end_try();
+        }
         let offer = offer(&progress.fabric, self.memory.segment()).ok().filter(|offer| offer.withdraw())?;
-        let len = self.bytes.len() as u64;
-        let copied = progress.memory(len).and_then(|copy| {
-            copy.write(progress, 0, self.bytes)?;
-            Ok(copy)
-        });
-        let copied = copied.ok();
-        let key = |copy: &Registered<F>| SegmentKey { len, ..copy.segment().key() };
-        offer.moved(copied.as_ref().map(key).as_ref());
+        let copied = self.copy(progress, offer);
+        if copied.is_none() {
+            offer.moved(None);
+        }
         Some(copied)
+    }
+
+    /// Copies the slice to where the receiver reads it, if there is memory.
+    fn copy(&self, progress: &Progress<F>, offer: Offer<'_>) -> Option<Registered<F>> {
+        let len = self.bytes.len() as u64;
+        let copy = progress.memory(len).ok()?;
+        copy.write(progress, 0, self.bytes).ok()?;
+        offer.moved(Some(&SegmentKey { len, ..copy.segment().key() }));
+        Some(copy)
     }
 }
 
@@ -89,14 +128,49 @@ pub(crate) fn take<F: Fabric>(progress: &Progress<F>, key: &SegmentKey, into: &m
 
 /// Copies an offered message, or its beginning.
 pub(crate) async fn read<F: Fabric>(progress: &Progress<F>, key: &SegmentKey, into: &mut [u8]) -> Result<(), Fault> {
+    let memory = progress.open_offer(&place(key))?;
+    let begun = begin(progress, &memory);
     loop {
         match take(progress, key, into)? {
-            Taken::Whole => return Ok(()),
-            Taken::Moved(to) => return progress.fabric.get(&*progress.open(&to)?, 0, into).await,
-            Taken::Moving => {
-                let memory = progress.open_offer(&place(key))?;
-                progress.fabric.pause(progress.fabric.word_in(&memory, 0)?, 1_000).await;
+            Taken::Whole => break,
+            Taken::Moved(to) => {
+                progress.fabric.get(&*progress.open(&to)?, 0, into).await?;
+                break;
             }
+            Taken::Moving => progress.fabric.pause(progress.fabric.word_in(&memory, 0)?, 1_000).await,
         }
+    }
+    end(progress, &memory, begun);
+    Ok(())
+}
+
+/// The same without waiting.
+pub(crate) fn take_now<F: Fabric>(progress: &Progress<F>, key: &SegmentKey, into: &mut [u8]) -> Result<Taken, Fault> {
+    let memory = progress.open_offer(&place(key))?;
+    let begun = begin(progress, &memory);
+    let mut taken = take(progress, key, into)?;
+    if let Taken::Moved(to) = taken {
+        let from = progress.open(&to)?;
+        let copied = pin!(progress.fabric.get(&*from, 0, into)).poll(&mut Context::from_waker(NOBODY));
+        match copied {
+            Poll::Ready(copied) => taken = copied.map(|()| Taken::Whole)?,
+            Poll::Pending => return Ok(taken),
+        }
+    }
+    if taken == Taken::Whole {
+        end(progress, &memory, begun);
+    }
+    Ok(taken)
+}
+
+/// When a copy began, if its sender asks how long it takes.
+fn begin<F: Fabric>(progress: &Progress<F>, memory: &F::Segment) -> Option<Instant> {
+    offer(&progress.fabric, memory).is_ok_and(Offer::is_timed).then(Instant::now)
+}
+
+/// Says how long a copy took.
+fn end<F: Fabric>(progress: &Progress<F>, memory: &F::Segment, begun: Option<Instant>) {
+    if let Some((begun, offer)) = begun.zip(offer(&progress.fabric, memory).ok()) {
+        offer.tell_time(begun.elapsed().as_nanos() as u64);
     }
 }

@@ -5,7 +5,6 @@ mod state;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -21,6 +20,7 @@ use crate::matching::Pattern;
 use crate::memory::{Counters, Memory};
 use crate::offered;
 use crate::pieces::Pieces;
+use crate::rules::Applied;
 use crate::tasks::{Task, Tasks};
 use crate::wire::EAGER_HEAD;
 
@@ -32,8 +32,7 @@ pub(crate) struct Progress<F: Fabric> {
     pub(crate) registrations: Counters,
     handler: Handler,
     pub(crate) tasks: Tasks,
-    /// How this rank's long messages move: a [`Rendezvous`](crate::Rendezvous).
-    pub(crate) rendezvous: AtomicU8,
+    pub(crate) rules: Applied,
 }
 
 /// When a thread looks again for what may have come for a task.
@@ -67,7 +66,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<F: Fabric> Progress<F> {
     /// `fabric` must not keep its rank in the world.
-    pub(crate) fn new(fabric: F) -> Result<Arc<Self>, Fault>
+    pub(crate) fn new(fabric: F, rules: Applied) -> Result<Arc<Self>, Fault>
     where
         F: 'static,
     {
@@ -83,7 +82,7 @@ impl<F: Fabric> Progress<F> {
             registrations: Counters::default(),
             handler: Handler::default(),
             tasks: Tasks::default(),
-            rendezvous: AtomicU8::new(0),
+            rules,
         });
         if let Some(slot) = progress.fabric.background() {
             let this: Weak<Self> = Arc::downgrade(&progress);

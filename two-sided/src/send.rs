@@ -13,6 +13,7 @@ use onesided_layouts::{Cursor, Shape};
 use crate::engine::{Direct, Engine, Listed, QUEUED_MAX, TooLong};
 use crate::offered::OfferedSlice;
 use crate::progress::{Progress, Registered};
+use crate::rules::Way;
 use crate::shaped::{self, CHUNK};
 use crate::wire::By;
 use crate::{Error, Messages, Source, Tag};
@@ -59,6 +60,9 @@ pub(crate) struct Pending<'m, F: Fabric> {
     offered: Option<Box<OfferedSlice<'m, F>>>,
 }
 
+/// A slice that is offered, and where its copy is if it is read there.
+type Offered<'m, F> = (OfferedSlice<'m, F>, Option<Registered<F>>);
+
 /// `None`: the message is on its way. The error is boxed, to keep the handle small.
 pub(crate) type Started<'m, F> = Result<Option<Pending<'m, F>>, Box<Error>>;
 
@@ -84,13 +88,17 @@ impl<F: Fabric> Pending<'_, F> {
             |engine| failed(engine).map(Err),
             || Some(wait()),
         ));
-        poll_fn(|cx| {
+        let sent = poll_fn(|cx| {
             if self.offered.as_ref().is_some_and(|slice| slice.help(&progress.fabric).is_err()) {
                 self.withdraw();
             }
             sent.as_mut().poll(cx)
         })
-        .await
+        .await;
+        if let (Ok(()), Some(slice)) = (&sent, &self.offered) {
+            slice.learn(progress);
+        }
+        sent
     }
 
     /// Gives the slice back. The message goes on.
@@ -192,10 +200,13 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
         let eager = if synchronous { Err(TooLong) } else { Self::eager(messages, context, bytes, (what, to)) };
         eager.or_else(|TooLong| {
             Self::announce(messages, context, (what, to), synchronous, |progress| {
-                if messages.is_offered(to, bytes.len())
-                    && let Ok(slice) = OfferedSlice::publish(progress, bytes, to)
-                {
-                    return Ok((slice.memory(), Some(slice)));
+                let offered = match messages.way(to, bytes.len()) {
+                    Some(Way::Copy) => None,
+                    Some(Way::Slice) => OfferedSlice::publish(progress, bytes, to).ok().map(|slice| (slice, None)),
+                    None => OfferedSlice::publish_try(progress, bytes, to).ok(),
+                };
+                if let Some(offered) = offered {
+                    return Ok((offered.0.memory(), Some(offered)));
                 }
                 let memory = messages.memory_for(Some(to), what.bytes)?;
                 memory.write(progress, 0, bytes)?;
@@ -267,11 +278,11 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
         context: u32,
         (what, to): (What, Rank),
         synchronous: bool,
-        publish: impl FnOnce(&'m Progress<F>) -> Result<(Registered<F>, Option<OfferedSlice<'m, F>>), Fault>,
+        publish: impl FnOnce(&'m Progress<F>) -> Result<(Registered<F>, Option<Offered<'m, F>>), Fault>,
     ) -> Started<'m, F> {
         let (progress, envelope) = (messages.progress(), (context, what.tag.0));
         let announce = || {
-            let (memory, offered) = publish(progress)?;
+            let (memory, mut offered) = publish(progress)?;
             let by = match offered {
                 Some(_) => By::Offered,
                 None => messages.moved_by(to, &memory),
@@ -288,12 +299,15 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
                 if synchronous {
                     engine.make_synchronous(send);
                 }
+                if let Some((_, copy @ Some(_))) = &mut offered {
+                    engine.moved(send, copy.take());
+                }
                 send
             });
             if by == By::Pipeline {
                 memory.prepare(progress, 0); // while the receiver does
             }
-            Ok(Some(Pending { progress, to, send: send as u32, offered: offered.map(Box::new) }))
+            Ok(Some(Pending { progress, to, send: send as u32, offered: offered.map(|(slice, _)| Box::new(slice)) }))
         };
         announce().map_err(|fault| Box::new(what.failed(messages.world().translate(fault))))
     }

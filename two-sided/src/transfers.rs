@@ -250,7 +250,7 @@ impl<F: Fabric> Progress<F> {
 
     fn take_offered(&self, key: &SegmentKey, allocate: Option<Allocate>) -> Result<(Box<dyn Elements>, Taken), Fault> {
         let mut elements = self.elements(key.len, allocate)?;
-        let taken = offered::take(self, key, elements.bytes_mut())?;
+        let taken = offered::take_now(self, key, elements.bytes_mut())?;
         Ok((elements, taken))
     }
 }

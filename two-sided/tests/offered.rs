@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use onesided_fabric::{Any, World, threads};
 use onesided_instances as _;
-use onesided_two_sided::{Messages, Protocol, Tag, Tags};
+use onesided_two_sided::{Messages, Protocol, Rules, Tag, Tags};
 
 const SOON: Duration = Duration::from_secs(30);
 /// Eager, copied by the sender, offered, and offered with chunks for both sides.
@@ -145,11 +145,53 @@ fn the_explanation_names_the_protocol_and_why() {
         let long = messages.explain(other, 100_000).unwrap();
         assert_eq!((long.protocol(), protocol(me, 100_000)), (Protocol::Offered, Protocol::Rget));
         let text = long.to_string();
-        assert!(text.contains("\n> offered   at least 4096 bytes: copied once"), "{text}");
+        let turns = "\n> offered   at least 65536 bytes, from 4096 on in turns with rget until it is known";
+        assert!(text.contains(turns), "{text}");
+        messages.set_rules("offered=20000".parse().unwrap());
+        assert_eq!([19_999, 20_000].map(|len| protocol(other, len)), [Protocol::Rget, Protocol::Offered]);
+        let text = messages.explain(other, 1).unwrap().to_string();
+        assert!(text.contains("\n  offered   at least 20000 bytes (the program): copied once"), "{text}");
+        messages.set_rules("offered=never".parse().unwrap());
+        let text = messages.explain(other, 100_000).unwrap().to_string();
+        assert!(text.contains("\n  offered   never: the rules have offered=never\n"), "{text}");
+        messages.set_rules(Rules::default());
         let own = messages.explain(me, 100_000).unwrap().to_string();
         assert!(own.contains("to oneself") && own.ends_with("the send completes without a receive"), "{own}");
         messages.send(&[7_u8; 100_000], me, Tag(99)).deadline(Duration::from_secs(60)).wait().unwrap();
         assert_eq!(messages.recv::<u8>(me, Tag(99)).wait().unwrap().0, [7; 100_000]);
         assert!(messages.explain(2, 1).is_err());
+    });
+}
+
+/// The first messages go both ways, by turns and with more than one under way, until it is known which is
+/// faster.
+#[test]
+fn the_bound_of_offered_slices_is_measured() {
+    ranks(2, |world, messages| {
+        let other = 1 - world.rank();
+        let text = || messages.explain(other, 0).unwrap().to_string();
+        assert!(text().contains("at least 65536 bytes, from 4096 on"), "{}", text());
+        for round in 0..64 {
+            let sent = [9_000, 20_000, 40_000, 60_000].map(|len| bytes(round + len, len));
+            let sends: Vec<_> = sent.iter().map(|sent| messages.send(sent, other, Tag(0))).collect();
+            for sent in &sent {
+                let mut into = vec![0; sent.len()];
+                messages.recv_into(&mut into, other, Tag(0)).deadline(SOON).wait().unwrap();
+                assert!(into == *sent);
+            }
+            // One try ends with its handle.
+            for (at, send) in sends.into_iter().enumerate() {
+                if at != round % 7 {
+                    send.deadline(SOON).wait().unwrap();
+                }
+            }
+            // Another one goes alone.
+            let alone = [9_000, 20_000, 40_000][round % 3];
+            let receive = messages.recv::<u8>(other, Tag(1));
+            messages.send(&bytes(1, alone), other, Tag(1)).deadline(SOON).wait().unwrap();
+            assert!(receive.deadline(SOON).wait().unwrap().0 == bytes(1, alone));
+        }
+        world.barrier().wait().unwrap();
+        assert!(!text().contains("65536 bytes, from 4096 on"), "{}", text());
     });
 }

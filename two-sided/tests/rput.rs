@@ -214,18 +214,24 @@ fn what_is_under_way_is_shown_and_explained() {
         let explained = messages.explain(other, 100_000).unwrap();
         assert_eq!((explained.protocol(), messages.rendezvous()), (Protocol::Rput, Rendezvous::Rput));
         assert!(
-            explained.to_string().contains("\n> rput      any length: copied by the sender, written"),
+            explained.to_string().contains("\n> rput      any length (the program): copied by the sender, written"),
             "{explained}"
         );
         assert_eq!(messages.explain(me, 100_000).unwrap().protocol(), Protocol::Rget);
         messages.set_rendezvous(Rendezvous::Pipeline);
         let explained = messages.explain(other, 100_000).unwrap();
         assert_eq!((explained.protocol(), messages.rendezvous()), (Protocol::Pipeline, Rendezvous::Pipeline));
-        assert!(explained.to_string().contains("\n> pipeline  any length: as rput, in pieces"), "{explained}");
+        assert!(
+            explained.to_string().contains("\n> pipeline  any length (the program): as rput, in pieces"),
+            "{explained}"
+        );
         messages.set_rendezvous(Rendezvous::Copy);
         let explained = messages.explain(other, 100_000).unwrap();
         assert_eq!((explained.protocol(), messages.rendezvous()), (Protocol::Copy, Rendezvous::Copy));
-        assert!(explained.to_string().contains("\n> copy      any length: copied by both"), "{explained}");
+        assert!(
+            explained.to_string().contains("\n> copy      any length (the program): copied by both"),
+            "{explained}"
+        );
         messages.set_rendezvous(Rendezvous::Rput);
         if me == 1 {
             world.barrier().wait().unwrap();

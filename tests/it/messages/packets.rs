@@ -71,3 +71,34 @@ fn a_dead_sender_or_receiver_ends_the_message() {
         assert_eq!(ended.ok(), [1, 2], "{ended:#?}");
     }
 }
+
+const RULES: &str = "ONESIDED_MESSAGES_RULES";
+
+/// The rules of the environment, or why there are none.
+pub(super) fn rules(world: World) {
+    let said = std::env::var(RULES).unwrap();
+    match Messages::new(&world).wait() {
+        Ok(messages) => {
+            assert_eq!(messages.rules().to_string(), said);
+            let text = messages.explain(1 - world.rank(), 100_000).unwrap().to_string();
+            assert!(text.contains(&format!("({RULES})")) || jobs::on_cards(), "{text}");
+            super::ring_by(&world, messages.rules().rendezvous);
+        }
+        Err(error) => {
+            let text = error.to_string();
+            assert!(
+                said.contains("rgett") && text.starts_with(&format!("{RULES}: rule 2 is none of rget, ")),
+                "{text}"
+            );
+        }
+    }
+    ok();
+}
+
+#[test]
+fn a_process_begins_with_the_rules_of_its_environment() {
+    for rules in ["rget,offered=20000", "copy,offered=measured", "rput,offered=never", "offered=never,rgett"] {
+        let ended = jobs::start_under(2, "messages: rules", (RULES, rules)).wait();
+        assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{rules}: {ended:#?}");
+    }
+}

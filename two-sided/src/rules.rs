@@ -1,0 +1,358 @@
+//! Rules: which way a message goes, as data.
+//!
+//! | peer | length | protocol | who says it |
+//! |---|---|---|---|
+//! | oneself | any | a copy | |
+//! | any | at most a packet | eager | the fabric |
+//! | another process of this host | from a bound on | offered, by RGET | measured, or [`Rules::offered`] |
+//! | any | longer than a packet | [`Rules::rendezvous`] | |
+//!
+//! The bound between a slice that its receiver copies by a system call and bytes that are copied twice,
+//! by the sender into registered memory and by the receiver out of it, depends on the machine: on one,
+//! two copies of 32 KiB take two thirds of the time, on another three times as long. So it is found by
+//! *tries*: the first messages between 4 and 64 KiB go both ways, in turns, until each has been timed
+//! [`ENOUGH`] times. What counts is the best sum of the copies, at both ends, and not what lies between:
+//! a receiver may be late. One try is under way at a time, so that the next one has warm memory. The bound
+//! is known as an interval, which each decision makes shorter.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+use crate::progress::lock;
+use crate::{Error, Rendezvous};
+
+/// The variable with the rules of a process.
+pub(crate) const VARIABLE: &str = "ONESIDED_MESSAGES_RULES";
+
+/// The bound is in this interval.
+const LOWEST: u32 = 4 << 10;
+const HIGHEST: u32 = 64 << 10;
+/// Powers of two in it.
+const CLASSES: usize = (HIGHEST / LOWEST).ilog2() as usize;
+/// Tries that decide: of each way.
+const ENOUGH: u32 = 8;
+/// After so many tries that were not all timed, slices are offered.
+const TRIES: u32 = 128;
+
+/// From which length on a slice is [offered](crate::Protocol::Offered) to another process of this host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OfferedFrom {
+    /// The first messages between 4 and 64 KiB are sent both ways and timed, at both ends.
+    #[default]
+    Measured,
+    /// From so many bytes on.
+    Bytes(u32),
+    /// None is.
+    Never,
+}
+
+/// Which way the messages that a rank sends go, in all its communicators, unless they fit a packet.
+/// See [`Messages::set_rules`](crate::Messages::set_rules).
+///
+/// As text: one or two of `rget`, `rput`, `pipeline`, `copy`; `offered=BYTES`, `offered=measured`,
+/// `offered=never`, with a comma between them.
+///
+/// ```
+/// use onesided_two_sided::{OfferedFrom, Rendezvous, Rules};
+///
+/// let rules: Rules = "offered=16384,rget".parse()?;
+/// assert_eq!(rules, Rules { rendezvous: Rendezvous::Rget, offered: OfferedFrom::Bytes(16384) });
+/// assert_eq!("".parse(), Ok(Rules::default()));
+/// assert!("rgett".parse::<Rules>().is_err());
+/// # Ok::<(), onesided_two_sided::UnknownRule>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_structs, reason = "all of it is chosen by name")]
+pub struct Rules {
+    /// Who moves a message that is not offered.
+    pub rendezvous: Rendezvous,
+    /// Which slices are offered, if the rendezvous is RGET.
+    pub offered: OfferedFrom,
+}
+
+/// A text that is no [`Rules`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "rule {place} is none of rget, rput, pipeline, copy, offered=BYTES (less than 4 GiB), offered=measured, \
+     offered=never (with a comma between them)"
+)]
+#[non_exhaustive]
+pub struct UnknownRule {
+    /// Its place in the text, from 1.
+    pub place: usize,
+}
+
+impl FromStr for Rules {
+    type Err = UnknownRule;
+
+    fn from_str(text: &str) -> Result<Self, UnknownRule> {
+        let mut rules = Self::default();
+        let words = text.split(',').map(str::trim).filter(|_| !text.trim().is_empty());
+        for (place, word) in (1..).zip(words) {
+            let rendezvous = Rendezvous::ALL.into_iter().find(|rendezvous| rendezvous.to_string() == word);
+            match (rendezvous, word.strip_prefix("offered=")) {
+                (Some(rendezvous), _) => rules.rendezvous = rendezvous,
+                (None, Some("measured")) => rules.offered = OfferedFrom::Measured,
+                (None, Some("never")) => rules.offered = OfferedFrom::Never,
+                (None, Some(bytes)) => {
+                    rules.offered = OfferedFrom::Bytes(bytes.parse().map_err(|_| UnknownRule { place })?);
+                }
+                (None, None) => return Err(UnknownRule { place }),
+            }
+        }
+        Ok(rules)
+    }
+}
+
+impl fmt::Display for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},offered=", self.rendezvous)?;
+        match self.offered {
+            OfferedFrom::Measured => f.write_str("measured"),
+            OfferedFrom::Bytes(bytes) => write!(f, "{bytes}"),
+            OfferedFrom::Never => f.write_str("never"),
+        }
+    }
+}
+
+/// Who said the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    BuiltIn,
+    Environment,
+    Program,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BuiltIn => "built in",
+            Self::Environment => VARIABLE,
+            Self::Program => "the program",
+        })
+    }
+}
+
+/// How a message to another process of this host is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By its receiver, out of the sender's slice.
+    Slice,
+    /// By its sender, and by its receiver.
+    Copy,
+}
+
+/// The rules of a rank, as its sends read them.
+#[derive(Debug)]
+pub(crate) struct Applied {
+    rendezvous: AtomicU8,
+    /// The bound of offered slices: at least the low half, at most the high one.
+    bound: AtomicU64,
+    said: Mutex<(Rules, Origin)>,
+    tries: Mutex<[Tries; CLASSES]>,
+    /// Whether a try is under way.
+    is_trying: AtomicBool,
+}
+
+/// Tries of lengths up to twice the shortest: how many, and of each way how many were timed and the
+/// time of the best, in picoseconds a byte.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tries {
+    begun: u32,
+    timed: [u32; 2],
+    best: [u64; 2],
+}
+
+const fn bound(low: u32, high: u32) -> u64 {
+    low as u64 | (high as u64) << 32
+}
+
+fn class(len: usize) -> Option<usize> {
+    let class = (len / LOWEST as usize).checked_ilog2()? as usize;
+    (class < CLASSES).then_some(class)
+}
+
+impl Applied {
+    /// Those of the environment, or those that are built in.
+    pub(crate) fn new() -> Result<Self, UnknownRule> {
+        Ok(match std::env::var(VARIABLE) {
+            Ok(text) => Self::with(text.parse()?, Origin::Environment),
+            Err(std::env::VarError::NotPresent) => Self::with(Rules::default(), Origin::BuiltIn),
+            Err(std::env::VarError::NotUnicode(_)) => return Err(UnknownRule { place: 1 }),
+        })
+    }
+
+    fn with(rules: Rules, origin: Origin) -> Self {
+        let applied = Self {
+            rendezvous: AtomicU8::new(0),
+            bound: AtomicU64::new(bound(LOWEST, HIGHEST)),
+            said: Mutex::new((Rules::default(), origin)),
+            tries: Mutex::default(),
+            is_trying: AtomicBool::new(false),
+        };
+        applied.set(rules, origin);
+        applied
+    }
+
+    pub(crate) fn set(&self, rules: Rules, origin: Origin) {
+        let mut said = lock(&self.said);
+        let is_new = said.0.offered != rules.offered; // else what was measured stays
+        let (low, high) = match rules.offered {
+            OfferedFrom::Measured => (LOWEST, HIGHEST),
+            OfferedFrom::Bytes(bytes) => (bytes.max(1), bytes.max(1)),
+            OfferedFrom::Never => (u32::MAX, u32::MAX),
+        };
+        self.rendezvous.store(rules.rendezvous as u8, Ordering::Relaxed);
+        if is_new {
+            *lock(&self.tries) = Default::default();
+            self.bound.store(bound(low, high), Ordering::Relaxed);
+        }
+        *said = (rules, origin);
+    }
+
+    pub(crate) fn said(&self) -> (Rules, Origin) {
+        *lock(&self.said)
+    }
+
+    #[inline]
+    pub(crate) fn rendezvous(&self) -> Rendezvous {
+        Rendezvous::ALL[usize::from(self.rendezvous.load(Ordering::Relaxed))]
+    }
+
+    /// The interval of the bound from which on slices are offered; `None`: none is.
+    #[inline]
+    pub(crate) fn bound(&self) -> Option<(u32, u32)> {
+        let bound = self.bound.load(Ordering::Relaxed);
+        let (low, high) = (bound as u32, (bound >> 32) as u32);
+        (low < u32::MAX).then_some((low, high))
+    }
+
+    /// The way of a message; `None`: it is to be found out.
+    #[inline]
+    pub(crate) fn way(&self, len: usize) -> Option<Way> {
+        match self.bound() {
+            Some((_, high)) if len >= high as usize => Some(Way::Slice),
+            Some((low, _)) if len >= low as usize => None,
+            _ => Some(Way::Copy),
+        }
+    }
+
+    /// Begins a try, which is to be [ended](Self::end_try): its way. `None`: another is under way.
+    pub(crate) fn begin_try(&self, len: usize) -> Option<Way> {
+        let class = class(len).filter(|_| !self.is_trying.swap(true, Ordering::Relaxed))?;
+        let tries = &mut lock(&self.tries)[class];
+        tries.begun += 1;
+        if tries.begun == TRIES {
+            self.decide(class, Way::Slice);
+        }
+        Some(if tries.begun % 2 == 1 { Way::Copy } else { Way::Slice })
+    }
+
+    pub(crate) fn end_try(&self) {
+        self.is_trying.store(false, Ordering::Relaxed);
+    }
+
+    /// The copies of a try took so long.
+    pub(crate) fn learn(&self, way: Way, len: usize, nanos: u64) {
+        let Some(class) = class(len) else { return };
+        let tries = &mut lock(&self.tries)[class];
+        let (timed, best) = (&mut tries.timed[way as usize], &mut tries.best[way as usize]);
+        let time = nanos.saturating_mul(1000) / len as u64;
+        *best = if *timed == 0 { time } else { time.min(*best) };
+        *timed += 1;
+        if tries.timed.iter().all(|timed| *timed >= ENOUGH) {
+            let [slice, copy] = tries.best;
+            self.decide(class, if copy < slice { Way::Copy } else { Way::Slice });
+        }
+    }
+
+    /// What is longer goes by slices too, what is shorter by copies.
+    fn decide(&self, class: usize, way: Way) {
+        let shortest = LOWEST << class;
+        let _ = self.bound.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
+            let (low, high) = (now as u32, (now >> 32) as u32);
+            let is_open = low <= shortest && shortest < high;
+            is_open.then(|| if way == Way::Slice { bound(low, shortest) } else { bound(2 * shortest, high) })
+        });
+    }
+}
+
+impl From<UnknownRule> for Error {
+    fn from(unknown: UnknownRule) -> Self {
+        Self::Rules(unknown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tries with these costs, in nanoseconds: fixed ones, and ones a KiB.
+    fn found(slice: [u64; 2], copy: [u64; 2], lens: &[usize]) -> Option<(u32, u32)> {
+        let applied = Applied::with(Rules::default(), Origin::BuiltIn);
+        for round in 0..40 {
+            for len in lens {
+                if applied.way(*len).is_none()
+                    && let Some(way) = applied.begin_try(*len)
+                {
+                    assert_eq!(applied.begin_try(*len), None);
+                    let [fixed, per_kib] = if way == Way::Slice { slice } else { copy };
+                    // Some come late.
+                    let late = if round % 3 == 0 { 50_000 } else { 0 };
+                    applied.learn(way, *len, fixed + per_kib * (*len as u64 >> 10) + late);
+                    applied.end_try();
+                }
+            }
+        }
+        applied.bound()
+    }
+
+    #[test]
+    fn the_bound_is_between_the_costs() {
+        let all = [4 << 10, 9_000, 20_000, 40_000, (64 << 10) - 1, 64 << 10];
+        // A system call costs as much as to copy 10, 100 and 1 KiB once more.
+        assert_eq!(found([1_000, 100], [0, 200], &all), Some((16 << 10, 16 << 10)));
+        assert_eq!(found([10_000, 100], [0, 200], &all), Some((64 << 10, 64 << 10)));
+        assert_eq!(found([100, 100], [0, 200], &all), Some((4 << 10, 4 << 10)));
+        // Of one length alone the bound is known on one side.
+        assert_eq!(found([10_000, 100], [0, 200], &[20_000]), Some((32 << 10, 64 << 10)));
+        assert_eq!(found([100, 100], [0, 200], &[20_000]), Some((4 << 10, 16 << 10)));
+    }
+
+    #[test]
+    fn tries_that_nobody_times_end() {
+        let applied = Applied::with(Rules::default(), Origin::BuiltIn);
+        let begun = (0..1000).filter(|_| applied.way(5_000).is_none() && applied.begin_try(5_000).is_some());
+        assert_eq!(begun.inspect(|_| applied.end_try()).count() as u32, TRIES);
+        assert_eq!(applied.way(5_000), Some(Way::Slice));
+    }
+
+    #[test]
+    fn rules_are_read_as_they_are_shown() {
+        for text in ["rget,offered=measured", "copy,offered=never", "rput,offered=16384", "pipeline,offered=1"] {
+            assert_eq!(text.parse::<Rules>().unwrap().to_string(), text);
+        }
+        assert_eq!(" offered=never , rput".parse::<Rules>().unwrap().to_string(), "rput,offered=never");
+        for (text, place) in [("RGET", 1), ("rget,", 2), ("rget,offered=", 2), ("offered=4096 x", 1), ("offered=-1", 1)]
+        {
+            assert_eq!(text.parse::<Rules>(), Err(UnknownRule { place }), "{text}");
+        }
+        let wrong = Error::from(UnknownRule { place: 2 }).to_string();
+        assert!(wrong.starts_with("ONESIDED_MESSAGES_RULES: rule 2 is none of rget, rput,"), "{wrong}");
+    }
+
+    #[test]
+    fn what_was_measured_stays_when_something_else_is_set() {
+        let applied = Applied::with(Rules::default(), Origin::BuiltIn);
+        applied.decide(1, Way::Copy);
+        applied.set(Rules { rendezvous: Rendezvous::Rput, ..Rules::default() }, Origin::Program);
+        assert_eq!((applied.bound(), applied.rendezvous()), (Some((16 << 10, 64 << 10)), Rendezvous::Rput));
+        applied.set("offered=100".parse().unwrap(), Origin::Program);
+        assert_eq!([99, 100].map(|len| applied.way(len)), [Some(Way::Copy), Some(Way::Slice)]);
+        applied.set("offered=never".parse().unwrap(), Origin::Program);
+        assert_eq!((applied.bound(), applied.way(1 << 30)), (None, Some(Way::Copy)));
+    }
+}
