@@ -195,7 +195,8 @@ impl Inner {
     fn connect(&self, peer: &Peer, hello: &Hello) -> Option<(u32, bool)> {
         let rank = peer.id.rank;
         let mut connecting = peer.connecting();
-        let is_of_it = peer.generation() == hello.generation;
+        // One that only says that a connection broke names no queue pair, and may come late.
+        let is_of_it = peer.generation() == hello.generation && hello.queue_pair != 0;
         if !is_of_it || peer.is_broken() || self.job_segment.liveness(rank) != Liveness::Alive {
             return None;
         }
