@@ -253,6 +253,27 @@
 //! and acknowledged, while this rank waits in a call. A peer that has not answered for 8 s is lost
 //! (`ConnectionLost`), unless its connection shows that it can be reached, and computes.
 //!
+//! # Over several rails
+//!
+//! With `ONESIDED_RAILS=2` (or 3) two ranks that speak over a card have further connections, which
+//! move long messages only: what is read or written in one piece and has 128 KiB or more (RGET,
+//! RPUT, pieces of the pipeline). It is cut into chunks of at least 64 KiB, about four for each
+//! rail. Each goes to the rail that will have moved it first, by the bytes in flight there and by
+//! what the rail has cost so far, so that a slow one gets less (yu-2004, section 2.2, which divides
+//! a message among networks). All are posted at once and move while the ranks compute. The packet
+//! that ends the message follows when all of them are complete, where one connection sends it right
+//! behind a write.
+//!
+//! A further rail that fails leaves its chunks to the others, no message fails, and the next one has
+//! the rail made anew. A message that is written then ends when the receiver has given up its end
+//! of the failed rail, so that nothing late changes memory that the receiver has back. The first
+//! rail is the connection of messages: if it fails, the messages under way fail as with one rail,
+//! and all rails are made anew. Short messages, windows and locks have one connection each, as
+//! before; over datagrams there is one rail.
+//!
+//! All rails are queue pairs of one device and port. That gains where one queue pair does not fill
+//! the port, and nothing on Soft-RoCE, whose processors do the card's work.
+//!
 //! # What moves messages
 //!
 //! Messages move while this rank waits, for whatever: a rank that waits for a lock, for a barrier or

@@ -179,6 +179,7 @@
 //! | `ONESIDED_MESSAGES_CONNECTIONS` | on verbs, how many connections of messages a rank has before it [gives idle ones back](super::fabrics#verbs) | no limit |
 //! | `ONESIDED_MESSAGES_CHANNEL` | on verbs, over what the packets of messages travel, the same at all ranks: connections (`rc`) or [datagrams](super::messages#over-datagrams) (`ud`) | `rc` |
 //! | `ONESIDED_MESSAGES_RULES` | which way this rank's long messages go: [rules](super::messages#protocols), such as `rput` or `offered=16384` | `rget,offered=measured` |
+//! | `ONESIDED_RAILS` | on verbs, 1 to 3: over how many connections two ranks move a [long message](super::messages#over-several-rails) | 1 |
 //! | `ONESIDED_STUCK_AFTER` | after how many seconds of one wait a process writes what its ranks wait for (`onesided run --stuck-after` sets it); 0: only on SIGUSR1 ([hangs](super::hangs)) | never |
 //! | `ONESIDED_COUNT` | `1`: windows [count](crate::Window::paths) every operation by the way it took, also those by the CPU | only the others |
 //! | `ONESIDED_PROCESS_VM` | `off`: user memory in another process is reached by that process's helper thread, even where process_vm works; messages are copied through registered memory | process_vm where the system allows it |

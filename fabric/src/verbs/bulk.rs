@@ -12,10 +12,12 @@ use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RegionId, RemoteM
 use crate::peer_status::{PeerStatus, check_rank};
 use crate::verbs::bounce_buffers::LONGEST;
 use crate::verbs::memory;
-use crate::verbs::peer::{ConnectionId, Peer, Traffic};
+use crate::verbs::peer::Peer;
 use crate::verbs::queue::{InFlight, WorkRequest};
+use crate::verbs::rails::{Stripes, moves};
 use crate::verbs::raw::{Local, MemoryRegion, Remote, UserRegion, Verb};
 use crate::verbs::segment::check_within;
+use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::verbs::words::Posted;
 use crate::verbs::{Verbs, VerbsSegment, VerbsTransport, VerbsWord};
 use crate::{
@@ -29,16 +31,25 @@ const AHEAD: usize = 4;
 /// A transfer between registered segments, in flight.
 #[derive(Debug)]
 #[must_use = "the transfer is posted, but only awaiting tells when it is done"]
-pub struct VerbsTransfer(Result<Option<Posted>, Fault>);
+pub struct VerbsTransfer(Transfer);
+
+#[derive(Debug)]
+enum Transfer {
+    Ended(Result<(), Fault>),
+    /// Its last request: those of one connection complete in order.
+    Last(Posted),
+    /// Over several rails.
+    Striped(Box<Stripes>),
+}
 
 impl Future for VerbsTransfer {
     type Output = Result<(), Fault>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
-            Ok(Some(last)) => last.poll(cx),
-            Ok(None) => Poll::Ready(Ok(())),
-            Err(fault) => Poll::Ready(Err(*fault)),
+            Transfer::Ended(outcome) => Poll::Ready(*outcome),
+            Transfer::Last(last) => last.poll(cx),
+            Transfer::Striped(stripes) => stripes.poll(cx),
         }
     }
 }
@@ -293,11 +304,11 @@ impl Fabric for Verbs {
     }
 
     fn rdma_write(&self, from: (&VerbsSegment, u64), to: (&VerbsSegment, u64), len: u64) -> VerbsTransfer {
-        self.transfer(from, to, len, |remote| Verb::Write { to: remote })
+        self.transfer(from, to, len, true)
     }
 
     fn rdma_read(&self, from: (&VerbsSegment, u64), into: (&VerbsSegment, u64), len: u64) -> VerbsTransfer {
-        self.transfer(into, from, len, |remote| Verb::Read { from: remote })
+        self.transfer(into, from, len, false)
     }
 
     /// A write's completion means that the target's card has received it, not that it is placed in
@@ -400,33 +411,37 @@ impl Verbs {
         VerbsGet { fabric: self.clone(), rank, from, into, posted: 0, done: 0, reads, fault: None }
     }
 
-    /// Moves bytes between an own segment and any segment, in the fewest requests that the card's
-    /// limit allows.
+    /// Moves bytes between an own segment and any segment, over rails if it is long enough for them, else
+    /// in the fewest requests that the card's limit allows.
     fn transfer(
         &self,
         (own, own_offset): (&VerbsSegment, u64),
         (other, offset): (&VerbsSegment, u64),
         len: u64,
-        verb: impl Fn(Remote) -> Verb,
+        writes: bool,
     ) -> VerbsTransfer {
         let run = || {
             own.check(own_offset, len)?;
             other.check(offset, len)?;
-            let mut last = None;
+            own.local(own_offset)?;
+            if let Some(rails) = self.rails_for(len) {
+                let ends = [(own.clone(), own_offset), (other.clone(), offset)];
+                return Ok(Transfer::Striped(Box::new(Stripes::start(self, rails, ends, len, writes))));
+            }
+            let mut last = Transfer::Ended(Ok(()));
             let mut at = 0;
             while at < len {
                 let piece = (len - at).min(self.0.capabilities.longest_transfer);
                 let local = Local { len: piece as u32, ..own.local(own_offset + at)? };
                 let taken = self.0.take_slot(0)?;
-                let request = WorkRequest::new(verb(other.remote(offset + at)), &taken, 0);
+                let request = WorkRequest::new(moves(writes, other.remote(offset + at)), &taken, 0);
                 self.0.keep(taken.slot, InFlight { segments: (own.clone(), other.clone()), len: piece });
                 self.0.post(self.to(other.rank()), [WorkRequest { local, keeps: true, ..request }]);
-                last = Some(Posted::new(self, other.rank(), taken.slot));
+                last = Transfer::Last(Posted::new(self, other.rank(), taken.slot));
                 at += piece;
             }
-            own.local(own_offset)?;
             Ok(last)
         };
-        VerbsTransfer(run())
+        VerbsTransfer(run().unwrap_or_else(|fault| Transfer::Ended(Err(fault))))
     }
 }

@@ -8,8 +8,9 @@ use onesided_remote_memory::{Fault, FaultKind};
 
 use crate::verbs::Inner;
 use crate::verbs::bounce_buffers::Outcome;
-use crate::verbs::peer::{ConnectionId, Entry, NO_SPACE, REFUSED, Traffic};
+use crate::verbs::peer::{Entry, NO_SPACE, REFUSED};
 use crate::verbs::queue::{NUMBER, NUMBER_BITS};
+use crate::verbs::traffic::{ConnectionId, Traffic};
 
 impl Inner {
     #[inline]
@@ -25,7 +26,7 @@ impl Inner {
         let Ok(peer) = self.peer(ConnectionId::of(id >> NUMBER_BITS)) else { return };
         if status != 0 {
             let _ = peer.broken.compare_exchange(0, status, Ordering::AcqRel, Ordering::Relaxed);
-            if peer.id.traffic == Traffic::Messages {
+            if peer.id.traffic != Traffic::Memory {
                 self.has_to_renew.store(true, Ordering::Relaxed); // a thread that never sleeps looks, too
             }
         }

@@ -11,6 +11,7 @@
 //! | knows | send: the peer has connected its queue pair to this one |
 //! | refuses | close its side of both connections: the peer has cut this rank |
 //! | is of a later generation | give up its own connection, which the peer has given up ([`renewal`](super::renewal)) |
+//! | is of a [rail](super::rails) of another connection of messages | drop it: one of the two learns that the connection broke |
 //! | gives | agree to give the connection back, or keep it ([`giving`](super::giving)) |
 //! | waits | ask on: the peer has not yet taken in what came over the last connection |
 //!
@@ -25,7 +26,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use onesided_remote_memory::{Liveness, Rank};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::drive::now;
@@ -33,8 +33,10 @@ use crate::verbs::arrivals::Arrivals;
 use crate::verbs::device::Device;
 use crate::verbs::endpoint_address::EndpointAddress;
 use crate::verbs::giving::SCAN;
-use crate::verbs::peer::{Connecting, ConnectionId, Peer, Traffic, is_after_break};
+use crate::verbs::hello::{Hello, MAGIC};
+use crate::verbs::peer::{Connecting, Peer, is_after_break};
 use crate::verbs::raw::{AddressHandle, BATCH, DatagramQueue, DatagramRoom, ProtectionDomain, QueuePair, Route};
+use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::verbs::wake_up::WakeUp;
 use crate::verbs::{Inner, start_thread};
 
@@ -45,42 +47,6 @@ const REPEAT: u64 = 20_000_000;
 /// How long a peer may be silent that is asked for its first connection: longer than a card, because
 /// a thread answers.
 const GIVE_UP_AFTER: u64 = 30_000_000_000;
-
-/// The wire form's first bytes: what it is, and its version.
-const MAGIC: [u8; 4] = *b"1SC\x03";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
-struct Hello {
-    magic: [u8; 4],
-    from: u32,
-    /// The incarnations of the sender, and of the receiver that it means: those of other processes
-    /// and jobs are dropped.
-    incarnations: [u64; 2],
-    /// Which connection it is about, and the sender's queue pair of it.
-    traffic: Traffic,
-    queue_pair: u32,
-    /// Tells the connection from earlier ones of its kind between the two.
-    generation: u64,
-    asks: bool,
-    knows: bool,
-    refuses: bool,
-    waits: bool,
-    /// The number of a wish to give the connection back, or 0; and the answer to it.
-    gives: u32,
-    keeps: bool,
-    given: bool,
-}
-
-impl Hello {
-    fn read(bytes: &[u8]) -> Option<Self> {
-        let (hello, rest) = postcard::take_from_bytes::<Self>(bytes).ok()?;
-        (hello.magic == MAGIC && rest.is_empty()).then_some(hello)
-    }
-
-    fn write(self, into: &mut [u8; ROOM.longest as usize]) -> &[u8] {
-        postcard::to_slice(&self, into).expect("it is shorter than a datagram")
-    }
-}
 
 /// What the connections of a rank are made of.
 #[derive(Debug)]
@@ -398,7 +364,8 @@ impl Thread {
 
     fn hello(&self, inner: &Inner, to: Rank) -> Hello {
         let incarnations = [inner.rank, to].map(|rank| self.connector.addresses[rank.index()].incarnation);
-        Hello { magic: MAGIC, from: inner.rank.0, incarnations, ..Hello::default() }
+        let breaks = inner.messages(to).map_or(0, Peer::breaks);
+        Hello { magic: MAGIC, from: inner.rank.0, incarnations, breaks, ..Hello::default() }
     }
 
     /// Takes in a datagram. One that is not of this job, or of another incarnation, is dropped.
@@ -427,6 +394,9 @@ impl Thread {
         if peer.giving.is_under_way() && hello.generation == peer.generation() + 1 {
             inner.give_back(peer);
         }
+        if hello.traffic.is_further_rail() && !self.are_of_one(inner, &hello, mine) {
+            return;
+        }
         let answer = match inner.connect(peer, &hello) {
             Some((queue_pair, becomes_ready)) => {
                 if becomes_ready {
@@ -449,43 +419,26 @@ impl Thread {
         self.say(inner, from, answer);
     }
 
+    /// Whether both ranks mean a rail of the same connection of messages. If one of them has not noticed
+    /// that an earlier one broke, it learns it.
+    fn are_of_one(&self, inner: &Inner, hello: &Hello, mine: Hello) -> bool {
+        let Ok(messages) = inner.messages(Rank(hello.from)) else { return false };
+        if messages.is_closed() || !messages.is_broken() && mine.breaks == hello.breaks {
+            return true;
+        }
+        let is_ahead = inner.begins_anew(messages, u64::from(hello.breaks) << 32);
+        if !is_ahead && hello.asks && hello.breaks < mine.breaks {
+            let generation = messages.generation();
+            self.say(inner, messages.id.rank, Hello { traffic: Traffic::Messages, generation, ..mine });
+        }
+        false
+    }
+
     fn say(&self, inner: &Inner, to: Rank, hello: Hello) {
         let address = &self.connector.addresses[to.index()];
         if let Some(handle) = self.connector.handle(&inner.domain, inner.rank, to) {
             // One that finds no room is lost like others.
             self.datagrams.send(handle, address.datagrams, hello.write(&mut [0; ROOM.longest as usize]));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hellos_travel() {
-        let hello = Hello {
-            magic: MAGIC,
-            from: u32::MAX,
-            incarnations: [u64::MAX; 2],
-            traffic: Traffic::Messages,
-            queue_pair: u32::MAX,
-            generation: u64::MAX,
-            asks: true,
-            knows: false,
-            refuses: false,
-            waits: true,
-            gives: u32::MAX,
-            keeps: true,
-            given: true,
-        };
-        let mut room = [0; ROOM.longest as usize];
-        let bytes = hello.write(&mut room);
-        assert_eq!(Hello::read(bytes), Some(hello));
-        for len in 0..bytes.len() {
-            assert_eq!(Hello::read(&bytes[..len]), None);
-        }
-        assert_eq!(Hello::read(&[bytes, &[0]].concat()), None);
-        assert_eq!(Hello::read(&[&[0], &bytes[1..]].concat()), None);
     }
 }

@@ -16,8 +16,8 @@ use crate::peer_status::PeerStatus;
 use crate::verbs::connector::Connector;
 use crate::verbs::device::Device;
 use crate::verbs::endpoint_address::EndpointAddress;
-use crate::verbs::peer::{ConnectionId, Traffic};
 use crate::verbs::raw::{CompletionQueue, DatagramQueue, DatagramRoom, LIST, ProtectionDomain, Written};
+use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::verbs::{Inner, Verbs};
 use crate::{Drive, Error};
 

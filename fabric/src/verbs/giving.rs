@@ -19,7 +19,8 @@ use onesided_job::Error as JobError;
 
 use crate::verbs::Inner;
 use crate::verbs::arrivals::Arrivals;
-use crate::verbs::peer::{ConnectionId, Peer, Revocation, Traffic};
+use crate::verbs::peer::{Peer, Revocation};
+use crate::verbs::traffic::{ConnectionId, Traffic};
 
 /// How many connections of messages a rank has before it gives idle ones back. Without it there is no
 /// limit.
@@ -115,10 +116,10 @@ impl Inner {
             return None;
         }
         self.progress(); // the rank may compute
-        let is_of_packets = |peer: &&Peer| peer.id.traffic == Traffic::Messages && peer.id.rank != self.rank;
+        let is_of_messages = |peer: &&Peer| peer.id.traffic != Traffic::Memory && peer.id.rank != self.rank;
         let connected: Vec<_> = self
             .known_peers()
-            .filter(is_of_packets)
+            .filter(is_of_messages)
             .filter(|peer| peer.is_connected() && !peer.giving.is_under_way())
             .collect();
         let most = self.most_connections.load(Ordering::Relaxed);
@@ -148,7 +149,7 @@ impl Inner {
 
     /// Ends a connection on which neither side posts anything.
     pub(super) fn give_back(&self, peer: &Peer) {
-        let Ok([memory, _]) = self.peers_of(peer.id.rank) else { return };
+        let Ok([memory, ..]) = self.peers_of(peer.id.rank) else { return };
         // Held against a cut.
         let revocation = memory.revocation.lock().unwrap_or_else(PoisonError::into_inner);
         let is_to_end = peer.giving.is_under_way() && !peer.is_broken();

@@ -22,8 +22,9 @@ use onesided_remote_memory::{Fault, Liveness, Patience, RemoteMemory, Watch};
 
 use crate::drive::now;
 use crate::peer_status::PeerStatus;
-use crate::verbs::peer::{ConnectionId, Peer, REFUSED, Traffic};
+use crate::verbs::peer::{Peer, REFUSED};
 use crate::verbs::queue::InFlight;
+use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::verbs::{Inner, Verbs};
 
 /// The poll interval, in nanoseconds.

@@ -3,7 +3,8 @@
 //! # Structure
 //!
 //! A reliable connection joins two ranks of which one has spoken to the other's memory, another one
-//! two that have sent each other messages, and one every rank to itself (`connector`). A region's lock
+//! two that have sent each other messages, and one every rank to itself (`connector`). With [`RAILS`]
+//! those that send messages have further ones, for parts of long transfers (`rails`). A region's lock
 //! words are changed through one card, by their owner as well, because a card's atomics are atomic
 //! with one another and not with the CPU's. All queue pairs of a rank complete their requests in one
 //! completion queue. Those for memory share a receive queue for doorbells (0 bytes). Those for
@@ -76,15 +77,18 @@ mod device;
 mod drive;
 mod endpoint_address;
 mod giving;
+mod hello;
 mod keepalive;
 mod memory;
 mod peer;
 mod queue;
+mod rails;
 mod raw;
 mod renewal;
 mod revoke;
 mod segment;
 mod solicited;
+mod traffic;
 mod transport;
 mod wake_up;
 mod words;
@@ -112,17 +116,19 @@ use crate::verbs::device::Device;
 use crate::verbs::drive::{EventWait, UnpostedReceives};
 use crate::verbs::endpoint_address::EndpointAddress;
 use crate::verbs::keepalive::Keepalive;
-use crate::verbs::peer::{ConnectionId, Peer, Traffic};
+use crate::verbs::peer::Peer;
 use crate::verbs::queue::InFlight;
 use crate::verbs::raw::{CompletionQueue, DatagramQueue, ProtectionDomain, QueuePair, SharedReceiveQueue};
 use crate::verbs::segment::{Opened, RegionTable};
 use crate::verbs::solicited::HandlerWait;
+use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::{AtomicAgent, Capabilities, Error, Fabric, block_on};
 
 pub use crate::verbs::bulk::{VerbsFlush, VerbsGet, VerbsTransfer};
 pub use crate::verbs::datagrams::{MESSAGES_CHANNEL, VerbsDatagrams, VerbsWaits};
 pub use crate::verbs::device::{DeviceInfo, devices};
 pub use crate::verbs::giving::MESSAGES_CONNECTIONS;
+pub use crate::verbs::rails::RAILS;
 pub use crate::verbs::segment::{VerbsSegment, VerbsWord};
 pub use crate::verbs::transport::{ConnectionTransport, VerbsTransport};
 pub use crate::verbs::words::{VerbsOp, VerbsPause, VerbsWait};
@@ -164,7 +170,9 @@ struct Inner {
     making_arrivals: Mutex<()>,
     /// How many connections of packets there may be before idle ones are given back.
     most_connections: AtomicU32,
-    /// Whether a connection of packets is to be [made anew](renewal).
+    /// How many [rails](rails) long messages to a rank are divided among.
+    rails: AtomicU32,
+    /// Whether a connection of messages is to be [made anew](renewal).
     has_to_renew: AtomicBool,
     /// Whether no transport has been handed out.
     has_transport: AtomicBool,
@@ -262,20 +270,22 @@ impl Verbs {
     pub(crate) fn join(job: Job, prepare: impl FnOnce(&Self) -> Result<(), Error>) -> Result<Self, Error> {
         let full_after = FullAfter::read()?;
         let (over_datagrams, most_connections) = (datagrams::chosen()?, giving::most()?);
+        let rails = rails::chosen()?;
         let device = Device::choose()?;
         let size = job.job_segment.size();
         let unfit =
             |what: String| Error::NoFabric { name: "verbs".into(), what: format!("{} {what}", device.context.name()) };
         let receive_count = RECEIVES.min(device.attributes.max_srq_wr as u32);
+        let connections = 1 + rails; // with each rank
         let apart = receive_count + if over_datagrams { datagrams::room(&device).completions() } else { 0 };
-        let room = (device.attributes.max_cqe as u32).saturating_sub(apart) / (2 * size);
+        let room = (device.attributes.max_cqe as u32).saturating_sub(apart) / (connections * size);
         let depth = DEPTH.min(room).min(device.attributes.max_qp_wr as u32);
         if depth < SHALLOW {
             return Err(unfit(format!("has too short a completion queue for {size} ranks")));
         }
 
         let domain = ProtectionDomain::new(&device.context)?;
-        let completions = completion_queue(&device, apart, depth, 2 * size)?;
+        let completions = completion_queue(&device, apart, depth, connections * size)?;
         let receives = SharedReceiveQueue::new(&domain, receive_count, 0, drive::RECEIVE)?;
         let region_table = RegionTable::new(&domain, job.rank, size)?;
         let hello_completions = CompletionQueue::new(&device.context, connector::ROOM.completions())?;
@@ -287,7 +297,7 @@ impl Verbs {
         let inline = pair.inline();
         pair.connect(&connector.route(job.rank, job.rank, (pair.number(), 0)))?;
         let own = ConnectionId { rank: job.rank, traffic: Traffic::Memory };
-        let peers: Box<[_]> = (0..2 * size).map(|_| OnceLock::new()).collect();
+        let peers: Box<[_]> = (0..Traffic::ALL.len() * size as usize).map(|_| OnceLock::new()).collect();
         let peer = peers[own.number()].get_or_init(|| Box::new(Peer::new(own, region_table.home().remote(0), depth)));
         peer.set_pair(&mut peer.connecting(), pair);
         peer.set_ready();
@@ -312,6 +322,7 @@ impl Verbs {
             arrivals: OnceLock::new(),
             making_arrivals: Mutex::default(),
             most_connections: AtomicU32::new(most_connections),
+            rails: AtomicU32::new(rails),
             has_to_renew: AtomicBool::new(false),
             has_transport: AtomicBool::new(true),
             event_wait,

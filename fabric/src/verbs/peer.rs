@@ -4,13 +4,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ibverbs_sys::ibv_wc_status;
-use onesided_remote_memory::{Fault, Rank};
-use serde::{Deserialize, Serialize};
+use onesided_remote_memory::Fault;
 
 use crate::Error;
 use crate::verbs::giving::Giving;
 use crate::verbs::keepalive::Observation;
+use crate::verbs::rails::Load;
 use crate::verbs::raw::{QueuePair, Remote};
+use crate::verbs::traffic::ConnectionId;
 
 /// The status of a request that was refused before it was posted; the library's own are small.
 pub(super) const REFUSED: u32 = 256;
@@ -21,17 +22,6 @@ pub(super) const NO_SPACE: u32 = 257;
 /// The status of a request on a connection that one side has revoked.
 pub(super) const REVOKED: u32 = 258;
 
-/// What a connection is for. Each has its own queue pair: what waits for a receive, or breaks it, does
-/// so to its own kind alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
-pub(super) enum Traffic {
-    /// Windows and locks.
-    #[default]
-    Memory,
-    /// Packets, and the data of messages.
-    Messages,
-}
-
 /// The first generation after a break.
 const fn after_break(generation: u64) -> u64 {
     ((generation >> 32) + 1) << 32
@@ -40,27 +30,6 @@ const fn after_break(generation: u64) -> u64 {
 /// Whether a later generation comes after a break.
 pub(super) const fn is_after_break(generation: u64, earlier: u64) -> bool {
     generation >> 32 > earlier >> 32
-}
-
-/// Names a connection of this rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ConnectionId {
-    pub(super) rank: Rank,
-    pub(super) traffic: Traffic,
-}
-
-impl ConnectionId {
-    /// Those of all ranks are numbered from 0.
-    #[inline]
-    pub(super) const fn number(self) -> usize {
-        2 * self.rank.index() + self.traffic as usize
-    }
-
-    /// The connection with a number.
-    pub(super) const fn of(number: u64) -> Self {
-        let traffic = if number.is_multiple_of(2) { Traffic::Memory } else { Traffic::Messages };
-        Self { rank: Rank((number / 2) as u32), traffic }
-    }
 }
 
 /// A connection to a peer.
@@ -115,6 +84,8 @@ pub(super) struct Peer {
     waited_on: AtomicBool,
     /// The deferred error: the first unawaited fault since the last flush.
     deferred: Mutex<Option<Fault>>,
+    /// What moves over it of long messages.
+    load: Mutex<Load>,
     /// The state at the last check of the keepalive.
     pub(super) observation: Mutex<Observation>,
     /// The state of the revocation of its access, of all traffic.
@@ -194,6 +165,7 @@ impl Peer {
             stalled: AtomicU64::new(u64::MAX),
             waited_on: AtomicBool::new(false),
             deferred: Mutex::new(None),
+            load: Mutex::default(),
             observation: Mutex::new(Observation::new()),
             revocation: Mutex::default(),
         }
@@ -215,6 +187,15 @@ impl Peer {
     /// Tells its connection from earlier ones.
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
+    }
+
+    /// How many of its connections broke before this one.
+    pub(super) fn breaks(&self) -> u32 {
+        (self.generation() >> 32) as u32
+    }
+
+    pub(super) fn load(&self) -> MutexGuard<'_, Load> {
+        self.load.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The peer has ended all connections before this one.
@@ -474,7 +455,10 @@ pub(super) enum Revocation {
 
 #[cfg(test)]
 mod tests {
+    use onesided_remote_memory::Rank;
+
     use super::*;
+    use crate::verbs::traffic::Traffic;
 
     #[test]
     fn a_peer_that_asks_late_breaks_no_later_connection() {

@@ -4,13 +4,14 @@
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
-use onesided_remote_memory::{Fault, FaultKind, Liveness};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 
 use crate::drive::now;
 use crate::verbs::arrivals::Arrivals;
 use crate::verbs::bounce_buffers::TakenSlot;
-use crate::verbs::peer::{ConnectionId, Entry, NO_SPACE, Peer, Posting, REFUSED};
+use crate::verbs::peer::{Entry, NO_SPACE, Peer, Posting, REFUSED};
 use crate::verbs::raw::{Local, RawWorkRequest, RawWorkRequests, SIGNALLED, Verb};
+use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::verbs::{Inner, VerbsSegment};
 
 /// A work request id: the connection, 22 bits; the number of the request in it, 40 bits. Requests of one
@@ -74,6 +75,11 @@ impl Inner {
     pub(super) fn peer(&self, to: ConnectionId) -> Result<&Peer, Fault> {
         let peer = self.peers.get(to.number()).ok_or_else(|| Fault::of(FaultKind::NoSuchRank, to.rank))?;
         Ok(peer.get_or_init(|| self.new_peer(to)))
+    }
+
+    /// The connection of messages with a rank.
+    pub(super) fn messages(&self, rank: Rank) -> Result<&Peer, Fault> {
+        self.peer(ConnectionId { rank, traffic: Traffic::Messages })
     }
 
     #[cold]
@@ -235,6 +241,17 @@ impl Inner {
             self.ask_to_connect(peer);
         }
         room
+    }
+
+    /// Posts requests as one list if there is space now, over the connection of this generation.
+    pub(super) fn try_post_over<const N: usize>(&self, peer: &Peer, generation: u64, work: [WorkRequest; N]) -> bool {
+        let alive = self.job_segment.liveness(peer.id.rank) == Liveness::Alive;
+        let posting = peer.posting(); // it does not end meanwhile
+        let may = peer.has_room(N) && !peer.is_broken() && peer.generation() == generation;
+        if may {
+            self.post_in_turn::<N>(peer, posting, &work, alive);
+        }
+        may
     }
 
     /// Posts 1 to `N` requests for which there is space; refuses them unless the rank is `alive`.

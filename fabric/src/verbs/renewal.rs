@@ -11,6 +11,9 @@
 //! noticed learns of it by the [hello](super::connector), and does the same the next time that it takes
 //! in packets.
 //!
+//! A broken [rail](super::rails) ends without a report. The rails of a connection end with it, before its
+//! loss is reported: what they move belongs to the messages that end.
+//!
 //! Where packets travel as datagrams, the connection of what messages read and write stays broken.
 //! Nothing is made anew between ranks of which one has revoked the other's access or cut it, or whose
 //! connection for memory is lost.
@@ -23,12 +26,13 @@ use onesided_remote_memory::{Fault, Liveness, Rank};
 use crate::Renewed;
 use crate::verbs::Inner;
 use crate::verbs::arrivals::Arrivals;
-use crate::verbs::peer::{ConnectionId, Peer, REFUSED, Revocation, Traffic, is_after_break};
+use crate::verbs::peer::{Peer, REFUSED, Revocation, is_after_break};
+use crate::verbs::traffic::{ConnectionId, Traffic};
 
 impl Inner {
     /// Whether a connection may be made anew once it is broken.
     pub(super) fn may_renew(&self, ConnectionId { rank, traffic }: ConnectionId) -> bool {
-        traffic == Traffic::Messages
+        traffic != Traffic::Memory
             && self.datagrams.is_none()
             && self.job_segment.liveness(rank) == Liveness::Alive
             && !self.is_revoked(rank)
@@ -49,15 +53,41 @@ impl Inner {
         }
         peer.hear(generation);
         peer.fail_before(generation);
-        self.offer_renewal();
+        if peer.id.traffic.is_further_rail() {
+            self.progress(); // the rank may compute
+            self.end_rail(peer);
+        } else {
+            self.offer_renewal();
+        }
         true
+    }
+
+    /// Ends a broken rail: the next request asks for another one. `false`: later. Nobody is told, because
+    /// what it had moved is moved again.
+    pub(super) fn end_rail(&self, rail: &Peer) -> bool {
+        let Ok([memory, ..]) = self.peers_of(rail.id.rank) else { return false };
+        // Held against a cut.
+        let revocation = memory.revocation.lock().unwrap_or_else(PoisonError::into_inner);
+        if !rail.is_broken() || !matches!(*revocation, Revocation::Not) || !self.may_renew(rail.id) {
+            return false;
+        }
+        rail.fail_again(); // nothing arrives any more
+        let is_ended = !rail.is_busy() && self.end_connection(rail);
+        if !is_ended {
+            self.has_to_renew.store(true, Ordering::Relaxed);
+        }
+        is_ended
     }
 
     /// Makes a broken connection anew, and says why it broke.
     pub(super) fn renew_one(&self) -> Option<(Fault, Renewed)> {
         let is_to_renew = |peer: &&Peer| peer.is_broken() && self.may_renew(peer.id);
-        let broken: Vec<_> = self.known_peers().filter(is_to_renew).map(|peer| peer.id.rank).collect();
-        let renewed = broken.into_iter().find_map(|rank| self.renew(rank));
+        let broken: Vec<_> = self.known_peers().filter(is_to_renew).collect();
+        let (rails, broken): (Vec<_>, Vec<_>) = broken.into_iter().partition(|peer| peer.id.traffic.is_further_rail());
+        for rail in rails {
+            self.end_rail(rail);
+        }
+        let renewed = broken.into_iter().find_map(|peer| self.renew(peer.id.rank));
         if renewed.is_some() {
             self.has_to_renew.store(true, Ordering::Relaxed); // there may be more
         }
@@ -66,7 +96,7 @@ impl Inner {
 
     /// The same of the connection to this rank. `None`: later.
     fn renew(&self, rank: Rank) -> Option<(Fault, Renewed)> {
-        let [memory, peer] = self.peers_of(rank).ok()?;
+        let [memory, peer, rails @ ..] = self.peers_of(rank).ok()?;
         // Held against a cut.
         let revocation = memory.revocation.lock().unwrap_or_else(PoisonError::into_inner);
         if !peer.is_broken() || !matches!(*revocation, Revocation::Not) || !self.may_renew(peer.id) {
@@ -79,9 +109,14 @@ impl Inner {
         }
         let fault = self.fault(peer.id, REFUSED);
         peer.fail_again(); // nothing arrives any more
+        rails.iter().for_each(|rail| rail.fail()); // what belongs to messages that end now
         self.report_packets(peer);
-        if peer.is_busy() || self.arrivals.get().is_some_and(Arrivals::save) {
+        if peer.is_busy() || rails.iter().any(|rail| rail.is_busy()) || self.arrivals.get().is_some_and(Arrivals::save)
+        {
             return None;
+        }
+        for rail in rails {
+            self.end_connection(rail);
         }
         let is_missing = peer.take_deferred().is_some();
         self.end_connection(peer).then_some((fault, Renewed { is_missing }))

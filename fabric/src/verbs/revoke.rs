@@ -33,10 +33,11 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 
 use crate::drive::now;
 use crate::verbs::Inner;
-use crate::verbs::peer::{ConnectionId, Peer, Revocation, Traffic};
+use crate::verbs::peer::{Peer, Revocation};
 use crate::verbs::queue::WorkRequest;
 use crate::verbs::raw::Verb;
 use crate::verbs::segment::RegionTable;
+use crate::verbs::traffic::{ConnectionId, Traffic};
 
 /// How long the notice may take, in nanoseconds.
 const TELLING: u64 = 1_000_000_000;
@@ -52,10 +53,10 @@ impl Inner {
         memory.and_then(OnceLock::get).is_some_and(|peer| peer.is_closed()) || self.region_table.is_noticed(rank)
     }
 
-    /// The connections with a rank, that of memory first.
-    pub(super) fn peers_of(&self, rank: Rank) -> Result<[&Peer; 2], Fault> {
-        let peer = |traffic| self.peer(ConnectionId { rank, traffic });
-        Ok([peer(Traffic::Memory)?, peer(Traffic::Messages)?])
+    /// The connections with a rank: that of memory, that of messages, the further rails.
+    pub(super) fn peers_of(&self, rank: Rank) -> Result<[&Peer; Traffic::ALL.len()], Fault> {
+        let [memory, messages, second, third] = Traffic::ALL.map(|traffic| self.peer(ConnectionId { rank, traffic }));
+        Ok([memory?, messages?, second?, third?])
     }
 
     /// See [`Fabric::revoke`](crate::Fabric::revoke).
@@ -69,7 +70,7 @@ impl Inner {
     /// The same for a peer whose connection is lost, if not `revoked`.
     pub(super) fn end_access(&self, rank: Rank, revoked: bool) -> Result<bool, Fault> {
         let peers = self.peers_of(rank)?;
-        let [peer, _] = peers;
+        let [peer, ..] = peers;
         self.progress();
         let mut revocation = peer.revocation.lock().unwrap_or_else(PoisonError::into_inner);
         if let Revocation::Not = *revocation {

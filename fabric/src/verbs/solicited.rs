@@ -8,7 +8,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::drive::now;
 use crate::event_requests::EventRequests;
-use crate::verbs::peer::{Peer, Traffic};
+use crate::verbs::peer::Peer;
+use crate::verbs::traffic::Traffic;
 use crate::verbs::wake_up::WakeUp;
 use crate::verbs::{Inner, Verbs};
 use crate::{Error, SolicitedEvents, Ticket};
@@ -65,7 +66,7 @@ impl Inner {
 
     /// Whether a completion of messages is awaited.
     fn awaits_messages(&self) -> bool {
-        self.known_peers().any(|peer| peer.id.traffic == Traffic::Messages && Peer::awaits_completion(peer))
+        self.known_peers().any(|peer| peer.id.traffic != Traffic::Memory && Peer::awaits_completion(peer))
     }
 }
 

@@ -9,9 +9,10 @@ use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
 use crate::drive::is_blocking;
 use crate::peer_status::PeerStatus;
 use crate::verbs::arrivals::{LONGEST, Packet};
-use crate::verbs::peer::{Peer, REFUSED, Traffic};
+use crate::verbs::peer::{Peer, REFUSED};
 use crate::verbs::queue::{LIST, WorkRequest};
 use crate::verbs::raw::Verb;
+use crate::verbs::traffic::Traffic;
 use crate::verbs::{Verbs, VerbsWaits};
 use crate::{Arrival, DatagramTransport, Either, Renewed, Transport};
 
@@ -223,9 +224,9 @@ impl Transport for ConnectionTransport {
     }
 
     /// A send is behind the writes on its queue pair, which places them in order and ends with one that
-    /// fails.
+    /// fails; those over other rails are not there.
     fn follows_writes(&self) -> bool {
-        true
+        !self.fabric.has_rails()
     }
 
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {

@@ -13,10 +13,11 @@ use onesided_remote_memory::{
 use crate::drive;
 use crate::peer_status::check_rank;
 use crate::verbs::bounce_buffers::TakenSlot;
-use crate::verbs::peer::{ConnectionId, Peer};
+use crate::verbs::peer::Peer;
 use crate::verbs::queue::WorkRequest;
 use crate::verbs::raw::Verb;
 use crate::verbs::segment::{Entry, RegionTable};
+use crate::verbs::traffic::ConnectionId;
 use crate::verbs::{Inner, Verbs, VerbsWord};
 use crate::{SegmentKey, block_on};
 
@@ -87,6 +88,16 @@ impl Posted {
 }
 
 impl Posted {
+    /// The status of its completion, if it has completed.
+    pub(super) fn status(&self) -> Option<u32> {
+        self.fabric.0.buffers.status(self.slot)
+    }
+
+    /// Drops it; a failure is the caller's to report.
+    pub(super) fn end(mut self) {
+        self.told = self.status().is_some();
+    }
+
     /// The result value; `None` if the answer was lost.
     #[inline]
     fn value(&self) -> Option<u64> {

@@ -19,6 +19,7 @@ mod flow;
 mod messages;
 mod on_demand;
 mod operations;
+mod rails;
 #[path = "../support/mod.rs"]
 mod support;
 

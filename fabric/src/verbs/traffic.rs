@@ -1,0 +1,50 @@
+//! The kinds of connections, and their names.
+
+use onesided_remote_memory::Rank;
+use serde::{Deserialize, Serialize};
+
+/// What a connection is for. Each has its own queue pair: what waits for a receive, or breaks it, does
+/// so to its own kind alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub(super) enum Traffic {
+    /// Windows and locks.
+    #[default]
+    Memory,
+    /// Packets, and the data of messages.
+    Messages,
+    /// A part of the data of long messages (`rails`).
+    SecondRail,
+    ThirdRail,
+}
+
+impl Traffic {
+    pub(super) const ALL: [Self; 4] = [Self::Memory, Self::Messages, Self::SecondRail, Self::ThirdRail];
+    /// Those that long messages are divided among.
+    pub(super) const RAILS: [Self; 3] = [Self::Messages, Self::SecondRail, Self::ThirdRail];
+
+    /// Whether it is for the data of messages alone.
+    pub(super) const fn is_further_rail(self) -> bool {
+        matches!(self, Self::SecondRail | Self::ThirdRail)
+    }
+}
+
+/// Names a connection of this rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ConnectionId {
+    pub(super) rank: Rank,
+    pub(super) traffic: Traffic,
+}
+
+impl ConnectionId {
+    /// Those of all ranks are numbered from 0.
+    #[inline]
+    pub(super) const fn number(self) -> usize {
+        Traffic::ALL.len() * self.rank.index() + self.traffic as usize
+    }
+
+    /// The connection with a number.
+    pub(super) const fn of(number: u64) -> Self {
+        let kinds = Traffic::ALL.len() as u64;
+        Self { rank: Rank((number / kinds) as u32), traffic: Traffic::ALL[(number % kinds) as usize] }
+    }
+}
