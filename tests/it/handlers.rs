@@ -20,11 +20,8 @@ fn ring(world: World) {
     let messages = Messages::new(&world).wait().unwrap();
     for mode in [ProgressMode::Hybrid, ProgressMode::TwoThreads, ProgressMode::Thread] {
         messages.set_progress(mode).unwrap();
-        let before = sleeps();
         ring_by(&world, Rendezvous::Rget);
         ring_by(&world, Rendezvous::Rput);
-        // On cards the second thread sleeps until a completion, and again.
-        assert!(mode != ProgressMode::TwoThreads || sleeps() > before + 2 || !jobs::is_on_cards());
     }
     ok();
 }
