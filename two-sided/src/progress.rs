@@ -74,7 +74,7 @@ impl<F: Fabric> Progress<F> {
         let reads = fabric.capabilities().outstanding_reads;
         let engine = Engine::new(fabric.rank(), window(fabric.size()), reads);
         let (transport, interest) = (fabric.transport()?, EventInterest::default());
-        let state = SpinLock::new(State { engine, transport, transfers: Vec::new(), interest });
+        let state = SpinLock::new(State { engine, transport, transfers: Vec::new(), interest, sends_seen: 0 });
         let progress = Arc::new(Self {
             fabric,
             state,
@@ -99,6 +99,9 @@ impl<F: Fabric> Progress<F> {
     pub(crate) fn start(&self, call: (u32, u64), task: Task) {
         self.tasks.push(call, task);
         self.move_tasks(&mut Context::from_waker(NOBODY));
+        if self.handler.is_solicited() {
+            self.ask();
+        }
     }
 
     #[inline]
@@ -123,7 +126,7 @@ impl<F: Fabric> Progress<F> {
     /// The same where a request may have begun.
     #[inline]
     fn unlock_and_ask(&self, state: SpinGuard<'_, State<F>>) {
-        let asks = state.interest.is_unarmed();
+        let asks = state.interest.is_unarmed() && state.engine.may_expect(state.sends_seen);
         self.unlock(state);
         if asks {
             self.ask();
@@ -264,8 +267,9 @@ impl<F: Fabric> Progress<F> {
     /// Changes what events are asked for: `true` as of [`update`](EventInterest::update).
     pub(crate) fn change_interest(&self, change: impl FnOnce(&mut EventInterest)) -> bool {
         let Some(events) = self.fabric.solicited() else { return false };
-        let State { engine, transfers, interest, .. } = &mut *self.state.lock();
+        let State { engine, transfers, interest, sends_seen, .. } = &mut *self.state.lock();
         change(interest);
+        *sends_seen = engine.started();
         interest.update(events, || engine.expects() || !transfers.is_empty() || !self.tasks.is_empty())
     }
 

@@ -455,6 +455,17 @@ impl<S> Engine<S> {
             || self.sends.iter().any(|(_, send)| !send.is_done())
     }
 
+    /// The number of sends so far that were not over at once.
+    pub(crate) const fn started(&self) -> u64 {
+        self.started
+    }
+
+    /// Whether it may expect something that it did not expect when so many sends were started; without
+    /// a look at all of them.
+    pub(crate) fn may_expect(&self, started: u64) -> bool {
+        self.has_work() || self.matcher.receives.has_posted() || self.started != started
+    }
+
     /// Whether a flush may send something.
     pub(crate) fn is_busy(&self) -> bool {
         !self.busy.is_empty()

@@ -15,6 +15,8 @@ pub(super) struct State<F: Fabric> {
     pub(super) transport: F::Transport,
     pub(super) transfers: Vec<Transfer<F>>,
     pub(super) interest: EventInterest,
+    /// The sends that were started when it was last updated.
+    pub(super) sends_seen: u64,
 }
 
 const fn posted(sent: Poll<Result<(), Fault>>) -> Posted {
