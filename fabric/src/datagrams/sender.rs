@@ -248,13 +248,15 @@ impl Sender {
         }
         let lost = self.lost;
         if is_answer {
-            let asked_at = self.asked_at;
-            self.lose(|packet| packet.transmission <= asked_at); // the receiver was asked behind it
+            // The receiver was asked behind it, and its answer tells of no packet further on.
+            let (asked_at, told) = (self.asked_at, 1 + u64::BITS as usize);
+            self.lose(|place, packet| place < told && packet.transmission <= asked_at);
         }
-        if arrived.is_empty() && self.lost == lost {
-            return Ok(());
+        match (arrived.is_empty(), self.lost == lost) {
+            (true, true) => return Ok(()),
+            (true, false) => {} // what is repeated may be lost as well
+            (false, _) => self.unanswered = 0,
         }
-        self.unanswered = 0;
         self.timer = NEVER;
         if self.waits() {
             self.start_timer(now);
@@ -279,27 +281,28 @@ impl Sender {
 
     /// Later transmissions have arrived: what they passed too often is lost.
     fn pass(&mut self, arrived: &[u64]) {
-        self.lose(|packet| {
+        self.lose(|_, packet| {
             let passed = arrived.iter().filter(|transmission| **transmission > packet.transmission).count();
             packet.passed = packet.passed.saturating_add(passed.min(PASSES.into()) as u8);
             packet.passed >= PASSES
         });
     }
 
-    /// Some of the packets in flight are lost.
-    fn lose(&mut self, mut is_lost: impl FnMut(&mut Packet) -> bool) {
-        for packet in self.packets.iter_mut().take(self.sent).filter(|packet| packet.state == State::InFlight) {
-            if !is_lost(packet) {
-                continue;
+    /// Some of the packets in flight are lost: by their place.
+    fn lose(&mut self, mut is_lost: impl FnMut(usize, &mut Packet) -> bool) {
+        let mut reduces = false;
+        for (place, packet) in self.packets.iter_mut().take(self.sent).enumerate() {
+            if packet.state == State::InFlight && is_lost(place, packet) {
+                packet.state = State::Lost;
+                self.in_flight -= 1;
+                self.lost += 1;
+                self.window.lose();
+                reduces |= packet.transmission > self.reduced_at;
             }
-            packet.state = State::Lost;
-            self.in_flight -= 1;
-            self.lost += 1;
-            self.window.lose();
-            if packet.transmission > self.reduced_at {
-                self.reduced_at = self.transmissions;
-                self.window.reduce();
-            }
+        }
+        if reduces {
+            self.reduced_at = self.transmissions;
+            self.window.reduce();
         }
     }
 }

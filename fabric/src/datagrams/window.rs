@@ -17,7 +17,7 @@ pub(super) struct Window {
     threshold: u32,
     /// Packets that arrived since the last increase.
     arrived: u32,
-    /// The same since the last decrease.
+    /// The same since the last decrease, at most a window.
     kept: u32,
     /// Packets lost since the last decrease.
     lost: u32,
@@ -33,7 +33,7 @@ impl Window {
     }
 
     pub(super) fn grow(&mut self, arrived: u32) {
-        self.kept = self.kept.saturating_add(arrived);
+        self.kept = (self.kept + arrived).min(LARGEST);
         if self.size < self.threshold {
             self.size = (self.size + arrived).min(self.threshold);
             return;
