@@ -157,9 +157,9 @@
 //! [`explain`](crate::Messages::explain) says how a message of some length goes to a rank, and why:
 //!
 //! ```text
-//! 100000 bytes to rank 1: offered
+//! 1000000 bytes to rank 1: offered
 //!   eager     at most 8192 bytes, more than 2048 if there is room at once: one packet, copied at both ends
-//! > offered   at least 65536 bytes (measured): copied once, out of the sender's slice
+//! > offered   at least 131072 bytes (measured): copied once, out of the sender's slice
 //!   rput      never: it is not set (Messages::set_rules)
 //!   pipeline  never: it is not set (Messages::set_rules)
 //!   copy      only if memory cannot be registered, or peers have no connection
@@ -218,8 +218,8 @@
 //! Between processes of one host on shared memory, a long message is copied once: the kernel copies it
 //! from the sender's slice to the receiver's (`process_vm_readv`). A system call costs as much as to
 //! copy some KiB once more, or some ten KiB, depending on the machine. So from which length on slices
-//! are offered is *measured*: the first messages between 4 and 64 KiB that do not fit a packet go either
-//! way in turns, one at a time, until both ranks have timed 8 copies of each way; the way with the
+//! are offered is *measured*: the first messages between 4 and 128 KiB that do not fit a packet go either
+//! way in turns, one at a time, until both ranks have timed 16 copies of each way; the way with the
 //! shorter best time wins, for shorter or longer messages too. Afterwards no clock is read. A sender that
 //! waits for a message of more than 32 KiB helps: the receiver copies chunks from below, the sender
 //! from above. A slice is the sender's again when the handle is gone; a handle that is dropped early

@@ -9,8 +9,8 @@
 //!
 //! The bound between a slice that its receiver copies by a system call and bytes that are copied twice,
 //! by the sender into registered memory and by the receiver out of it, depends on the machine: on one,
-//! two copies of 32 KiB take two thirds of the time, on another three times as long. So it is found by
-//! *tries*: the first messages between 4 and 64 KiB go both ways, in turns, until each has been timed
+//! two copies of 32 KiB take half of the time, on another three times as long. So it is found by
+//! *tries*: the first messages between 4 and 128 KiB go both ways, in turns, until each has been timed
 //! [`ENOUGH`] times. What counts is the best sum of the copies, at both ends, and not what lies between:
 //! a receiver may be late. One try is under way at a time, so that the next one has warm memory. The bound
 //! is known as an interval, which each decision makes shorter.
@@ -28,19 +28,19 @@ pub(crate) const VARIABLE: &str = "ONESIDED_MESSAGES_RULES";
 
 /// The bound is in this interval.
 const LOWEST: u32 = 4 << 10;
-const HIGHEST: u32 = 64 << 10;
+const HIGHEST: u32 = 128 << 10;
 /// Powers of two in it.
 const CLASSES: usize = (HIGHEST / LOWEST).ilog2() as usize;
 /// Tries that decide: of each way.
-const ENOUGH: u32 = 8;
+const ENOUGH: u32 = 16;
 /// After so many tries that were not all timed, slices are offered.
-const TRIES: u32 = 128;
+const TRIES: u32 = 256;
 
 /// From which length on a slice is [offered](crate::Protocol::Offered) to another process of this host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OfferedFrom {
-    /// The first messages between 4 and 64 KiB are sent both ways and timed, at both ends.
+    /// The first messages between 4 and 128 KiB are sent both ways and timed, at both ends.
     #[default]
     Measured,
     /// From so many bytes on.
@@ -312,13 +312,13 @@ mod tests {
 
     #[test]
     fn the_bound_is_between_the_costs() {
-        let all = [4 << 10, 9_000, 20_000, 40_000, (64 << 10) - 1, 64 << 10];
+        let all = [4 << 10, 9_000, 20_000, 40_000, (64 << 10) - 1, 70_000, (128 << 10) - 1, 128 << 10];
         // A system call costs as much as to copy 10, 100 and 1 KiB once more.
         assert_eq!(found([1_000, 100], [0, 200], &all), Some((16 << 10, 16 << 10)));
         assert_eq!(found([10_000, 100], [0, 200], &all), Some((64 << 10, 64 << 10)));
         assert_eq!(found([100, 100], [0, 200], &all), Some((4 << 10, 4 << 10)));
         // Of one length alone the bound is known on one side.
-        assert_eq!(found([10_000, 100], [0, 200], &[20_000]), Some((32 << 10, 64 << 10)));
+        assert_eq!(found([10_000, 100], [0, 200], &[20_000]), Some((32 << 10, 128 << 10)));
         assert_eq!(found([100, 100], [0, 200], &[20_000]), Some((4 << 10, 16 << 10)));
     }
 
@@ -349,7 +349,7 @@ mod tests {
         let applied = Applied::with(Rules::default(), Origin::BuiltIn);
         applied.decide(1, Way::Copy);
         applied.set(Rules { rendezvous: Rendezvous::Rput, ..Rules::default() }, Origin::Program);
-        assert_eq!((applied.bound(), applied.rendezvous()), (Some((16 << 10, 64 << 10)), Rendezvous::Rput));
+        assert_eq!((applied.bound(), applied.rendezvous()), (Some((16 << 10, 128 << 10)), Rendezvous::Rput));
         applied.set("offered=100".parse().unwrap(), Origin::Program);
         assert_eq!([99, 100].map(|len| applied.way(len)), [Some(Way::Copy), Some(Way::Slice)]);
         applied.set("offered=never".parse().unwrap(), Origin::Program);

@@ -145,7 +145,7 @@ fn the_explanation_names_the_protocol_and_why() {
         let long = messages.explain(other, 100_000).unwrap();
         assert_eq!((long.protocol(), protocol(me, 100_000)), (Protocol::Offered, Protocol::Rget));
         let text = long.to_string();
-        let turns = "\n> offered   at least 65536 bytes, from 4096 on in turns with rget until it is known";
+        let turns = "\n> offered   at least 131072 bytes, from 4096 on in turns with rget until it is known";
         assert!(text.contains(turns), "{text}");
         messages.set_rules("offered=20000".parse().unwrap());
         assert_eq!([19_999, 20_000].map(|len| protocol(other, len)), [Protocol::Rget, Protocol::Offered]);
@@ -170,7 +170,7 @@ fn the_bound_of_offered_slices_is_measured() {
     ranks(2, |world, messages| {
         let other = 1 - world.rank();
         let text = || messages.explain(other, 0).unwrap().to_string();
-        assert!(text().contains("at least 65536 bytes, from 4096 on"), "{}", text());
+        assert!(text().contains("at least 131072 bytes, from 4096 on"), "{}", text());
         for round in 0..64 {
             let sent = [9_000, 20_000, 40_000, 60_000].map(|len| bytes(round + len, len));
             let sends: Vec<_> = sent.iter().map(|sent| messages.send(sent, other, Tag(0))).collect();
@@ -192,6 +192,6 @@ fn the_bound_of_offered_slices_is_measured() {
             assert!(receive.deadline(SOON).wait().unwrap().0 == bytes(1, alone));
         }
         world.barrier().wait().unwrap();
-        assert!(!text().contains("65536 bytes, from 4096 on"), "{}", text());
+        assert!(!text().contains("131072 bytes, from 4096 on"), "{}", text());
     });
 }
