@@ -10,17 +10,19 @@
 //! leader   -> member   whether all have
 //! ```
 //!
-//! A leader that fails tells all members in place of its next message. A member that stops tells the
-//! leader in place of its own. What they had sent before is left behind, so that a rank which saw a
+//! A leader that fails tells all members in place of its next message. A member that fails, or stops,
+//! tells the leader in place of its own, or after it. What they had sent before is left behind, so that a rank which saw a
 //! creation fail has no other with its tag.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Context;
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
-use onesided_fabric::{Call, Drive, Fabric, Limit, Segment, SegmentKey, WORLD_BYTES, World, limited};
+use onesided_fabric::{Call, Drive, Fabric, Limit, NOBODY, Segment, SegmentKey, WORLD_BYTES, World, limited};
 
 use crate::create::{Shared, are_open, failed, introduce, test_next};
 use crate::progress::lock;
@@ -68,7 +70,8 @@ impl<F: Fabric + 'static> Messages<F> {
     /// # Errors
     /// At once, at this rank alone: [`Error::Rank`]; [`Error::Members`], if the list lacks this rank
     /// or has a rank twice. At all ranks of the list: [`Error::Members`], if one gave another list, or
-    /// gave up; [`Error::Create`], if one died or left, or has no memory. Where the list of one rank
+    /// gave up; [`Error::Create`], if one died or left, or has no memory, or if the lowest rank of the
+    /// list has made its share of the 2^28 communicators of some ranks that a job has. Where the list of one rank
     /// has another that does not call it with this tag, it waits for that one until its deadline.
     ///
     /// After a failure make the next one with another tag: those with this tag fail at the ranks that
@@ -203,6 +206,12 @@ impl<F: Fabric + 'static> Creation<'_, F> {
             for member in self.others() {
                 rest_of(&self.receive(member).await?, member)?;
             }
+            for member in self.others() {
+                let probe = pin!(self.messages.probe(member, self.tag));
+                if probe.poll(&mut Context::from_waker(NOBODY)).is_ready() {
+                    rest_of(&self.receive(member).await?, member)?; // it gave up meanwhile
+                }
+            }
             self.tell_all(&OK.to_le_bytes());
         } else {
             self.send(self.leader, &outcome(&members)).await?;
@@ -233,10 +242,11 @@ impl<F: Fabric + 'static> Creation<'_, F> {
             answer.extend(key.to_bytes());
         }
         let sends: Vec<_> = self.others().map(|member| self.messages.send(&answer, member, self.tag)).collect();
+        let mut sent = Ok(());
         for send in sends {
-            let _ = send.await; // a member that is lost does not answer
+            sent = sent.and(send.await.map_err(|error| error.fault()));
         }
-        Ok(answer)
+        sent.map(|()| answer)
     }
 
     async fn key_of(&self, member: u32) -> Result<SegmentKey, Fault> {
@@ -300,11 +310,14 @@ impl<F: Fabric> Creation<'_, F> {
         self.others().for_each(|member| drop(self.messages.send(bytes, member, self.tag)));
     }
 
-    /// The creation has failed here: all hear it of the leader.
+    /// The creation has failed here: the leader hears it, and all hear it of the leader.
     fn fail(&self, fault: Fault) {
         lock(self.messages.failed_tags()).insert(self.tag);
+        let why = fault.to_bits().to_le_bytes();
         if self.is_leader() {
-            self.tell_all(&fault.to_bits().to_le_bytes());
+            self.tell_all(&why);
+        } else {
+            drop(self.messages.send(&why, self.leader, self.tag));
         }
     }
 }
@@ -312,11 +325,7 @@ impl<F: Fabric> Creation<'_, F> {
 impl<F: Fabric> Drop for Creation<'_, F> {
     fn drop(&mut self) {
         if !self.is_over {
-            let fault = self.gave_up();
-            self.fail(fault);
-            if !self.is_leader() {
-                drop(self.messages.send(&fault.to_bits().to_le_bytes(), self.leader, self.tag));
-            }
+            self.fail(self.gave_up());
         }
     }
 }
