@@ -64,6 +64,13 @@
 //! [`Transport`](onesided_fabric::Transport). What a message takes beyond a packet is spent on
 //! matching and on the protocols.
 //!
+//! `bench messages --layers` measures half a round trip of 8 and 512 B at each layer in one run, as
+//! yu-2004 does (section 6.3): by packets, by the engine over them, and by `send` and `recv_into`, each
+//! interleaved with the bare loop. The rows "add" are the differences: what packets take beyond the bare
+//! loop, what matching, credit and the eager protocol take beyond packets, and what the handles, the
+//! engine's lock and the waits, which move all messages of the rank, take beyond the engine. The layers
+//! have the packets of the ranks one after the other. With `--json` the differences are in the results.
+//!
 //! # The metrics of locks
 //!
 //! | `--metric` | measures |

@@ -40,6 +40,7 @@ mod error;
 mod explanation;
 mod group;
 mod handler;
+mod layers;
 mod lists;
 mod matching;
 mod memory;
@@ -70,6 +71,8 @@ pub use crate::error::{Error, Unmatched, WrongMembers};
 pub use crate::explanation::{Explanation, Protocol, Rendezvous};
 pub use crate::group::CreateGroup;
 pub use crate::handler::ProgressMode;
+#[doc(hidden)]
+pub use crate::layers::EngineEnd;
 pub use crate::memory::Registrations;
 pub use crate::messages::Messages;
 pub use crate::probe::{MatchProbe, Message, Probe};

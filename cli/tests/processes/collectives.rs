@@ -1,4 +1,4 @@
-//! `onesided bench collectives` and `onesided bench overlap`.
+//! `onesided bench collectives`, `onesided bench overlap` and `onesided bench messages --layers`.
 
 use std::fs;
 
@@ -74,4 +74,29 @@ fn overlap_is_measured_in_every_mode() {
         assert_eq!(results.iter().filter(|result| result["benchmark"] == *woken).count(), 1, "{document}");
         assert!(ended.stdout.iter().any(|line| line.starts_with(&woken)), "{ended:?}");
     }
+}
+
+/// Each layer is compared with the bare loop, and what it adds with nothing.
+#[test]
+fn layers_of_messages_are_measured() {
+    let folder = Folder::new();
+    let [json, again] = ["layers.json", "again.json"].map(|name| folder.path(name).to_str().unwrap().to_owned());
+    let ended = finish_within(&mut onesided(&["bench", "messages", "--layers", "--trial", "--json", &json]), LONG);
+    assert_eq!(ended.code(), 0, "{ended:?}");
+    assert!(ended.stdout.iter().all(|line| line.chars().count() <= 100), "{ended:?}");
+    let document: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let results = document["results"].as_array().unwrap();
+    for (layer, adds) in [("packets", "packets add"), ("engine", "the engine adds"), ("messages", "the interface adds")]
+    {
+        for (size, bare) in [(8, "stores"), (512, "memcpy")] {
+            let of = |benchmark: &str| {
+                let is_it = |result: &&Value| result["benchmark"] == benchmark && result["size"] == size;
+                results.iter().find(is_it).unwrap_or_else(|| panic!("{benchmark}: {document}"))["compared_with"].clone()
+            };
+            assert_eq!(of(&format!("half a round trip: {layer}")), format!("ping-pong by {bare}, beside {layer}"));
+            assert_eq!(of(adds), Value::Null);
+        }
+    }
+    let shown = finish(&mut onesided(&["bench", "messages", "--from", &json, "--json", &again]));
+    assert_eq!((shown.code(), &shown.stdout), (0, &ended.stdout), "{shown:?}");
 }

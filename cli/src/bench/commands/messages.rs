@@ -35,6 +35,11 @@ pub(crate) struct Args {
     #[arg(short = 'n', long = "ranks", visible_alias = "np", value_name = "N", value_parser = clap::value_parser!(u32).range(2..=2 * MOST_PAIRS as i64))]
     ranks: Option<u32>,
 
+    /// Measures, in place of all that, half a round trip of 8 and 512 B at each layer: bare, packets,
+    /// the engine, the interface; and what each adds (yu-2004)
+    #[arg(long, conflicts_with = "ranks")]
+    layers: bool,
+
     #[command(flatten)]
     options: Options,
 }
@@ -42,6 +47,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.options.wants_picture() {
         return Err(runner::NO_CURVES.into());
+    }
+    if args.layers {
+        let jobs = [(&messages::layers::SUITE, 2, LockDesign::default())];
+        return runner::run("onesided bench messages --layers", &args.options, &jobs, messages::layers::sections());
     }
     let mut jobs: Vec<Job> = vec![(&messages::SUITE, args.ranks.unwrap_or(2), LockDesign::default())];
     let in_pairs = args.ranks.unwrap_or(4);

@@ -7,7 +7,6 @@ use std::time::Duration;
 use onesided_fabric::bootstrap::environment::FABRIC;
 use onesided_fabric::verbs::MESSAGES_CHANNEL;
 use onesided_fabric::verbs::bare::BareCard;
-use onesided_two_sided::Messages;
 
 use super::{CONTROL, End, Loop, ping_pong, stream, window};
 use crate::bench::worker::rank::{BenchRank, LARGEST};
@@ -57,24 +56,27 @@ pub(super) struct Card {
 }
 
 impl Card {
-    /// Of two ranks over cards, which both call it.
-    pub(super) fn new(rank: &BenchRank, messages: &Messages, other: u32) -> Result<Option<Self>, Failure> {
+    /// Of two ranks over cards, which both call it. `exchange` gives the other one bytes, and returns its
+    /// own.
+    pub(super) fn new(
+        rank: &BenchRank,
+        mut exchange: impl FnMut(&[u8]) -> Result<Vec<u8>, Failure>,
+    ) -> Result<Option<Self>, Failure> {
         let is = |variable, value| std::env::var(variable).is_ok_and(|is| is == value);
         if !is(FABRIC, "verbs") {
             return Ok(None);
         }
         let mut bare = BareCard::new(LARGEST, rank.cores < rank.world.size() as usize)?;
-        bare.connect(|own| -> Result<_, Failure> {
-            let sent = messages.send(own, other, CONTROL);
-            let (address, _) = messages.recv::<u8>(other, CONTROL).wait()?;
-            sent.wait()?;
-            Ok(address)
-        })?;
-        let sent = messages.send::<u8>(&[], other, CONTROL);
-        messages.recv_into::<u8>(&mut [], other, CONTROL).wait()?;
-        sent.wait()?;
+        bare.connect(&mut exchange)?;
+        exchange(&[])?;
         let by_datagrams = is(MESSAGES_CHANNEL, "ud");
         Ok(Some(Self { bare, by_datagrams, begun: Cell::new(0) }))
+    }
+
+    /// Short messages there and back over a connection, if that is what messages go over.
+    pub(super) fn sends(&self) -> Option<impl Fn(bool, usize, u64) -> Result<(), Failure>> {
+        let sends = |is_first, size, n| Ok(self.bare.sends(is_first, size, n)?);
+        (!self.by_datagrams).then_some(sends)
     }
 
     /// The limit of half a round trip: by sends while messages are eager, then by reads.

@@ -11,6 +11,7 @@ mod card;
 #[path = "no_card.rs"]
 mod card;
 mod columns;
+pub(super) mod layers;
 pub(super) mod ping_pong;
 mod reuse;
 pub(super) mod stream;
@@ -233,7 +234,12 @@ impl<'r> End<'r> {
         if pair >= pairs {
             return Ok(None);
         }
-        let card = Card::new(rank, &messages, other)?;
+        let card = Card::new(rank, |own| {
+            let sent = messages.send(own, other, CONTROL);
+            let (others, _) = messages.recv::<u8>(other, CONTROL).wait()?;
+            sent.wait()?;
+            Ok(others)
+        })?;
         Ok(Some(Self {
             rank,
             pairs,

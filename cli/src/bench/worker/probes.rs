@@ -114,7 +114,12 @@ impl<'p> Probe<'p> {
 
 /// Measures the probes, interleaved, and reports them. The value of a run is the median of its
 /// batches.
-pub(crate) fn run(rank: &BenchRank, effort: Effort, mut probes: Vec<Probe<'_>>) -> Result<(), Failure> {
+pub(crate) fn run(rank: &BenchRank, effort: Effort, probes: Vec<Probe<'_>>) -> Result<(), Failure> {
+    measure(rank, effort, probes).map(drop)
+}
+
+/// The same; gives the nanoseconds of each probe's operation, by run.
+pub(crate) fn measure(rank: &BenchRank, effort: Effort, mut probes: Vec<Probe<'_>>) -> Result<Vec<Vec<f64>>, Failure> {
     let iterations = if rank.has_limits() { 1 } else { ITERATIONS };
     let sizes = probes.iter_mut().map(|probe| probe.calibrate(iterations)).collect::<Result<Vec<_>, _>>()?;
     let longest = sizes.iter().map(|(_, nanos)| *nanos).fold(1.0, f64::max);
@@ -138,5 +143,5 @@ pub(crate) fn run(rank: &BenchRank, effort: Effort, mut probes: Vec<Probe<'_>>) 
             rank.measured((&probe.what, probe.size), *quantity, &values, probe.limit.as_deref())?;
         }
     }
-    Ok(())
+    Ok(runs)
 }
