@@ -21,10 +21,11 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use onesided_job::Error as JobError;
-use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Patience, Rank};
 
 use crate::Segment;
 use crate::drive::now;
+use crate::peer_status::PeerStatus;
 use crate::verbs::peer::{Peer, is_after_break};
 use crate::verbs::queue::{InFlight, WorkRequest};
 use crate::verbs::raw::{Local, Remote, Verb};
@@ -112,13 +113,11 @@ impl Load {
 /// have moved `len` bytes more. One that was not measured counts as the fastest.
 fn by_cost(loads: &[(u64, u64)], len: u64) -> Vec<usize> {
     let least = loads.iter().map(|(_, cost)| *cost).filter(|cost| *cost > 0).min().unwrap_or(1);
-    let takes = |(in_flight, cost): (u64, u64)| u128::from(in_flight + len) * u128::from(cost.max(least));
-    let takes = |at: usize| match loads[at] {
-        (in_flight, 0) => takes((in_flight, least)),
-        load => takes(load),
-    };
     let mut order: Vec<_> = (0..loads.len()).collect();
-    order.sort_by_key(|at| takes(*at));
+    order.sort_by_key(|at| {
+        let (in_flight, cost) = loads[*at];
+        u128::from(in_flight + len) * u128::from(if cost == 0 { least } else { cost })
+    });
     order
 }
 
@@ -321,7 +320,8 @@ impl Stripes {
         {
             let is_alive = self.fabric.0.liveness(self.rank()) == Liveness::Alive;
             if first.is_broken() || first.breaks() != self.breaks || !is_alive {
-                self.outcome = self.outcome.and(Err(Fault::of(FaultKind::ConnectionLost, self.rank())));
+                let lost = Err(Fault::of(FaultKind::ConnectionLost, self.rank()));
+                self.outcome = self.outcome.and(self.fabric.ended(Patience::on(self.rank()))).and(lost);
                 failed.clear(); // it ends with the first one
             } else if now() >= self.until {
                 first.fail();
