@@ -93,7 +93,7 @@ fn layers_of_messages_are_measured() {
                 let is_it = |result: &&Value| result["benchmark"] == benchmark && result["size"] == size;
                 results.iter().find(is_it).unwrap_or_else(|| panic!("{benchmark}: {document}"))["compared_with"].clone()
             };
-            assert_eq!(of(&format!("half a round trip: {layer}")), format!("ping-pong by {bare}, beside {layer}"));
+            assert_eq!(of(&format!("half a round trip: {layer}")), format!("{bare} beside {layer}"));
             assert_eq!(of(adds), Value::Null);
         }
     }

@@ -171,11 +171,11 @@ fn measure(rank: &BenchRank, effort: Effort, name: &str, mut layer: impl Layer) 
 impl<L: Layer> End<'_, L> {
     fn probes(&self, rank: &BenchRank, name: &str, size: usize) -> Vec<Probe<'_>> {
         let bare = match &self.card {
-            Some(card) => card.sends().map(|_| "ping-pong by sends"),
-            None if rank.has_limits() => Some(if size <= 8 { "ping-pong by stores" } else { "ping-pong by memcpy" }),
+            Some(card) => card.sends().map(|_| "sends"),
+            None if rank.has_limits() => Some(if size <= 8 { "stores" } else { "memcpy" }),
             None => None,
         };
-        let bare = bare.map(|bare| format!("{bare}, beside {}", name.trim_start_matches(HALF)));
+        let bare = bare.map(|bare| format!("{bare} beside {}", name.trim_start_matches(HALF)));
         let asked = |what| {
             move |n| {
                 self.ask(what, size, n)?;

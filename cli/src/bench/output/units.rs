@@ -26,6 +26,10 @@ pub(crate) fn number(value: f64, unit: &str) -> String {
 
 /// Three digits at most, in the unit that suits the value.
 pub(crate) fn rounded(value: f64, unit: &str) -> String {
+    // A difference that is less than what it varies by.
+    if value < 0.0 {
+        return format!("-{}", rounded(-value, unit));
+    }
     let units: &[(f64, &str)] = match unit {
         "ns" => &[(1.0, " ns"), (1e3, " µs"), (1e6, " ms"), (1e9, " s")],
         "GB/s" => &[(1e-6, " kB/s"), (1e-3, " MB/s"), (1.0, " GB/s")],
@@ -116,6 +120,7 @@ mod tests {
         assert_eq!(rounded(10.0, "1/s"), "10/s");
         assert_eq!(rounded(0.5, "1"), "0.5");
         assert_eq!(rounded(0.0, "ns"), "0 ns");
+        assert_eq!(rounded(-2_860_842.0, "ns"), "-2.86 ms");
         assert_eq!([0.05, 0.5, 0.95, 1.0, 2.5].map(times), ["0.05×", "0.5×", "0.95×", "1×", "2.5×"]);
         assert_eq!([40.0, 2_100.0, 2e4, 1e6].map(times), ["40×", "2.1k×", "20k×", "1M×"]);
     }
