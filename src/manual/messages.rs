@@ -272,7 +272,9 @@
 //! before; over datagrams there is one rail.
 //!
 //! All rails are queue pairs of one device and port. That gains where one queue pair does not fill
-//! the port, and nothing on Soft-RoCE, whose processors do the card's work.
+//! the port, and nothing on Soft-RoCE, whose processors do the card's work: by instructions, half a
+//! round trip of buffers of 1 or 4 MiB takes the same by one rail and by two where it is read, and 1 %
+//! more where 1 MiB is written.
 //!
 //! # What moves messages
 //!
