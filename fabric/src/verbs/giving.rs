@@ -106,7 +106,8 @@ impl Inner {
     /// Whether there may be too many.
     pub(super) fn has_limit(&self) -> bool {
         let most = self.most_connections.load(Ordering::Relaxed) as usize;
-        most < self.connector.addresses.len() && self.datagrams.is_none()
+        let all = Traffic::RAILS.len() * (self.connector.addresses.len() - 1);
+        most < all && self.datagrams.is_none()
     }
 
     /// The idle connections that are to be given back now, if there are too many; nothing is posted on

@@ -205,8 +205,9 @@ impl Stripes {
         if first.breaks() != self.breaks {
             return Err(Fault::of(FaultKind::ConnectionLost, self.rank()));
         }
-        // The first rail reports what has broken it.
-        let is_usable = |peer: &Peer| peer.is_ready() && !peer.is_broken() && !first.is_broken();
+        // The first rail reports what has broken it, and that the peer has died or left.
+        let is_alive = self.fabric.0.job_segment.liveness(self.rank()) == Liveness::Alive;
+        let is_usable = |peer: &Peer| is_alive && peer.is_ready() && !peer.is_broken() && !first.is_broken();
         rails.retain(|(peer, _)| {
             if peer.is_broken() && peer.id.traffic.is_further_rail() {
                 inner.end_rail(peer);

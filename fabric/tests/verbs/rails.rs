@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use onesided_fabric::remote_memory::{FaultKind, Patience, Rank, RemoteMemory};
+use onesided_fabric::remote_memory::{FaultKind, Liveness, Patience, Rank, RemoteMemory};
 use onesided_fabric::verbs::{Verbs, VerbsSegment};
 use onesided_fabric::{Fabric, Renewed, Segment, SegmentKey, Transport, World, block_on, wait_timeout};
 
@@ -308,6 +308,29 @@ fn a_cut_ends_all_rails() {
             cut.wait();
             over.wait();
             assert!(copy(fabric, own, 0, LEN) == [9; LEN as usize]);
+        }
+    });
+}
+
+/// No further rail is broken then, and which chunks they get is up to what was measured.
+#[test]
+fn transfers_from_a_rank_that_has_left_end() {
+    let Some(_device) = device("transfers_from_a_rank_that_has_left_end") else { return };
+    ranks(2, |world| {
+        let (fabric, messages, other) = (world.fabric(), world.fabric().for_messages(), Rank(1 - world.rank()));
+        messages.set_rails(3);
+        let all = memory(&world);
+        let [own, theirs] = &all;
+        if world.rank() == 0 {
+            warm_up(&messages, &all, 3);
+        }
+        world.barrier().wait().unwrap();
+        if world.rank() == 0 {
+            eventually("the other one has left", || fabric.liveness(other) != Liveness::Alive);
+            for _ in 0..20 {
+                let mut read = messages.rdma_read((theirs, 0), (own, 0), 128 << 10);
+                assert!(wait_timeout(fabric, &mut read, LONG).expect("it ends").is_err());
+            }
         }
     });
 }
