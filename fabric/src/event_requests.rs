@@ -39,8 +39,8 @@
 //! and looks.
 //!
 //! *A solicited packet, disarmed handler.* A thread polls, which looks before it ends, or nothing is
-//! expected. Whoever arms looks again afterwards. The handler may be woken by a request that is still open; it requests no
-//! more.
+//! expected. Whoever arms looks again afterwards. The handler may be woken by a request that is still
+//! open; it requests no more.
 //!
 //! *Any packet, waiter.* Its request is for all. An event of it that another one takes ends its sleep
 //! all the same: the taker rings after it took. A request that was made after the taking and is
@@ -105,7 +105,7 @@ impl EventRequests {
         state.request_solicited(request);
     }
 
-    /// The handler's events are of no interest, because a thread polls.
+    /// The handler's events are of no interest, because a thread polls, or nothing is expected.
     pub(crate) fn disarm(&self) {
         self.lock().is_armed = false;
     }

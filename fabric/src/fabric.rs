@@ -15,8 +15,7 @@ use crate::note::Note;
 use crate::segment::{Segment, SegmentKey};
 use crate::{Error, PeerProcesses, ServerThread, SolicitedEvents, Transport, UserMemory};
 
-/// A rank's endpoint of a fabric: the words of the [boundary](onesided_remote_memory), bulk data, and
-/// packets.
+/// A rank's endpoint of a fabric: words ([boundary](onesided_remote_memory)), bulk data, packets.
 ///
 /// Handles are cheap to clone, and all clones are one endpoint. Dropping the last one leaves the
 /// world, unless [`leave`](Self::leave) did before.
@@ -51,8 +50,7 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     /// `Refused` while another has them; `NoMemory`.
     fn transport(&self) -> Result<Self::Transport, Fault>;
 
-    /// The same endpoint for the data of messages. Where ranks have connections, what breaks theirs
-    /// leaves those of windows and locks alone.
+    /// The same endpoint for the data of messages, over connections of their own where ranks have some.
     #[must_use]
     fn for_messages(&self) -> Self {
         self.clone()
@@ -70,15 +68,14 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
         self.capabilities().ordered
     }
 
-    /// The host of a rank, numbered from 0 in the order of the hosts' lowest ranks. The default is
-    /// one host for all ranks. 0 for a rank that does not exist.
+    /// The host of a rank, numbered from 0 in the order of the hosts' lowest ranks; by default, and for
+    /// a rank that does not exist, 0.
     fn host_of(&self, rank: Rank) -> u32 {
         let _ = rank;
         0
     }
 
-    /// Allocates and registers `len` zeroed bytes that peers can access with the segment's
-    /// [key](Segment::key).
+    /// Allocates and registers `len` zeroed bytes that peers can access with its [key](Segment::key).
     ///
     /// On shm the pages of segments above 64 KiB are allocated at the first touch, near the CPU
     /// that touches them, so a rank that initializes its memory has it nearby. A length that
@@ -93,8 +90,7 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     fn allocate(&self, len: u64) -> Result<Self::Segment, Error>;
 
     /// Allocates all pages of an own segment now, near the CPU that runs this, if they would be
-    /// allocated at the first touch. Does nothing on fabrics whose memory is registered with a
-    /// card.
+    /// allocated at the first touch. Does nothing where memory is registered with a card.
     ///
     /// # Errors
     /// [`Error::Allocate`]: not enough memory. [`Error::Operation`]: `NotOwn`.
@@ -117,16 +113,14 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     /// [`Error::Open`].
     fn open(&self, key: &SegmentKey) -> Result<Self::Segment, Error>;
 
-    /// The segment of [`WORLD_BYTES`](crate::WORLD_BYTES) that every rank has from the start
-    /// (region 0), for [`World`](crate::World)'s collectives.
+    /// The segment of [`WORLD_BYTES`](crate::WORLD_BYTES) of every rank (region 0), for collectives.
     ///
     /// # Errors
     /// [`Error::Open`].
     fn world_segment(&self, rank: Rank) -> Result<Self::Segment, Error>;
 
-    /// Gives peers access to user memory by the segment's [key](Segment::key), until it is
-    /// [reclaimed](Self::reclaim). Dropping the segment frees the memory, or leaks it if a peer may
-    /// still write to it.
+    /// Gives peers access to user memory by the segment's key, until it is [reclaimed](Self::reclaim).
+    /// Dropping the segment frees the memory, or leaks it if a peer may still write to it.
     ///
     /// | fabric | how peers access it |
     /// |---|---|
@@ -449,9 +443,8 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
         None
     }
 
-    /// The events of the completions of messages' reads and writes, if they and packets have queues of
-    /// their own. While they are armed, no other thread sleeps for them: who waits for them wakes the
-    /// others.
+    /// The events of completed reads and writes of messages; `None` where they share a queue with
+    /// packets. While armed, they wake only the thread that sleeps for them, and it wakes the others.
     fn completion_events(&self) -> Option<&dyn SolicitedEvents> {
         None
     }

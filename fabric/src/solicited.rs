@@ -2,8 +2,9 @@
 
 use crate::Ticket;
 
-/// The events of [solicited](crate::Transport::poll_send_solicited) packets to this rank. One
-/// handler at most waits for them.
+/// Events that wake one thread of a rank, its handler: of
+/// [solicited](crate::Transport::poll_send_solicited) packets, or of
+/// [completions](crate::Fabric::completion_events).
 ///
 /// To sleep without losing a packet, the handler takes a [`ticket`](Self::ticket), looks at the
 /// packets, then [sleeps](Self::sleep) with the ticket.
@@ -12,7 +13,7 @@ pub trait SolicitedEvents: Send + Sync {
     /// afterwards: those that came before may have no event.
     fn arm(&self);
 
-    /// Packets need not have events, because a thread polls.
+    /// Packets need not have events, because a thread polls, or nothing is expected.
     fn disarm(&self);
 
     /// What events came so far.

@@ -68,8 +68,8 @@
 //! yu-2004 does (section 6.3): by packets, by the engine over them, and by `send` and `recv_into`, each
 //! interleaved with the bare loop. The rows "add" are the differences: what packets take beyond the bare
 //! loop, what matching, credit and the eager protocol take beyond packets, and what the handles, the
-//! engine's lock and the waits, which move all messages of the rank, take beyond the engine. The layers
-//! have the packets of the ranks one after the other. With `--json` the differences are in the results.
+//! engine's lock and the waits, which move all messages of the rank, take beyond the engine. A rank's
+//! packets belong to one layer at a time, so the layers are measured one after the other. With `--json` the differences are in the results.
 //!
 //! # The metrics of locks
 //!
@@ -119,10 +119,10 @@
 //! | Open MPI | 6.1 | 3.1 | 2.3 |
 //! | MPICH | 0.8 | 0.9 | 0.8 |
 //!
-//! All of this is built without the feature `verbs`. With it an uncontended lock and unlock takes 4 to
-//! 6 ns more on the two cores of above: 9.4 ns instead of 5.8 for `test-and-set`, 20.2 instead of 15.8
-//! for `mcs`. A bare loop of the two compare-and-swaps of `mcs` takes 9.3 ns there, with the store of its
-//! announcement 9.5.
+//! All of this is built without the feature `verbs`. With it an uncontended lock and unlock takes
+//! about 4 ns more on the same two cores: 9.4 ns instead of 5.8 for `test-and-set`, 20.2 instead of
+//! 15.8 for `mcs`. A bare loop of the two compare-and-swaps of `mcs` takes 9.3 ns there, with the store
+//! that announces the owner 9.5.
 //!
 //! # Messages between two processes
 //!
@@ -137,8 +137,8 @@
 //! | stream, GB/s, one core | 0.19 (0.96) | 9.2 (1.3) | 22 (1.2) | 20 (1.9) | 18 (1.6) | 22 (1.8) | 18 (1.6) |
 //! | the same, two cores | 0.17 (2.1) | 2.1 (1.1) | 5.9 (1.3) | 14 (1.4) | 15 (1.2) | 19 (1.6) | 19 (1.6) |
 //!
-//! Of 8 B on one core packets take 67 ns, the engine 24, and what waits, locks and hands over 52
-//! (`bench messages --layers`).
+//! By layer (`bench messages --layers`), half a round trip of 8 B on one core: the bare loop and the
+//! packets over it take 67 ns, the engine adds 24, and the interface 52.
 //!
 //! # Messages over cards
 //!
@@ -167,15 +167,12 @@
 //! in 32 is signalled. A stream is a [list](crate::Messages::send_all): its packets are posted 16 at a
 //! time, and short messages share packets.
 //!
-//! By layer (`bench messages --layers --fabric verbs`), in thousands of instructions; on shared memory,
-//! between two cores of a host that had other load, in nanoseconds:
+//! By layer (`bench messages --layers --fabric verbs`), in thousands of instructions:
 //!
 //! | half a round trip | bare | packets add | the engine adds | the interface adds | together |
 //! |---|---|---|---|---|---|
 //! | cards, 8 B | 15.0 | 3.6 | 1.2 | 2.9 | 22.7 |
 //! | cards, 512 B | 19.2 | 4.0 | 1.3 | 2.8 | 27.2 |
-//! | shared memory, 8 B | 43 | 23 | 17 | 54 | 137 |
-//! | shared memory, 512 B | 59 | 42 | 24 | 53 | 180 |
 //!
 //! | buffers of 1 MiB that were registered before | 0 % | 25 % | 50 % | 75 % | 100 % |
 //! |---|---|---|---|---|---|

@@ -30,8 +30,8 @@
 //!
 //! A dead rank stays a member of its world, so that no later collective of it succeeds; one that
 //! was [split](crate::World::split) off before, without the dead rank, goes on. A split needs every
-//! rank of its world: none is possible after the death. The survivors of a communicator that is there
-//! already can make [another](crate::Messages::create_group) alone, with a world of theirs.
+//! rank of its world: none is possible after the death. The survivors can make another communicator, with a
+//! world of its own, by [`create_group`](crate::Messages::create_group) of one that they already have.
 //!
 //! A thread that panics under an exclusive lock poisons it, too; under a guard of a
 //! [`Mutex`](crate::Mutex) or an [`RwLock`](crate::RwLock) it does not, and the value stays as it

@@ -144,7 +144,7 @@
 //! |---|---|---|
 //! | of at most 2 KiB, or fits a packet that can leave at once | eager: one packet, which the receiver copies | when the packet is on its way |
 //! | longer | rendezvous (RGET): a packet with the key of registered memory (RTS), an RDMA read by the receiver, a packet back (FIN) | when the receiver has read it |
-//! | longer, where the sender [chose](crate::Messages::set_rendezvous) RPUT | rendezvous: RTS, a packet with the key of memory that the receiver exposes (RTR), an RDMA write by the sender, FIN behind it (over datagrams: after it) | when it is written |
+//! | longer, where the sender [chose](crate::Messages::set_rendezvous) RPUT | rendezvous: RTS, a packet with the key of memory that the receiver exposes (RTR), an RDMA write by the sender, FIN behind it (over datagrams, and with [rails](#over-several-rails): after it) | when it is written |
 //! | longer, where it chose a pipeline | as RPUT in pieces of 64 to 512 KiB (longer ones from 32 MiB on), each with an RTR and a write of its own; one FIN | when the last one is written |
 //! | longer, where it chose packets, or memory cannot be registered | copy: RTS, RTR for the first 128 KiB, packets; for each 64 KiB that have come another RTR; FIN behind the packets | when the FIN is on its way |
 //! | longer, to this rank itself | copied into memory of the library before the call returns | without a receive |
@@ -216,12 +216,13 @@
 //! a [`dump`](crate::dump) tells of that, and of what is under way in packets.
 //!
 //! Between processes of one host on shared memory, a long message is copied once: the kernel copies it
-//! from the sender's slice to the receiver's (`process_vm_readv`). A system call costs as much as to
-//! copy some KiB once more, or some ten KiB, depending on the machine. So from which length on slices
-//! are offered is *measured*: the first messages between 4 and 128 KiB that do not fit a packet go either
-//! way in turns, one at a time, until both ranks have timed 16 copies of each way; the way with the
-//! shorter best time wins, for shorter or longer messages too. Afterwards no clock is read. A sender that
-//! waits for a message of more than 32 KiB helps: the receiver copies chunks from below, the sender
+//! from the sender's slice to the receiver's (`process_vm_readv`). A system call costs as much
+//! as copying a few KiB, or a few tens of KiB, depending on the machine. So each sender *measures* from
+//! which length on it offers slices. Its messages of 4 to 128 KiB that do not fit a packet go either
+//! way in turns, one measurement at a time. Lengths are grouped by powers of two. A group is decided
+//! when 16 messages of each way are timed at both ends, by the shorter best time; after 256 messages
+//! without that, slices are offered. If slices win, all longer messages are offered; if copies win, all
+//! shorter ones are copied. Messages of a decided length are not timed. A sender that waits for a message of more than 32 KiB helps: the receiver copies chunks from below, the sender
 //! from above. A slice is the sender's again when the handle is gone; a handle that is dropped early
 //! copies what its receiver has not read. So a handle must not be leaked
 //! ([`forget`](std::mem::forget)): its receiver may then get other bytes. Where the system forbids
@@ -243,10 +244,11 @@
 //! `ONESIDED_MESSAGES_CHANNEL=ud`, at all ranks, sends the packets of cards as unreliable datagrams,
 //! from one queue pair of a rank to all others (UD-SR: koop-2008, section 3.1; connections remain for
 //! windows and for the reads of long messages). The ranks make them reliable: they number and
-//! acknowledge packets, and send again what the receiver lacks, after three later packets have
-//! arrived, or after 0.1 to 10 ms without an answer. A packet fits the port's MTU with 40 bytes of
+//! acknowledge packets. A packet is sent again when three later ones have arrived. After 0.1 to 10 ms
+//! without an answer the sender asks, and sends again at once what the answer lacks. A packet fits the port's MTU with 40 bytes of
 //! header: a message of at most 968 bytes is eager where the MTU is 1,024. To each rank at most 256
-//! packets are on their way, fewer after a loss.
+//! packets are on their way: losses reduce that by half of the share that was lost, a second timeout
+//! to 2.
 //!
 //! A lost packet costs microseconds, where a connection's card waits for its timeout (here 0.27 s,
 //! unless a later packet shows the loss). But the CPU does what a card does: packets are sent again,
@@ -258,18 +260,19 @@
 //! With `ONESIDED_RAILS=2` (or 3) two ranks that speak over a card have further connections, which
 //! move long messages only: what is read or written in one piece and has 128 KiB or more (RGET,
 //! RPUT, pieces of the pipeline). It is cut into chunks of at least 64 KiB, about four for each
-//! rail. Each goes to the rail that will have moved it first, by the bytes in flight there and by
+//! rail, but for a shorter last one. Each goes to the rail that will have moved it first, by the bytes in flight there and by
 //! what the rail has cost so far, so that a slow one gets less (yu-2004, section 2.2, which divides
-//! a message among networks). All are posted at once and move while the ranks compute. The packet
-//! that ends the message follows when all of them are complete, where one connection sends it right
-//! behind a write.
+//! a message among networks). All are posted at once and move while the ranks compute. With
+//! rails the packet that ends a written message, of any length, is sent when the write is complete;
+//! with one connection it is posted right behind the write.
 //!
-//! A further rail that fails leaves its chunks to the others, no message fails, and the next one has
-//! the rail made anew. A message that is written then ends when the receiver has given up its end
-//! of the failed rail, so that nothing late changes memory that the receiver has back. The first
-//! rail is the connection of messages: if it fails, the messages under way fail as with one rail,
-//! and all rails are made anew. Short messages, windows and locks have one connection each, as
-//! before; over datagrams there is one rail.
+//! If a further rail fails, its chunks are posted again over the others, and the rail is made anew. No
+//! message fails, with one exception: a written message is complete only when the receiver has given
+//! up its end of the failed rail, so that no late write changes memory that the receiver has back, and
+//! if that takes 30 s, the first rail is given up too. The first rail is the connection of messages: if
+//! it fails, the messages under way fail as with one rail, and all rails are made anew. Short messages
+//! use the first rail. Windows and locks share another connection, which has no rails. Over datagrams
+//! there is one rail.
 //!
 //! All rails are queue pairs of one device and port. That gains where one queue pair does not fill
 //! the port, and nothing on Soft-RoCE, whose processors do the card's work: by instructions, half a

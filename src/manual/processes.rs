@@ -161,9 +161,9 @@
 //! one color form a world of their own, in which they are numbered from 0, with its own windows,
 //! barriers and fences. The death of a rank ends only collectives of worlds that it belongs to.
 //!
-//! A split needs all ranks. [`Messages::create_group`](crate::Messages::create_group) is made by the
-//! ranks of a list alone, while the others compute, or are gone: a communicator with a
-//! [world](crate::Messages::world) of those ranks, for windows and barriers.
+//! A split needs all ranks. [`Messages::create_group`](crate::Messages::create_group) makes a
+//! communicator of some ranks, and a [world](crate::Messages::world) for it, with windows and barriers.
+//! Only they take part; the others may compute, or have left.
 //!
 //! # What the environment chooses
 //!
@@ -176,7 +176,7 @@
 //! | `ONESIDED_JOIN_TIMEOUT` | how many seconds the ranks may take to join if rank 0 is the head daemon, and the agents of `run --hosts` to answer | 60 |
 //! | `ONESIDED_SUSPECT_AFTER` | how many seconds another host may be silent before it counts as dead, 0.1 or more; the value of the launcher or rank 0 applies to all | 5 |
 //! | `ONESIDED_FULL_AFTER` | on verbs, how many seconds a post waits for room at a rank that makes no progress, 0.1 or more (see [failures](super::failures)) | 60 |
-//! | `ONESIDED_MESSAGES_CONNECTIONS` | on verbs, how many connections of messages a rank has before it [gives idle ones back](super::fabrics#verbs) | no limit |
+//! | `ONESIDED_MESSAGES_CONNECTIONS` | on verbs, how many connections of messages, each rail counted, a rank has before it [gives idle ones back](super::fabrics#verbs) | no limit |
 //! | `ONESIDED_MESSAGES_CHANNEL` | on verbs, over what the packets of messages travel, the same at all ranks: connections (`rc`) or [datagrams](super::messages#over-datagrams) (`ud`) | `rc` |
 //! | `ONESIDED_MESSAGES_RULES` | which way this rank's long messages go: [rules](super::messages#protocols), such as `rput` or `offered=16384` | `rget,offered=measured` |
 //! | `ONESIDED_RAILS` | on verbs, 1 to 3: over how many connections two ranks move a [long message](super::messages#over-several-rails) | 1 |

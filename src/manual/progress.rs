@@ -25,16 +25,16 @@
 //! and sleeps. On cards the event is the one of a completion queue that is armed for solicited
 //! completions, and of the reads that the handler has begun. Short messages for which there is no
 //! more room or credit wake the handler as well, which makes some, and on cards at least one packet
-//! in 32 does. While nothing is pending nobody makes room: more of them than there is room for wait
-//! for a call of their receiver, as with `Polling`. With `Thread`, whose thread asks for every
-//! packet's event at all times, they wait once their credit is used. A packet that ends the sleep
+//! in 32 does. While nothing is pending the handler makes no room: short messages that find none wait at
+//! their sender until the receiver is in a call, as with `Polling`. With `Thread`, whose thread asks
+//! for every packet's event at all times, they wait once their credit is used. A packet that ends the sleep
 //! of a thread in a wait wakes the handler too, and so may the first one after that. With datagrams
 //! (`ONESIDED_MESSAGES_CHANNEL=ud`) and in the simulator, whose packets have no events of their
 //! own, `Hybrid` is `Thread`.
 //!
 //! On cards, packets over connections complete in a queue of their own, and everything else in
 //! another: the two queues of Yu et al. (OSU-CISRC-10/04-TR54, section 4.3). With datagrams one
-//! queue has all, their other design. One thread can sleep for the events of both queues, so that
+//! queue has both kinds, which is the other design of that paper. One thread can sleep for the events of both queues, so that
 //! two queues need no second thread; `TwoThreads` has one for each.
 //!
 //! ```

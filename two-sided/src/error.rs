@@ -33,10 +33,10 @@ pub enum Error {
         /// The slice's length in elements.
         len: usize,
     },
-    /// A communicator [of some ranks](crate::Messages::create_group) could not be made: of the list.
+    /// [`create_group`](crate::Messages::create_group) failed: a list is wrong, or a rank gave up.
     #[error("make a communicator of some ranks: rank {rank} {wrong}")]
     Members {
-        /// The rank that the list is wrong with.
+        /// The rank that `wrong` is about, in the communicator that was called.
         rank: u32,
         /// What is wrong.
         wrong: WrongMembers,
@@ -141,7 +141,7 @@ pub enum Error {
     },
 }
 
-/// Why the list of a communicator's members is wrong.
+/// Why a creation of a communicator by some ranks failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WrongMembers {
@@ -149,7 +149,7 @@ pub enum WrongMembers {
     Absent,
     /// A rank is in the list twice.
     Twice,
-    /// A rank gave another list.
+    /// A rank's list differs from that of the lowest rank in it.
     Others,
     /// A rank gave up: it dropped its handle, its deadline passed, or an earlier creation with this
     /// tag has failed there.
@@ -161,7 +161,7 @@ impl fmt::Display for WrongMembers {
         f.write_str(match self {
             Self::Absent => "calls it and is not in its list",
             Self::Twice => "is in the list twice",
-            Self::Others => "gave another list",
+            Self::Others => "gave another list than the lowest rank",
             Self::GaveUp => "gave up, or has seen a creation with this tag fail",
         })
     }

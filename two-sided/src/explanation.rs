@@ -104,7 +104,8 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// The protocol of such a message.
+    /// The protocol of such a message. While the shortest offered length is being measured, one that
+    /// is offered may be copied instead.
     #[must_use]
     pub const fn protocol(&self) -> Protocol {
         self.protocol
@@ -209,7 +210,7 @@ impl<F: Fabric> Messages<F> {
         if to == fabric.rank() {
             Some(TO_ONESELF)
         } else if self.rendezvous() != Rendezvous::Rget {
-            Some("this rank does not leave its long messages to their receivers")
+            Some("the rendezvous is not rget (Messages::set_rules)")
         } else if self.progress().rules.bound().is_none() {
             Some("the rules have offered=never")
         } else if fabric.processes().is_none() {
@@ -249,8 +250,9 @@ impl<F: Fabric> Messages<F> {
         self.set_rules(Rules { rendezvous, ..self.rules() });
     }
 
-    /// Which way the messages go that this rank sends from now on, in all its communicators. Each rank
-    /// has its own rules; `ONESIDED_MESSAGES_RULES` has those that it begins with.
+    /// Sets by which protocol this rank sends long messages from now on, in all its communicators.
+    /// Messages that fit a packet stay eager. Each rank has its own rules; a process begins with those
+    /// of `ONESIDED_MESSAGES_RULES`. It cannot fail.
     ///
     /// ```
     /// use onesided_two_sided::{Messages, Protocol};

@@ -10,9 +10,9 @@
 //! leader   -> member   whether all have
 //! ```
 //!
-//! A leader that fails tells all members in place of its next message. A member that fails, or stops,
-//! tells the leader in place of its own, or after it. What they had sent before is left behind, so that a rank which saw a
-//! creation fail has no other with its tag.
+//! A leader that fails sends the fault to all members in place of its next message. A member that
+//! fails or is dropped sends the fault to the leader. Messages of a failed creation are not drained, so
+//! a rank that saw a failure refuses its tag from then on.
 
 use std::fmt;
 use std::pin::pin;
@@ -68,18 +68,23 @@ impl<F: Fabric + 'static> Messages<F> {
     /// ```
     ///
     /// # Errors
-    /// At once, at this rank alone: [`Error::Rank`]; [`Error::Members`], if the list lacks this rank
-    /// or has a rank twice. At all ranks of the list: [`Error::Members`], if one gave another list, or
-    /// gave up; [`Error::Create`], if one died or left, or has no memory, or if the lowest rank of the
-    /// list has made its share of the 2^28 communicators of some ranks that a job has. Where the list of one rank
-    /// has another that does not call it with this tag, it waits for that one until its deadline.
+    /// Without a message, at this rank alone: [`Error::Rank`]; [`Error::Members`], if the list lacks
+    /// this rank or has a rank twice.
+    ///
+    /// At all ranks of the list: [`Error::Members`], if a rank gave another list with the same lowest
+    /// rank, or gave up; [`Error::Create`], if a rank died, left or has no memory, or if the lowest
+    /// rank has used its share of the 2^28 numbers that a job has for communicators of some ranks.
+    ///
+    /// [`Error::Create`] with [`TimedOut`](FaultKind::TimedOut), if the
+    /// [deadline](CreateGroup::deadline) passed. A rank waits until then for a member that does not
+    /// call this function with this tag, and for one whose list has another lowest rank.
     ///
     /// After a failure make the next one with another tag: those with this tag fail at the ranks that
     /// saw the failure.
     ///
     /// # Cancel safety
-    /// Not cancel safe: a dropped handle that was polled fails at the other ranks too, unless they
-    /// have the communicator already.
+    /// Not cancel safe: if a handle is dropped after its first poll, the creation fails at the other
+    /// ranks too, unless they have the communicator already.
     pub fn create_group(&self, members: &[u32], tag: Tag) -> CreateGroup<'_, F> {
         CreateGroup::new(self, members, tag)
     }

@@ -109,7 +109,8 @@ impl<F: Fabric + 'static> Messages<F> {
     ///
     /// # Errors
     /// [`Error::Create`]: a rank died or left, the deadline passed, or something else has the
-    /// fabric's [packets](Fabric::transport). [`Error::Rules`]: of `ONESIDED_MESSAGES_RULES`.
+    /// fabric's [packets](Fabric::transport). [`Error::Rules`]: `ONESIDED_MESSAGES_RULES`
+    /// of this process is wrong; the others wait until it leaves.
     ///
     /// # Cancel safety
     /// Not cancel safe: collective, as a [barrier](World::barrier).

@@ -10,8 +10,8 @@
 //! The bound between a slice that its receiver copies by a system call and bytes that are copied twice,
 //! by the sender into registered memory and by the receiver out of it, depends on the machine: on one,
 //! two copies of 32 KiB take half of the time, on another three times as long. So it is found by
-//! *tries*: the first messages between 4 and 128 KiB go both ways, in turns, until each has been timed
-//! [`ENOUGH`] times. What counts is the best sum of the copies, at both ends, and not what lies between:
+//! *tries*: messages between 4 and 128 KiB go either way, in turns, until in each group of lengths (a
+//! power of two) each way has been timed [`ENOUGH`] times. What counts is the best sum of the copies, at both ends, and not what lies between:
 //! a receiver may be late. One try is under way at a time, so that the next one has warm memory. The bound
 //! is known as an interval, which each decision makes shorter.
 
@@ -40,7 +40,8 @@ const TRIES: u32 = 256;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OfferedFrom {
-    /// The first messages between 4 and 128 KiB are sent both ways and timed, at both ends.
+    /// Messages of 4 to 128 KiB go by slice and by copy in turns, timed at both ends, until one is
+    /// known to be faster.
     #[default]
     Measured,
     /// From so many bytes on.
@@ -49,11 +50,12 @@ pub enum OfferedFrom {
     Never,
 }
 
-/// Which way the messages that a rank sends go, in all its communicators, unless they fit a packet.
-/// See [`Messages::set_rules`](crate::Messages::set_rules).
+/// The protocols of the messages that a rank sends and that do not fit a packet. See
+/// [`Messages::set_rules`](crate::Messages::set_rules).
 ///
-/// As text: one or two of `rget`, `rput`, `pipeline`, `copy`; `offered=BYTES`, `offered=measured`,
-/// `offered=never`, with a comma between them.
+/// As text: words with commas between them, each `rget`, `rput`, `pipeline`, `copy`, `offered=BYTES`,
+/// `offered=measured` or `offered=never`. The last of a kind counts; a kind without a word has its
+/// default.
 ///
 /// ```
 /// use onesided_two_sided::{OfferedFrom, Rendezvous, Rules};
@@ -65,7 +67,7 @@ pub enum OfferedFrom {
 /// # Ok::<(), onesided_two_sided::UnknownRule>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_structs, reason = "all of it is chosen by name")]
+#[expect(clippy::exhaustive_structs, reason = "a program writes both fields down")]
 pub struct Rules {
     /// Who moves a message that is not offered.
     pub rendezvous: Rendezvous,

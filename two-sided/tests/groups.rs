@@ -148,7 +148,10 @@ fn lists_that_differ_name_a_rank_that_gave_another() {
             let error = messages.create_group(list, Tag(tag)).deadline(SOON).wait().unwrap_err();
             assert!(matches!(error, Error::Members { rank: 2, wrong: WrongMembers::Others }), "{error}");
             assert_eq!(error.kind(), FaultKind::OutOfStep);
-            assert_eq!(error.to_string(), "make a communicator of some ranks: rank 2 gave another list");
+            assert_eq!(
+                error.to_string(),
+                "make a communicator of some ranks: rank 2 gave another list than the lowest rank"
+            );
         }
     });
 }

@@ -43,9 +43,9 @@ pub trait Datagrams: Debug + Send + 'static {
     /// Takes out everything that has arrived.
     fn look(&mut self, arrived: &mut dyn FnMut(&[u8]));
 
-    /// Nothing is posted for now. The machine has to be [driven](Machine::drive) at `due` at the latest,
-    /// and whenever a datagram has arrived. `is_idle`: everything that was sent has been acknowledged, so that the
-    /// rank may leave.
+    /// Nothing is posted for now. The machine has to be [driven](Machine::drive) at `due` at the
+    /// latest, and whenever a datagram has arrived. `is_idle`: everything that was sent has been
+    /// acknowledged, so that the rank may leave.
     fn settle(&mut self, due: u64, is_idle: bool);
 }
 

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | asks | connect its queue pair, and answer |
 //! | knows | send: the peer has connected its queue pair to this one |
-//! | refuses | close its side of both connections: the peer has cut this rank |
+//! | refuses | close its side of all connections: the peer has cut this rank |
 //! | is of a later generation | give up its own connection, which the peer has given up ([`renewal`](super::renewal)) |
 //! | is of a [rail](super::rails) of another connection of messages | drop it: one of the two learns that the connection broke |
 //! | gives | agree to give the connection back, or keep it ([`giving`](super::giving)) |

@@ -36,7 +36,7 @@ use crate::verbs::{Verbs, VerbsSegment};
 /// How many rails long messages to a rank are divided among: 1, 2 or 3.
 pub const RAILS: &str = "ONESIDED_RAILS";
 
-/// The shortest chunk, in bytes. What has less than two is not divided.
+/// The shortest chunk but for the last, in bytes. A transfer of less than two is not divided.
 const SHORTEST: u64 = 64 << 10;
 /// How many chunks of a transfer there are for each rail: more follow the measured cost more closely,
 /// and each is a work request.

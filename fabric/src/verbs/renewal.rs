@@ -62,8 +62,8 @@ impl Inner {
         true
     }
 
-    /// Ends a broken rail: the next request asks for another one. `false`: later. Nobody is told, because
-    /// what it had moved is moved again.
+    /// Ends a broken rail: the next request asks for another one. `false`: later. No error is
+    /// reported, because its chunks are posted again.
     pub(super) fn end_rail(&self, rail: &Peer) -> bool {
         let Ok([memory, ..]) = self.peers_of(rail.id.rank) else { return false };
         // Held against a cut.

@@ -3,8 +3,8 @@
 use onesided_remote_memory::Rank;
 use serde::{Deserialize, Serialize};
 
-/// What a connection is for. Each has its own queue pair: what waits for a receive, or breaks it, does
-/// so to its own kind alone.
+/// What a connection is for. Each has its own queue pair. What waits for a receive holds up its own kind
+/// alone. A connection that breaks ends its own kind, and that of messages its rails too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub(super) enum Traffic {
     /// Windows and locks.
@@ -14,6 +14,7 @@ pub(super) enum Traffic {
     Messages,
     /// A part of the data of long messages (`rails`).
     SecondRail,
+    /// The same.
     ThirdRail,
 }
 

@@ -38,8 +38,8 @@ fn a_flood_is_held_back() {
     });
 }
 
-/// A peer that is alive but makes no progress, under endless doorbells: posts end as `Full`, and refused ones
-/// do not arrive. When the peer continues, so does everything else.
+/// A peer that is alive but makes no progress, under endless doorbells: posts end as `Full`, and
+/// refused ones do not arrive. When the peer continues, so does everything else.
 #[test]
 fn posting_to_a_peer_that_takes_nothing_ends() {
     let Some(_device) = device("posting_to_a_peer_that_takes_nothing_ends") else { return };
