@@ -274,12 +274,18 @@ impl<S> Engine<S> {
         mut arrive: impl FnMut(&mut Self, &mut Direct<'_>) -> bool,
     ) -> Option<Landed> {
         let mut direct = Direct::posted(receive, into);
-        while matches!(self.matcher.receives[receive].state, ReceiveState::Posted) && arrive(self, &mut direct) {
+        while self.is_posted(receive) && arrive(self, &mut direct) {
             if direct.landed.is_some() {
                 break;
             }
         }
         direct.landed
+    }
+
+    /// Whether a receive has no message yet.
+    #[inline]
+    pub(crate) fn is_posted(&self, receive: usize) -> bool {
+        matches!(self.matcher.receives[receive].state, ReceiveState::Posted)
     }
 
     /// Takes the message of a receive, once there is one; until then `waker` is woken when there
