@@ -20,8 +20,8 @@
 //! A packet is sent again when three that were sent after it have arrived. When nothing arrives, a
 //! timer ends after 100 us to 10 ms, by the smoothed round-trip time: first the receiver is asked for
 //! an acknowledgement, and what its answer lacks is sent again; at a second end without an answer all
-//! is sent again. The window has 2 to 256 packets, and a
-//! receiver tells how many it has room for. A peer that has not answered for 8 s is lost.
+//! is sent again. The window has 2 to 256 packets, and a receiver tells how many it has room for. A
+//! peer that has not answered for 8 s is lost.
 
 mod channel;
 mod header;

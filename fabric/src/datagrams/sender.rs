@@ -154,13 +154,7 @@ impl Sender {
             (self.asks, self.asked_at) = (true, self.transmissions);
             return;
         }
-        for packet in self.packets.iter_mut().take(self.sent) {
-            if packet.state == State::InFlight {
-                packet.state = State::Lost;
-            }
-        }
-        self.lost += self.in_flight;
-        self.in_flight = 0;
+        self.mark_lost(|_, _| true);
         self.window.restart();
         self.reduced_at = self.transmissions;
     }
@@ -289,7 +283,15 @@ impl Sender {
     }
 
     /// Some of the packets in flight are lost: by their place.
-    fn lose(&mut self, mut is_lost: impl FnMut(usize, &mut Packet) -> bool) {
+    fn lose(&mut self, is_lost: impl FnMut(usize, &mut Packet) -> bool) {
+        if self.mark_lost(is_lost) {
+            self.reduced_at = self.transmissions;
+            self.window.reduce();
+        }
+    }
+
+    /// Whether one of those that are lost was sent since the window was reduced.
+    fn mark_lost(&mut self, mut is_lost: impl FnMut(usize, &mut Packet) -> bool) -> bool {
         let mut reduces = false;
         for (place, packet) in self.packets.iter_mut().take(self.sent).enumerate() {
             if packet.state == State::InFlight && is_lost(place, packet) {
@@ -300,9 +302,6 @@ impl Sender {
                 reduces |= packet.transmission > self.reduced_at;
             }
         }
-        if reduces {
-            self.reduced_at = self.transmissions;
-            self.window.reduce();
-        }
+        reduces
     }
 }

@@ -53,17 +53,19 @@ impl Window {
     /// Some were lost in a window that was not reduced.
     pub(super) fn reduce(&mut self) {
         let (lost, all) = (u64::from(self.lost), u64::from(self.lost) + u64::from(self.kept));
-        let less = (u64::from(self.size) * lost).div_ceil(2 * all.max(1)) as u32;
-        self.threshold = (self.size - less.min(self.size)).max(SMALLEST);
-        self.size = self.threshold;
-        (self.arrived, self.kept, self.lost) = (0, 0, 0);
+        let less = (u64::from(self.size) * lost).div_ceil(2 * all) as u32;
+        self.go_on_with(self.size - less);
     }
 
     /// All that is on its way counts as lost.
     pub(super) fn restart(&mut self) {
-        self.threshold = (self.size / 2).max(SMALLEST);
+        self.go_on_with(self.size / 2);
         self.size = SMALLEST;
-        (self.arrived, self.kept, self.lost) = (0, 0, 0);
+    }
+
+    fn go_on_with(&mut self, size: u32) {
+        let size = size.max(SMALLEST);
+        *self = Self { size, threshold: size, arrived: 0, kept: 0, lost: 0 };
     }
 }
 
