@@ -75,21 +75,19 @@ impl<F: Drive> EngineEnd<F> {
                     lost = arrived.err().or(lost);
                     arrived.unwrap_or(false)
                 };
-                let landed = match receive {
-                    Some(posted) => engine.land(posted, &mut *into, &mut arrive),
-                    None => match engine.receive_into(pattern, &mut Direct::into(&mut *into), &mut arrive) {
-                        Posting::Landed(landed) => Some(landed),
-                        Posting::Posted(posted) => {
-                            receive = Some(posted);
-                            None
-                        }
+                let mut direct = Direct::into(&mut *into);
+                match receive {
+                    Some(posted) => _ = engine.land(posted, &mut direct, &mut arrive),
+                    None => match engine.receive_into(pattern, &mut direct, &mut arrive) {
+                        Posting::Landed => {}
+                        Posting::Posted(posted) => receive = Some(posted),
                         Posting::Taken(_) => return Poll::Ready(Err(Fault::new(FaultKind::TooLong))),
                     },
-                };
+                }
                 if engine.is_busy() {
                     engine.flush(|to, head, body| posted(transport.poll_send(cx, to, head, body)));
                 }
-                match (landed, lost) {
+                match (direct.landed, lost) {
                     (Some(landed), _) => Poll::Ready(Ok(landed.len as usize)),
                     (None, Some(fault)) => Poll::Ready(Err(fault)),
                     (None, None) => Poll::Pending,

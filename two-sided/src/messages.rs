@@ -172,6 +172,7 @@ impl<F: Fabric> Messages<F> {
     /// a long one that was not read yet. Of a handle that is leaked ([`forget`](std::mem::forget))
     /// the receiver may get other bytes, if the slice changes. Like all messages it moves while this
     /// rank waits: one that is not on its way when the rank leaves is lost.
+    #[inline]
     pub fn send<'m, T: Payload>(&'m self, elements: &'m [T], to: u32, tag: Tag) -> SendRequest<'m, F> {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
         SendRequest::start(self, bytemuck::cast_slice(elements), (to, tag), false)
@@ -293,6 +294,7 @@ impl<F: Fabric> Messages<F> {
     ///
     /// # Cancel safety
     /// As [`recv`](Self::recv); the slice may have been written.
+    #[inline]
     pub fn recv_into<'m, T: Payload>(
         &'m self,
         into: &'m mut [T],
@@ -424,6 +426,7 @@ impl<F: Fabric> Messages<F> {
     }
 
     /// The rank on the fabric of a rank that an operation names.
+    #[inline]
     pub(crate) fn rank(&self, operation: &'static str, rank: u32) -> Result<Rank, Error> {
         self.world.fabric_rank(rank).ok_or_else(|| Error::Rank { operation, rank, size: self.world.size() })
     }

@@ -15,7 +15,7 @@ use onesided_fabric::{Background, EventInterest, Fabric, Limit, NOBODY, SpinGuar
 
 use self::state::{State, end_connection, take_in};
 use crate::elements::Allocate;
-use crate::engine::{Direct, Engine, Landed, Listed, Posting, TooLong, window};
+use crate::engine::{Direct, Engine, Listed, Posting, TooLong, window};
 use crate::handler::Handler;
 use crate::matching::Pattern;
 use crate::memory::{Counters, Memory};
@@ -36,9 +36,10 @@ pub(crate) struct Progress<F: Fabric> {
     pub(crate) rules: Applied,
 }
 
-/// How often a receive that is waited for looks for its packet before it waits as all else does: for
-/// about a round trip of short messages. A look takes less than a poll of a wait.
-const LOOKS: u32 = 64;
+/// How often a receive that is waited for looks for its packet before it waits as all else does, which
+/// takes less than a poll of a wait: about a round trip of short messages. So many times the engine is
+/// locked, for so many looks.
+const LOOKS: (u32, u32) = (8, 8);
 /// When a thread looks again for what may have come for a task.
 const SOON: Duration = Duration::from_micros(100);
 
@@ -154,7 +155,7 @@ impl<F: Fabric> Progress<F> {
     }
 
     /// Starts an eager send. `Ok(None)`: it is on its way already.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn send_eager(&self, to: Rank, envelope: (u32, u32), bytes: &[u8]) -> Result<Option<usize>, TooLong> {
         let mut state = self.state.lock();
         let send = state.send_eager(to, envelope, bytes);
@@ -206,8 +207,8 @@ impl<F: Fabric> Progress<F> {
 
     /// The same with memory that an eager message goes to at once.
     #[inline]
-    pub(crate) fn receive_into(&self, pattern: Pattern, into: &mut [u8]) -> Posting<Registered<F>> {
-        self.posting(|engine, arrive| engine.receive_into(pattern, &mut Direct::into(into), arrive))
+    pub(crate) fn receive_into(&self, pattern: Pattern, direct: &mut Direct<'_>) -> Posting<Registered<F>> {
+        self.posting(|engine, arrive| engine.receive_into(pattern, direct, arrive))
     }
 
     /// [Changes](Self::arriving) the engine by posting receives.
@@ -225,22 +226,30 @@ impl<F: Fabric> Progress<F> {
         posting
     }
 
-    /// Takes in what has arrived, until the message of a posted receive is in its memory. The receive
-    /// is over then. On shared memory this looks [several times](LOOKS), if nothing else is to be done.
-    #[inline]
-    pub(crate) fn land(&self, receive: usize, into: &mut [u8]) -> Option<Landed> {
-        let looks = if self.fabric.capabilities().completes_at_post { LOOKS } else { 1 };
-        for _ in 0..looks {
-            let (landed, waits) = self.arriving(|engine, arrive| match engine.land(receive, into, arrive) {
-                None => (None, engine.is_posted(receive) && !engine.has_work()),
-                landed => (landed, false),
+    /// Takes in what has arrived, until the message of a posted receive is in its memory: whether it is.
+    /// The receive is over then. On shared memory this looks [several times](LOOKS), if nothing else is
+    /// to be done.
+    #[inline(never)]
+    pub(crate) fn land(&self, receive: usize, direct: &mut Direct<'_>) -> bool {
+        let (times, looks) = if self.fabric.capabilities().completes_at_post { LOOKS } else { (1, 1) };
+        for _ in 0..times {
+            let landed = self.arriving(|engine, arrive| {
+                for _ in 0..looks {
+                    if engine.land(receive, direct, &mut *arrive) {
+                        return Some(true);
+                    }
+                    if !engine.is_posted(receive) || engine.has_work() {
+                        return Some(false);
+                    }
+                    spin_loop();
+                }
+                None
             });
-            if !waits {
+            if let Some(landed) = landed {
                 return landed;
             }
-            spin_loop();
         }
-        None
+        false
     }
 
     /// [Changes](Self::with) the engine with what takes in the next packet, if there is one.

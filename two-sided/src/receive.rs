@@ -123,21 +123,19 @@ impl<'m, F: Fabric> Start<'m, F> {
     /// waited for.
     pub(crate) fn post(messages: &'m Messages<F>, (source, tags): (Source, Tags), allocate: Option<Allocate>) -> Self {
         match messages.pattern("recv", source, tags) {
-            Ok(pattern) => Self::of(messages, pattern, messages.progress().receive(pattern, allocate)),
+            Ok(pattern) => match messages.progress().receive(pattern, allocate) {
+                Posting::Posted(receive) => Self::posted(messages, pattern, receive),
+                Posting::Taken(matched) => Self::Taken(Taken::new(messages, matched)),
+                Posting::Landed => unreachable!("there is no slice"),
+            },
             Err(error) => Self::Failed(Box::new(error)),
         }
     }
 
     #[inline]
-    fn of(messages: &'m Messages<F>, pattern: Pattern, posting: Posting<Registered<F>>) -> Self {
+    fn posted(messages: &'m Messages<F>, pattern: Pattern, receive: usize) -> Self {
         let progress = messages.progress();
-        match posting {
-            Posting::Posted(receive) => {
-                Self::Posted(Posted::new(progress, pattern.source.map_or(progress.fabric.rank(), Rank), receive))
-            }
-            Posting::Taken(matched) => Self::Taken(Taken::new(messages, matched)),
-            Posting::Landed(_) => unreachable!("there is no slice"),
-        }
+        Self::Posted(Posted::new(progress, pattern.source.map_or(progress.fabric.rank(), Rank), receive))
     }
 
     pub(crate) async fn taken(self, messages: &'m Messages<F>, wanted: (Source, Tags)) -> Result<Taken<'m, F>, Error> {
@@ -295,23 +293,21 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
     #[inline]
     pub(crate) fn start<T: Payload>(messages: &'m Messages<F>, into: &'m mut [T], source: Source, tags: Tags) -> Self {
         let wanted = (source, tags);
-        Self::posted(messages, Room::of(into), wanted, Self::pattern(messages, wanted), |pattern, into| {
-            messages.progress().receive_into(pattern, into)
+        Self::posted(messages, Room::of(into), wanted, Self::pattern(messages, wanted), |pattern, direct| {
+            messages.progress().receive_into(pattern, direct)
         })
     }
 
     /// Posts receives in their order, with one lock.
     pub(crate) fn start_all<T: Payload>(messages: &'m Messages<F>, all: Vec<(&'m mut [T], Source, Tags)>) -> Vec<Self> {
-        let mut requests = Vec::with_capacity(all.len());
         messages.progress().posting(|engine, arrive| {
-            for (into, source, tags) in all {
+            let start = |(into, source, tags): (&'m mut [T], _, _)| {
                 let wanted = (source, tags);
-                let post =
-                    |pattern, into: &mut [u8]| engine.receive_into(pattern, &mut Direct::into(into), &mut *arrive);
-                requests.push(Self::posted(messages, Room::of(into), wanted, Self::pattern(messages, wanted), post));
-            }
-        });
-        requests
+                let post = |pattern, direct: &mut Direct<'_>| engine.receive_into(pattern, direct, &mut *arrive);
+                Self::posted(messages, Room::of(into), wanted, Self::pattern(messages, wanted), post)
+            };
+            all.into_iter().map(start).collect()
+        })
     }
 
     fn pattern(messages: &'m Messages<F>, (source, tags): (Source, Tags)) -> Result<Pattern, Box<Error>> {
@@ -324,16 +320,23 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
         room: Room<'m>,
         source: (Source, Tags),
         pattern: Result<Pattern, Box<Error>>,
-        post: impl FnOnce(Pattern, &mut [u8]) -> Posting<Registered<F>>,
+        post: impl FnOnce(Pattern, &mut Direct<'_>) -> Posting<Registered<F>>,
     ) -> Self {
-        let begun = match pattern {
-            Err(error) => Into::Started(Start::Failed(error), room),
-            Ok(pattern) => match post(pattern, room.into) {
-                Posting::Landed(landed) => Into::Landed(LandedIn { messages, landed, room }),
-                posting => Into::Started(Start::of(messages, pattern, posting), room),
-            },
+        // Each handle is made in its place: a move would wait for the stores of its parts.
+        let begun = |begun| Self { messages, limit: Limit::NONE, source, call: Call::NotStarted(begun) };
+        let pattern = match pattern {
+            Err(error) => return begun(Into::Started(Start::Failed(error), room)),
+            Ok(pattern) => pattern,
         };
-        Self { messages, limit: Limit::NONE, source, call: Call::NotStarted(begun) }
+        let mut direct = Direct::into(&mut *room.into);
+        match post(pattern, &mut direct) {
+            Posting::Landed => {
+                let landed = *direct.landed();
+                begun(Into::Landed(LandedIn { messages, landed, room }))
+            }
+            Posting::Posted(receive) => begun(Into::Started(Start::posted(messages, pattern, receive), room)),
+            Posting::Taken(matched) => begun(Into::Started(Start::Taken(Taken::new(messages, matched)), room)),
+        }
     }
 
     /// Receives into the places of a shape.
@@ -407,7 +410,7 @@ impl<F: Fabric> RecvInto<'_, F> {
         F: Drive,
     {
         let progress = self.messages.progress();
-        match self.land(|receive, into| progress.land(receive, into)) {
+        match self.land(|receive, direct| progress.land(receive, direct)) {
             Some(outcome) => {
                 // Nothing is left to be dropped, as what has not begun has no timer. Finding that out
                 // costs a short message 60 instructions.
@@ -421,11 +424,13 @@ impl<F: Fabric> RecvInto<'_, F> {
     /// The outcome of a receive whose message is in its slice, or comes there by `land`; the receive is
     /// over then.
     #[inline]
-    fn land(&mut self, land: impl FnOnce(usize, &mut [u8]) -> Option<Landed>) -> Option<Result<Status, Error>> {
+    fn land(&mut self, land: impl FnOnce(usize, &mut Direct<'_>) -> bool) -> Option<Result<Status, Error>> {
         match &mut self.call {
             Call::NotStarted(Into::Started(Start::Posted(posted), room)) if room.places.is_none() => {
-                let landed = land(posted.receive as usize, room.into)?;
-                Some(room.fits(self.messages.landed(&landed)))
+                let receive = posted.receive as usize;
+                let mut direct = Direct::into(&mut *room.into);
+                let status = land(receive, &mut direct).then(|| self.messages.landed(direct.landed()))?;
+                Some(room.fits(status))
             }
             Call::NotStarted(Into::Landed(landed)) => Some(landed.status()),
             _ => None,
@@ -457,7 +462,7 @@ impl<F: Fabric> RecvInto<'_, F> {
         }
         let (mut outcomes, mut short) = (Vec::with_capacity(receives.len()), receives.iter_mut());
         while let Some(late) = progress.arriving(|engine, arrive| {
-            short.find_map(|receive| match receive.land(|at, into| engine.land(at, into, &mut *arrive)) {
+            short.find_map(|receive| match receive.land(|at, direct| engine.land(at, direct, &mut *arrive)) {
                 Some(outcome) => {
                     outcomes.push(outcome);
                     std::mem::forget(std::mem::replace(&mut receive.call, Call::Over)); // as in `wait`

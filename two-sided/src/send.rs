@@ -110,9 +110,13 @@ impl<F: Fabric> Pending<'_, F> {
 }
 
 impl<'m, F: Fabric> SendRequest<'m, F> {
+    #[inline]
     pub(crate) fn start(messages: &'m Messages<F>, bytes: &'m [u8], (to, tag): (u32, Tag), synchronous: bool) -> Self {
         let what = What { to, tag, bytes: bytes.len() as u64 };
-        Self::started(messages, what, Self::post(messages, messages.context(), bytes, (what, synchronous)))
+        match Self::post(messages, messages.context(), bytes, (what, synchronous)) {
+            Ok(None) => Self::started(messages, what, Ok(None)),
+            started => Self::started(messages, what, started),
+        }
     }
 
     /// Starts sends in their order: eager ones next to one another with one lock.
@@ -133,6 +137,7 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
         requests
     }
 
+    #[inline]
     fn started(messages: &'m Messages<F>, what: What, started: Started<'m, F>) -> Self {
         let send = started.as_ref().ok().and_then(|started| Some(started.as_ref()?.send));
         Self { messages, limit: Limit::NONE, what, send, call: Call::NotStarted(started) }
@@ -197,21 +202,31 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
         (what, synchronous): (What, bool),
     ) -> Started<'m, F> {
         let to = messages.rank("send", what.to)?;
-        let eager = if synchronous { Err(TooLong) } else { Self::eager(messages, context, bytes, (what, to)) };
-        eager.or_else(|TooLong| {
-            Self::announce(messages, context, (what, to), synchronous, |progress| {
-                let offered = match messages.way(to, bytes.len()) {
-                    Some(Way::Copy) => None,
-                    Some(Way::Slice) => OfferedSlice::publish(progress, bytes, to).ok().map(|slice| (slice, None)),
-                    None => OfferedSlice::publish_try(progress, bytes, to).ok(),
-                };
-                if let Some(offered) = offered {
-                    return Ok((offered.0.memory(), Some(offered)));
-                }
-                let memory = messages.memory_for(Some(to), what.bytes)?;
-                memory.write(progress, 0, bytes)?;
-                Ok((memory, None))
-            })
+        if !synchronous && let Ok(started) = Self::eager(messages, context, bytes, (what, to)) {
+            return Ok(started);
+        }
+        Self::announce_slice(messages, context, bytes, (what, to), synchronous)
+    }
+
+    fn announce_slice(
+        messages: &'m Messages<F>,
+        context: u32,
+        bytes: &'m [u8],
+        (what, to): (What, Rank),
+        synchronous: bool,
+    ) -> Started<'m, F> {
+        Self::announce(messages, context, (what, to), synchronous, |progress| {
+            let offered = match messages.way(to, bytes.len()) {
+                Some(Way::Copy) => None,
+                Some(Way::Slice) => OfferedSlice::publish(progress, bytes, to).ok().map(|slice| (slice, None)),
+                None => OfferedSlice::publish_try(progress, bytes, to).ok(),
+            };
+            if let Some(offered) = offered {
+                return Ok((offered.0.memory(), Some(offered)));
+            }
+            let memory = messages.memory_for(Some(to), what.bytes)?;
+            memory.write(progress, 0, bytes)?;
+            Ok((memory, None))
         })
     }
 

@@ -26,6 +26,9 @@ const PACKET_MIN: usize = 16 + (2 << 10);
 /// How far ahead of the next packet the writer fetches cells, which the reader's core has.
 const AHEAD: usize = 8;
 
+/// How many cells of the next packet its reader fetches, at most, before it has come.
+const EXPECTED: usize = 16;
+
 /// A header has the cell's number above these bits, and the length in them.
 const LENGTH_BITS: u32 = 16;
 
@@ -120,6 +123,7 @@ mod bare {
 
     use super::Cell;
 
+    #[inline]
     pub(super) fn copy_into(words: &[AtomicU64], bytes: &[u8]) {
         assert!(bytes.len() <= size_of_val(words), "there is no room");
         // SAFETY: the words have room for the bytes, as was just checked. All ranks access them by
@@ -145,6 +149,24 @@ mod bare {
         let _ = cell;
     }
 
+    /// Fetches a cell that will be read.
+    #[inline]
+    pub(super) fn prefetch_to_read(cell: &Cell) {
+        // SAFETY: as of `prefetch`.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            asm!("prefetcht0 [{}]", in(reg) cell, options(nostack, preserves_flags, readonly));
+        }
+        // SAFETY: as of `prefetch`.
+        #[cfg(target_arch = "aarch64")]
+        unsafe {
+            asm!("prfm pldl1keep, [{}]", in(reg) cell, options(nostack, preserves_flags, readonly));
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let _ = cell;
+    }
+
+    #[inline]
     pub(super) fn copy_out(words: &[AtomicU64], offset: usize, into: &mut [u8]) {
         assert!(offset + into.len() <= size_of_val(words), "there are not so many bytes");
         // SAFETY: the words have the bytes, as was just checked. All ranks access them by atomics of
@@ -160,6 +182,8 @@ mod bare {
     use crate::sync::atomic::AtomicU64;
 
     pub(super) fn prefetch(_: &Cell) {}
+
+    pub(super) fn prefetch_to_read(_: &Cell) {}
 
     pub(super) fn copy_into(words: &[AtomicU64], bytes: &[u8]) {
         store_words(words, bytes);
@@ -197,9 +221,10 @@ fn store(cells: &[Cell], first: usize, offset: usize, bytes: &[u8]) {
     });
 }
 
-/// Stores all of a packet but its header.
-#[inline(never)]
-fn store_long(cells: &[Cell], first: usize, head: &[u8], body: &[u8]) {
+/// Stores all of a packet but its header, where it wraps around the lane's end or its head is no whole
+/// number of words.
+#[cold]
+fn store_wrapping(cells: &[Cell], first: usize, head: &[u8], body: &[u8]) {
     if head.len().is_multiple_of(8) || body.is_empty() {
         store(cells, first, 0, head);
         store(cells, first, head.len(), body);
@@ -243,12 +268,13 @@ impl Writer {
         }
         let (first, header) = (self.next.index, self.next.header() | len as u64);
         self.next.advance(count, cells);
-        if count == 1 && head.len().is_multiple_of(8) {
-            let words = &lane.cells[first][1..];
-            store_words(words, head);
-            store_words(&words[head.len() / 8..], body);
-        } else {
-            store_long(lane.cells, first, head, body);
+        match lane.cells.get(first..first + count) {
+            Some(cells) if head.len().is_multiple_of(8) => {
+                let (head_words, body_words) = cells.as_flattened()[1..].split_at(head.len() / 8);
+                store_words(head_words, head);
+                bare::copy_into(body_words, body);
+            }
+            _ => store_wrapping(lane.cells, first, head, body),
         }
         if count > 1 {
             // It may have left bytes in each cell up to here, which come again a lap later.
@@ -260,7 +286,7 @@ impl Writer {
         lane.cells[first][0].store(header, Ordering::Release);
         let ahead = self.next.index + AHEAD;
         let ahead = if ahead < cells { ahead } else { ahead - cells };
-        lane.cells.iter().skip(ahead).take(count.min(2)).for_each(bare::prefetch);
+        lane.cells.get(ahead..).into_iter().flatten().take(count.min(2)).for_each(bare::prefetch);
         true
     }
 }
@@ -271,6 +297,8 @@ pub(crate) struct Reader {
     next: Place,
     /// The number of cells that the writer was told of.
     told: u64,
+    /// How many cells the last packet had, if few.
+    expected: usize,
 }
 
 impl Reader {
@@ -285,6 +313,10 @@ impl Reader {
         if self.told != self.next.number {
             self.tell(lane);
         }
+        // The next packet may be as long as the last one: all its cells come at once then, where one would
+        // be fetched after the other.
+        let expected = lane.cells.get(self.next.index + 1..self.next.index + self.expected);
+        expected.into_iter().flatten().for_each(bare::prefetch_to_read);
         None
     }
 
@@ -297,7 +329,12 @@ impl Reader {
     }
 
     /// Copies bytes of the packet that [`peek`](Self::peek) has just seen, from `offset` on.
+    #[inline]
     pub(crate) fn read(&self, lane: Lane<'_>, offset: usize, into: &mut [u8]) {
+        let words = &lane.cells.as_flattened()[self.next.index * CELL_WORDS + 1..];
+        if offset + into.len() <= size_of_val(words) {
+            return bare::copy_out(words, offset, into);
+        }
         runs(lane.cells, self.next.index, offset, into.len(), |words, offset, range| {
             bare::copy_out(words, offset, &mut into[range]);
         });
@@ -308,7 +345,9 @@ impl Reader {
     /// time. Only that needs the lane.
     #[inline]
     pub(crate) fn take<'m>(&mut self, cells: usize, len: usize, lane: impl FnOnce() -> Lane<'m>) {
-        self.next.advance(cells_of(len), cells);
+        let count = cells_of(len);
+        self.expected = count.min(EXPECTED);
+        self.next.advance(count, cells);
         if self.next.number - self.told > cells as u64 / 4 {
             self.tell(lane());
         }

@@ -153,8 +153,9 @@ impl<'m, F: Fabric> Core<'m, F> {
         let (source, expected) = (self.rank(from)?, into.len());
         let progress = self.messages.progress();
         let pattern = Pattern { context: self.key().0, source: Some(source.0), tag: Some(self.tag) };
-        let matched = match progress.receive_into(pattern, into) {
-            Posting::Landed(landed) => return self.landed(&landed, expected),
+        let mut direct = Direct::into(&mut *into);
+        let matched = match progress.receive_into(pattern, &mut direct) {
+            Posting::Landed => return self.landed(direct.landed(), expected),
             Posting::Taken(matched) => matched,
             Posting::Posted(receive) => {
                 let mut posted = Posted::new(progress, source, receive);

@@ -134,7 +134,8 @@ impl<S> Engine<S> {
             return self.violated(from);
         }
         let arrival = self.matcher.number();
-        if self.closed.contains(&envelope.context) {
+        let context = envelope.context; // the envelope itself stays in registers
+        if !self.closed.is_empty() && self.closed.contains(&context) {
             return self.credit(from, len);
         }
         if is_collective(envelope.context) && envelope.tag & CONTROL != 0 {
@@ -145,9 +146,12 @@ impl<S> Engine<S> {
         if direct.gets(receive, envelope, len) {
             let room = direct.into.len();
             let into = &mut direct.into[..len.min(room)];
-            match first.get(..into.len()) {
-                Some(first) => into.copy_from_slice(first),
-                None => read(into),
+            if let Ok(word) = <&mut [u8; 8]>::try_from(&mut *into) {
+                word.copy_from_slice(&first[..8]); // takes no call
+            } else if let Some(first) = first.get(..into.len()) {
+                into.copy_from_slice(first);
+            } else {
+                read(into);
             }
             direct.landed = Some(Landed { envelope, arrival, len: len as u32 });
             if let Some(posted) = receive {

@@ -126,7 +126,7 @@ proptest! {
                 Step::Receive(pattern) => match engine.receive(pattern) {
                     Posting::Posted(receive) => receives.push(receive),
                     Posting::Taken(matched) => engine.deliver(&matched, Ok(())),
-                    Posting::Landed(_) => unreachable!("there is no slice"),
+                    Posting::Landed => unreachable!("there is no slice"),
                 },
                 Step::Probe(pattern) => {
                     if let Some(matched) = engine.match_probe(pattern, waker) {

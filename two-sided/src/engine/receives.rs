@@ -115,6 +115,12 @@ impl<'b> Direct<'b> {
         Self::into(&mut [])
     }
 
+    /// What has come, where something has.
+    #[inline]
+    pub(crate) fn landed(&self) -> &Landed {
+        self.landed.as_ref().unwrap_or_else(|| unreachable!("nothing has come"))
+    }
+
     /// Whether a message of `len` bytes is its own, that the posted receive `oldest` fits. One that
     /// is not posted gets none that it has no room for, as it may give it back.
     #[inline]
@@ -133,8 +139,8 @@ pub(crate) enum Posting<S> {
     Posted(usize),
     /// Boxed, as most receives move this about and few have it.
     Taken(Box<Matched<S>>),
-    /// It is in the memory of the receive, whole.
-    Landed(Landed),
+    /// It is in the memory of the receive, whole: what came is in its [`Direct`].
+    Landed,
 }
 
 /// The default is a receive that is posted.
@@ -226,33 +232,35 @@ impl<S> Engine<S> {
         direct.receive = Looking::Unposted(pattern);
         for _ in 0..AT_ONCE {
             if let Some(found) = self.matcher.find(pattern) {
-                return match self.land_unexpected(found, direct.into) {
-                    Some(landed) => Posting::Landed(landed),
-                    None => self.receive(pattern),
+                return match self.land_unexpected(found, direct) {
+                    true => Posting::Landed,
+                    false => self.receive(pattern),
                 };
             }
             // Of several receives that are posted at once, the first looks for what has arrived.
             if self.matcher.receives.has_posted() || !arrive(self, direct) {
                 return self.post(pattern);
             }
-            if let Some(landed) = direct.landed.take() {
-                return Posting::Landed(landed);
+            if direct.landed.is_some() {
+                return Posting::Landed;
             }
         }
         self.receive(pattern)
     }
 
     /// Copies an unexpected message to the memory of its receive, if it is an eager one that fits.
-    fn land_unexpected(&mut self, found: Handle, into: &mut [u8]) -> Option<Landed> {
-        let Some((envelope, (Body::Eager(bytes), is_consumed))) = self.matcher.unexpected(found) else { return None };
+    fn land_unexpected(&mut self, found: Handle, direct: &mut Direct<'_>) -> bool {
+        let Some((envelope, (Body::Eager(bytes), is_consumed))) = self.matcher.unexpected(found) else { return false };
         let (len, is_consumed) = (bytes.len(), *is_consumed);
-        into.get_mut(..len)?.copy_from_slice(bytes);
+        let Some(into) = direct.into.get_mut(..len) else { return false };
+        into.copy_from_slice(bytes);
         let arrival = self.matcher.drop_unexpected(found);
         self.count_early(envelope, u32::MAX);
         if !is_consumed {
             self.credit(Rank(envelope.source), len);
         }
-        Some(Landed { envelope, arrival, len: len as u32 })
+        direct.landed = Some(Landed { envelope, arrival, len: len as u32 });
+        true
     }
 
     /// [Gives back](Self::give_back) a message that is in the memory of a receive, whole.
@@ -264,22 +272,22 @@ impl<S> Engine<S> {
         self.give_back(Matched { envelope, arrival, is_consumed: true, body });
     }
 
-    /// Takes in packets until an eager message is in the slice of a receive; `arrive` as of
-    /// [`receive_into`](Self::receive_into). The receive is over if it has its message.
+    /// Takes in packets until an eager message is in the slice of a posted receive, which is over then:
+    /// whether it is; `arrive` as of [`receive_into`](Self::receive_into).
     #[inline]
     pub(crate) fn land(
         &mut self,
         receive: usize,
-        into: &mut [u8],
+        direct: &mut Direct<'_>,
         mut arrive: impl FnMut(&mut Self, &mut Direct<'_>) -> bool,
-    ) -> Option<Landed> {
-        let mut direct = Direct::posted(receive, into);
-        while self.is_posted(receive) && arrive(self, &mut direct) {
+    ) -> bool {
+        direct.receive = Looking::Posted(receive);
+        while self.is_posted(receive) && arrive(self, direct) {
             if direct.landed.is_some() {
-                break;
+                return true;
             }
         }
-        direct.landed
+        false
     }
 
     /// Whether a receive has no message yet.

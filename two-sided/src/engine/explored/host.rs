@@ -163,10 +163,11 @@ impl Host {
                 };
                 let is_lost = matches!(posting, Posting::Posted(at) if matches!(engine.matcher.receives[at].state, ReceiveState::Failed(_)));
                 seen.receive(pattern, next, is_lost);
+                let landed = direct.landed;
                 match posting {
                     Posting::Posted(receive) => Request::Posted { receive, source: pattern.source, has_slice },
                     Posting::Taken(matched) => Request::Taken(*matched),
-                    Posting::Landed(landed) => Request::Landed(landed, slice),
+                    Posting::Landed => Request::Landed(landed.unwrap(), slice),
                 }
             }
             Op::Probe { pattern, takes } => Request::Probe { pattern, takes },
