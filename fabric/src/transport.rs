@@ -78,6 +78,13 @@ pub trait Transport: Debug + Send + 'static {
     /// [of one connection](Self::renewed); packets that have arrived come first. `Protocol`, which names the sender, if its packets cannot be read any more.
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>>;
 
+    /// Looks so many times, until the next packet may have come, where that takes less than to receive
+    /// none.
+    #[inline]
+    fn spin(&mut self, looks: u32) {
+        let _ = looks;
+    }
+
     /// Whether the lost connection to a rank that [`poll_recv`](Self::poll_recv) has just reported is
     /// made anew. What came over it was received before the report; packets that are sent from now on
     /// go over the next one, and none that was sent to this rank before arrives any more.

@@ -4,7 +4,6 @@ mod state;
 
 use std::fmt;
 use std::future::poll_fn;
-use std::hint::spin_loop;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
@@ -37,9 +36,10 @@ pub(crate) struct Progress<F: Fabric> {
 }
 
 /// How often a receive that is waited for looks for its packet before it waits as all else does, which
-/// takes less than a poll of a wait: about a round trip of short messages. So many times the engine is
-/// locked, for so many looks.
-const LOOKS: (u32, u32) = (8, 8);
+/// takes less than a poll of a wait. So many times the engine is locked, for so many looks with
+/// [`SPINS`] after each: altogether for about a round trip of short messages.
+const LOOKS: (u32, u32) = (4, 2);
+const SPINS: u32 = 8;
 /// When a thread looks again for what may have come for a task.
 const SOON: Duration = Duration::from_micros(100);
 
@@ -233,15 +233,15 @@ impl<F: Fabric> Progress<F> {
     pub(crate) fn land(&self, receive: usize, direct: &mut Direct<'_>) -> bool {
         let (times, looks) = if self.fabric.capabilities().completes_at_post { LOOKS } else { (1, 1) };
         for _ in 0..times {
-            let landed = self.arriving(|engine, arrive| {
+            let landed = self.locked(|engine, transport| {
                 for _ in 0..looks {
-                    if engine.land(receive, direct, &mut *arrive) {
+                    if engine.land(receive, direct, |engine, direct| self.take_next((engine, transport), direct)) {
                         return Some(true);
                     }
                     if !engine.is_posted(receive) || engine.has_work() {
                         return Some(false);
                     }
-                    spin_loop();
+                    transport.spin(SPINS);
                 }
                 None
             });
@@ -255,17 +255,32 @@ impl<F: Fabric> Progress<F> {
     /// [Changes](Self::with) the engine with what takes in the next packet, if there is one.
     #[inline]
     pub(crate) fn arriving<R>(&self, change: impl FnOnce(&mut Engine<Registered<F>>, &mut Arrive<'_, F>) -> R) -> R {
+        self.locked(|engine, transport| {
+            change(engine, &mut |engine, direct| self.take_next((engine, transport), direct))
+        })
+    }
+
+    /// Takes in the next packet, if there is one.
+    #[inline]
+    fn take_next(
+        &self,
+        (engine, transport): (&mut Engine<Registered<F>>, &mut F::Transport),
+        direct: &mut Direct<'_>,
+    ) -> bool {
+        let (me, cx) = (self.fabric.rank(), &mut Context::from_waker(NOBODY));
+        match take_in((engine, transport), cx, Patience::on(me), direct) {
+            Poll::Ready(Ok(())) => true,
+            Poll::Ready(Err(fault)) => end_connection((engine, transport), fault.rank().unwrap_or(me), fault),
+            Poll::Pending => false,
+        }
+    }
+
+    /// Changes the engine, sends what can be sent at once, and wakes the tasks that get on by it.
+    #[inline]
+    fn locked<R>(&self, change: impl FnOnce(&mut Engine<Registered<F>>, &mut F::Transport) -> R) -> R {
         let mut state = self.state.lock();
         let State { engine, transport, .. } = &mut *state;
-        let me = self.fabric.rank();
-        let result = change(engine, &mut |engine, direct| {
-            let cx = &mut Context::from_waker(NOBODY);
-            match take_in((engine, transport), cx, Patience::on(me), direct) {
-                Poll::Ready(Ok(())) => true,
-                Poll::Ready(Err(fault)) => end_connection((engine, transport), fault.rank().unwrap_or(me), fault),
-                Poll::Pending => false,
-            }
-        });
+        let result = change(engine, transport);
         if state.engine.is_busy() {
             state.flush(&mut Context::from_waker(NOBODY));
         }

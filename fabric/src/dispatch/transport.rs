@@ -65,6 +65,14 @@ impl<A: Transport, B: Transport> Transport for Either<A, B> {
         }
     }
 
+    #[inline]
+    fn spin(&mut self, looks: u32) {
+        match self {
+            First(packets) => packets.spin(looks),
+            Second(packets) => packets.spin(looks),
+        }
+    }
+
     fn renewed(&mut self, rank: Rank) -> Option<Renewed> {
         match self {
             First(packets) => packets.renewed(rank),

@@ -1,5 +1,6 @@
 //! The packets of shared memory: the lanes of the job segment.
 
+use std::hint::spin_loop;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
@@ -224,6 +225,18 @@ impl Transport for ShmTransport {
             None => {
                 self.shm.0.endpoint.register_waker(cx, patience.deadline);
                 Poll::Pending
+            }
+        }
+    }
+
+    /// Of the rank that the last packet came from.
+    #[inline]
+    fn spin(&mut self, looks: u32) {
+        if let Some(Incoming { lane: offset, reader, .. }) = self.lanes.readers.get_mut(self.lanes.current) {
+            let lane = lane(self.shm.job_segment(), *offset);
+            let mut looks = 0..looks;
+            while reader.peek(lane).is_none() && looks.next().is_some() {
+                spin_loop();
             }
         }
     }
