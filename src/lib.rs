@@ -90,8 +90,9 @@ pub use onesided_two_sided as two_sided;
 pub use onesided_two_sided::Error as MessageError;
 pub use onesided_two_sided::{Block, Collective, CollectiveCall, CollectiveFault, Commutative, InPlace, Reduction};
 pub use onesided_two_sided::{
-    Explanation, Message, Messages, OfferedFrom, Payload, ProgressMode, Protocol, Registrations, Rendezvous, Rules,
-    ServedGuard, ServedLock, Source, Status, Tag, Tags, UnknownRule, Unmatched, WrongMembers,
+    Explanation, Message, Messages, OfferedFrom, Payload, PersistentRecv, PersistentSend, ProgressMode, Protocol,
+    Registrations, Rendezvous, Rules, ServedGuard, ServedLock, Source, Status, Tag, Tags, UnknownRule, Unmatched,
+    WrongMembers,
 };
 pub use onesided_windows::Error as WindowError;
 pub use onesided_windows::{

@@ -94,6 +94,46 @@
 //! # Ok::<(), onesided::Error>(())
 //! ```
 //!
+//! # The same again and again
+//!
+//! [`send_init`](crate::Messages::send_init) and [`recv_init`](crate::Messages::recv_init) name a rank and a
+//! tag once, for messages that are started in every step (the persistent requests of MPI-4.1, section
+//! 3.9). A start is given its elements, so that they are the program's between two starts. Here the rows
+//! beside a block, around a ring:
+//!
+//! ```
+//! # use onesided::{Messages, PersistentRecv, PersistentSend, Tag};
+//! const WIDTH: usize = 12;
+//!
+//! # onesided::threads(3, |world| -> onesided::Result<()> {
+//! # let messages = Messages::new(&world).wait()?;
+//! # let (me, size) = (world.rank(), world.size());
+//! let (above, below) = ((me + size - 1) % size, (me + 1) % size);
+//! let sends = [messages.send_init(above, Tag(0))?, messages.send_init(below, Tag(1))?];
+//! let receives = [messages.recv_init(below, Tag(0))?, messages.recv_init(above, Tag(1))?];
+//! let mut rows = vec![f64::from(me); 10 * WIDTH]; // the first and the last row are halo
+//! for _ in 0..100 {
+//!     let (first, rest) = rows.split_at_mut(WIDTH);
+//!     let (inner, last) = rest.split_at_mut(8 * WIDTH);
+//!     let received = PersistentRecv::start_all(receives.iter().zip([last, first]));
+//!     let sent = PersistentSend::start_all(sends.iter().zip([&inner[..WIDTH], &inner[7 * WIDTH..]]));
+//!     world.wait_all(received).into_iter().collect::<Result<Vec<_>, _>>()?;
+//!     world.wait_all(sent).into_iter().collect::<Result<Vec<_>, _>>()?;
+//!     // compute the inner rows
+//! }
+//! # assert_eq!((rows[0], rows[WIDTH], rows[9 * WIDTH]), (f64::from(above), f64::from(me), f64::from(below)));
+//! # Ok(())
+//! # })?.into_iter().collect::<onesided::Result<()>>()?;
+//! # Ok::<(), onesided::Error>(())
+//! ```
+//!
+//! A start looks no rank up, and does all else that a send or a receive does: of 1,330 instructions of
+//! both with 8 bytes it saves 160, and nothing that can be measured of a long message. `start_all` of 16
+//! costs what `send_all` and `recv_all_into` cost. Where memory is to be registered once, a
+//! [buffer](crate::Messages::buffer) keeps it so.
+//!
+//! # Synchronous sends
+//!
 //! A send that is to end only when a receive has got it is
 //! [`send_synchronous`](crate::Messages::send_synchronous), or
 //! [`send_synchronous_shaped`](crate::Messages::send_synchronous_shaped).
@@ -367,4 +407,4 @@
 //!
 //! # Not there yet
 //!
-//! There are no persistent requests. On cards a slice is copied at both ends; a buffer is not.
+//! On cards a slice is copied at both ends; a buffer is not.

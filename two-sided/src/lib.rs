@@ -10,6 +10,7 @@
 //! | ssend, issend | [`Messages::send_synchronous`], [`Messages::send_synchronous_shaped`] |
 //! | recv, irecv | [`Messages::recv`], [`Messages::recv_into`] |
 //! | `MPI_Type_vector`, `MPI_Type_indexed` | [`Shape`], [`Messages::send_shaped`], [`Messages::recv_shaped`] |
+//! | `MPI_Send_init`, `MPI_Recv_init`; `MPI_Start`, `MPI_Startall` | [`Messages::send_init`], [`Messages::recv_init`]; [`PersistentSend::start`], [`PersistentSend::start_all`] |
 //! | any source, any tag | [`Source::Any`], [`Tags::Any`] |
 //! | probe, iprobe | [`Messages::probe`] |
 //! | mprobe, mrecv | [`Messages::match_probe`], [`Message`] |
@@ -46,6 +47,7 @@ mod matching;
 mod memory;
 mod messages;
 mod offered;
+mod persistent;
 mod pieces;
 mod probe;
 mod progress;
@@ -75,6 +77,7 @@ pub use crate::handler::ProgressMode;
 pub use crate::layers::EngineEnd;
 pub use crate::memory::Registrations;
 pub use crate::messages::Messages;
+pub use crate::persistent::{PersistentRecv, PersistentSend};
 pub use crate::probe::{MatchProbe, Message, Probe};
 pub use crate::receive::{Recv, RecvInto};
 pub use crate::rules::{OfferedFrom, Rules, UnknownRule};

@@ -8,8 +8,8 @@ impl<F: Fabric> Messages<F> {
     /// [Sends](Self::send) messages in their order: elements, receiver and tag of each. They share what
     /// they can: the engine is locked once; messages of at most 128 bytes next to one another, to the same
     /// rank, go in packets of up to 504 bytes (coalescing: Koop et al., CCGrid 2007); and a card
-    /// gets lists of up to 16 packets with one doorbell (`FI_MORE` of libfabric). MPI has `MPI_Startall`,
-    /// of persistent requests.
+    /// gets lists of up to 16 packets with one doorbell (`FI_MORE` of libfabric). `MPI_Startall` is
+    /// [`start_all`](crate::PersistentSend::start_all), of persistent requests.
     /// [`wait_all`](onesided_fabric::World::wait_all) waits for them.
     ///
     /// ```

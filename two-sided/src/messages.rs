@@ -302,7 +302,8 @@ impl<F: Fabric> Messages<F> {
         tag: impl Into<Tags>,
     ) -> RecvInto<'m, F> {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
-        RecvInto::start(self, into, from.into(), tag.into())
+        let wanted = (from.into(), tag.into());
+        RecvInto::start(self, into, wanted, RecvInto::pattern(self, wanted))
     }
 
     /// Receives into the elements of a slice that a shape selects, in the shape's order, as by

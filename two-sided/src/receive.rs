@@ -291,9 +291,13 @@ limited! {
 
 impl<'m, F: Fabric> RecvInto<'m, F> {
     #[inline]
-    pub(crate) fn start<T: Payload>(messages: &'m Messages<F>, into: &'m mut [T], source: Source, tags: Tags) -> Self {
-        let wanted = (source, tags);
-        Self::posted(messages, Room::of(into), wanted, Self::pattern(messages, wanted), |pattern, direct| {
+    pub(crate) fn start<T: Payload>(
+        messages: &'m Messages<F>,
+        into: &'m mut [T],
+        wanted: (Source, Tags),
+        pattern: Result<Pattern, Box<Error>>,
+    ) -> Self {
+        Self::posted(messages, Room::of(into), wanted, pattern, |pattern, direct| {
             messages.progress().receive_into(pattern, direct)
         })
     }
@@ -310,7 +314,7 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
         })
     }
 
-    fn pattern(messages: &'m Messages<F>, (source, tags): (Source, Tags)) -> Result<Pattern, Box<Error>> {
+    pub(crate) fn pattern(messages: &'m Messages<F>, (source, tags): (Source, Tags)) -> Result<Pattern, Box<Error>> {
         messages.pattern("recv", source, tags).map_err(Box::new)
     }
 

@@ -113,7 +113,21 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
     #[inline]
     pub(crate) fn start(messages: &'m Messages<F>, bytes: &'m [u8], (to, tag): (u32, Tag), synchronous: bool) -> Self {
         let what = What { to, tag, bytes: bytes.len() as u64 };
-        match Self::post(messages, messages.context(), bytes, (what, synchronous)) {
+        Self::begun(messages, what, Self::post(messages, messages.context(), bytes, (what, synchronous)))
+    }
+
+    /// Starts a send to a rank that was looked up before.
+    #[inline]
+    pub(crate) fn start_to(messages: &'m Messages<F>, rank: Rank, bytes: &'m [u8], (to, tag): (u32, Tag)) -> Self {
+        let what = What { to, tag, bytes: bytes.len() as u64 };
+        Self::begun(messages, what, Self::post_to(messages, (messages.context(), rank), bytes, (what, false)))
+    }
+
+    /// The handle, made in its place where the message is on its way: a move would wait for the stores of
+    /// its parts.
+    #[inline]
+    fn begun(messages: &'m Messages<F>, what: What, started: Started<'m, F>) -> Self {
+        match started {
             Ok(None) => Self::started(messages, what, Ok(None)),
             started => Self::started(messages, what, started),
         }
@@ -202,6 +216,16 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
         (what, synchronous): (What, bool),
     ) -> Started<'m, F> {
         let to = messages.rank("send", what.to)?;
+        Self::post_to(messages, (context, to), bytes, (what, synchronous))
+    }
+
+    #[inline]
+    fn post_to(
+        messages: &'m Messages<F>,
+        (context, to): (u32, Rank),
+        bytes: &'m [u8],
+        (what, synchronous): (What, bool),
+    ) -> Started<'m, F> {
         if !synchronous && let Ok(started) = Self::eager(messages, context, bytes, (what, to)) {
             return Ok(started);
         }
