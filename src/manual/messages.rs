@@ -65,7 +65,7 @@
 //! # Several at once
 //!
 //! Two ranks that both wait for a long send before they post the receive wait for ever (up to 2 KiB
-//! a send waits for nobody). Post the receive first, then send; then wait for the receive, and last for
+//! a send waits for nobody, unless a [rule](#protocols) says less). Post the receive first, then send; then wait for the receive, and last for
 //! the send. A message that comes while its receive is not waited for is copied once more: only the
 //! wait lends the slice to the library.
 //!
@@ -206,7 +206,7 @@
 //!   rget      any length (built in): copied by the sender, read by the receiver
 //! ```
 //!
-//! Of other protocols than eager a rank has *rules*, which
+//! A rank has *rules* for what it sends, which
 //! [`set_rules`](crate::Messages::set_rules) sets, or `ONESIDED_MESSAGES_RULES` for what a process begins
 //! with: words with commas between them, such as `rput` or `offered=16384`.
 //!
@@ -214,6 +214,11 @@
 //! |---|---|---|
 //! | `rget`, `rput`, `pipeline`, `copy` | who moves a long message ([`Rendezvous`](crate::Rendezvous)) | `rget` |
 //! | `offered=BYTES`, `offered=never`, `offered=measured` | from which length on a slice is offered to another process of this host, with `rget` | `offered=measured` |
+//! | `eager=BYTES`, `eager=packet` | the longest eager message; what has 128 bytes is eager in any case | `eager=packet` |
+//!
+//! A lower limit of eager messages leaves the longer ones at their senders until they are received, as what
+//! is eager and not received yet takes memory here; their sends wait for the receiver. A limit above a
+//! packet's is that of a packet.
 //!
 //! RGET is that of sur-2006, section 4: its sender does nothing between the two packets. RPUT, of its
 //! section 3, needs both sides twice: a message does not move while either of them computes, unless a

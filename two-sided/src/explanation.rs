@@ -122,6 +122,7 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { to, bytes, protocol, eager_max, never_offered, bound: (low, high), rules, origin } = self;
         write!(f, "{bytes} bytes to rank {to}: {protocol}")?;
+        let rule = if rules.eager.is_some() { format!(" ({origin})") } else { String::new() };
         let at_once = match *eager_max > QUEUED_MAX {
             true => format!(", more than {QUEUED_MAX} if there is room at once"),
             false => String::new(),
@@ -151,7 +152,7 @@ impl fmt::Display for Explanation {
             false => set(Rendezvous::Rget, "copied by the sender, read by the receiver", not_set),
         };
         for (tried, what) in [
-            (Protocol::Eager, format!("at most {eager_max} bytes{at_once}: one packet, copied at both ends")),
+            (Protocol::Eager, format!("at most {eager_max} bytes{rule}{at_once}: one packet, copied at both ends")),
             (Protocol::Offered, offered),
             (Protocol::Rput, set(Rendezvous::Rput, written, not_set)),
             (Protocol::Pipeline, set(Rendezvous::Pipeline, in_pieces, not_set)),
@@ -250,8 +251,8 @@ impl<F: Fabric> Messages<F> {
         self.set_rules(Rules { rendezvous, ..self.rules() });
     }
 
-    /// Sets by which protocol this rank sends long messages from now on, in all its communicators.
-    /// Messages that fit a packet stay eager. Each rank has its own rules; a process begins with those
+    /// Sets by which protocol this rank sends messages from now on, in all its communicators, and how
+    /// long an eager one may be. Each rank has its own rules; a process begins with those
     /// of `ONESIDED_MESSAGES_RULES`. It cannot fail.
     ///
     /// ```
@@ -261,6 +262,8 @@ impl<F: Fabric> Messages<F> {
     ///     let messages = Messages::new(&world).wait().unwrap();
     ///     messages.set_rules("offered=never".parse().unwrap()); // long messages are copied at both ends
     ///     assert_eq!(messages.explain(1 - world.rank(), 100_000).unwrap().protocol(), Protocol::Rget);
+    ///     messages.set_rules("eager=1000".parse().unwrap()); // their receiver keeps no longer ones
+    ///     assert_eq!(messages.explain(1 - world.rank(), 1_001).unwrap().protocol(), Protocol::Rget);
     /// })
     /// .unwrap();
     /// ```

@@ -151,7 +151,7 @@ impl<F: Fabric> Progress<F> {
 
     /// The longest eager message.
     pub(crate) fn eager_max(&self, to: Rank) -> usize {
-        self.state.lock().transport.packet_max(to) - EAGER_HEAD
+        (self.state.lock().transport.packet_max(to) - EAGER_HEAD).min(self.rules.eager())
     }
 
     /// Starts an eager send. `Ok(None)`: it is on its way already.
@@ -181,7 +181,9 @@ impl<F: Fabric> Progress<F> {
         {
             let together = state.send_batch(to, (context, list));
             (0..together).for_each(|_| started(to, None));
-            if together == 0 {
+            if together == 0 && bytes.len() > self.rules.eager() {
+                break;
+            } else if together == 0 {
                 match state.send_eager(to, (context, tag.0), bytes) {
                     Ok(send) => started(to, send),
                     Err(TooLong) => break,

@@ -3,9 +3,9 @@
 //! | peer | length | protocol | who says it |
 //! |---|---|---|---|
 //! | oneself | any | a copy | |
-//! | any | at most a packet | eager | the fabric |
+//! | any | at most a packet, and [`Rules::eager`] | eager | the fabric |
 //! | another process of this host | from a bound on | offered, by RGET | measured, or [`Rules::offered`] |
-//! | any | longer than a packet | [`Rules::rendezvous`] | |
+//! | any | longer | [`Rules::rendezvous`] | |
 //!
 //! The bound between a slice that its receiver copies by a system call and bytes that are copied twice,
 //! by the sender into registered memory and by the receiver out of it, depends on the machine: on one,
@@ -18,7 +18,7 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::progress::lock;
 use crate::{Error, Rendezvous};
@@ -36,6 +36,10 @@ const ENOUGH: u32 = 16;
 /// After so many tries that were not all timed, slices are offered.
 const TRIES: u32 = 256;
 
+/// Messages of so many bytes are eager, whatever a rule says: what ranks tell one another for locks and
+/// collectives, and the messages of lists, which share packets.
+const EAGER_LEAST: u32 = 128;
+
 /// From which length on a slice is [offered](crate::Protocol::Offered) to another process of this host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -50,36 +54,40 @@ pub enum OfferedFrom {
     Never,
 }
 
-/// The protocols of the messages that a rank sends and that do not fit a packet. See
+/// The protocols of the messages that a rank sends. See
 /// [`Messages::set_rules`](crate::Messages::set_rules).
 ///
 /// As text: words with commas between them, each `rget`, `rput`, `pipeline`, `copy`, `offered=BYTES`,
-/// `offered=measured` or `offered=never`. The last of a kind counts; a kind without a word has its
-/// default.
+/// `offered=measured`, `offered=never`, `eager=BYTES` or `eager=packet`. The last of a kind counts; a kind
+/// without a word has its default.
 ///
 /// ```
 /// use onesided_two_sided::{OfferedFrom, Rendezvous, Rules};
 ///
-/// let rules: Rules = "offered=16384,rget".parse()?;
-/// assert_eq!(rules, Rules { rendezvous: Rendezvous::Rget, offered: OfferedFrom::Bytes(16384) });
+/// let rules: Rules = "offered=16384,rput,eager=1000".parse()?;
+/// let offered = OfferedFrom::Bytes(16384);
+/// assert_eq!(rules, Rules { rendezvous: Rendezvous::Rput, offered, eager: Some(1000) });
 /// assert_eq!("".parse(), Ok(Rules::default()));
 /// assert!("rgett".parse::<Rules>().is_err());
 /// # Ok::<(), onesided_two_sided::UnknownRule>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_structs, reason = "a program writes both fields down")]
+#[expect(clippy::exhaustive_structs, reason = "a program writes the fields down")]
 pub struct Rules {
     /// Who moves a message that is not offered.
     pub rendezvous: Rendezvous,
     /// Which slices are offered, if the rendezvous is RGET.
     pub offered: OfferedFrom,
+    /// The longest eager message in bytes, at least 128; `None`: a packet's. A longer one goes by
+    /// rendezvous, also if it fits a packet.
+    pub eager: Option<u32>,
 }
 
 /// A text that is no [`Rules`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "rule {place} is none of rget, rput, pipeline, copy, offered=BYTES (less than 4 GiB), offered=measured, \
-     offered=never (with a comma between them)"
+     offered=never, eager=BYTES, eager=packet (with a comma between them)"
 )]
 #[non_exhaustive]
 pub struct UnknownRule {
@@ -95,14 +103,15 @@ impl FromStr for Rules {
         let words = text.split(',').map(str::trim).filter(|_| !text.trim().is_empty());
         for (place, word) in (1..).zip(words) {
             let rendezvous = Rendezvous::ALL.into_iter().find(|rendezvous| rendezvous.to_string() == word);
-            match (rendezvous, word.strip_prefix("offered=")) {
+            let number = |bytes: &str| bytes.parse().map_err(|_| UnknownRule { place });
+            match (rendezvous, word.split_once('=')) {
                 (Some(rendezvous), _) => rules.rendezvous = rendezvous,
-                (None, Some("measured")) => rules.offered = OfferedFrom::Measured,
-                (None, Some("never")) => rules.offered = OfferedFrom::Never,
-                (None, Some(bytes)) => {
-                    rules.offered = OfferedFrom::Bytes(bytes.parse().map_err(|_| UnknownRule { place })?);
-                }
-                (None, None) => return Err(UnknownRule { place }),
+                (None, Some(("offered", "measured"))) => rules.offered = OfferedFrom::Measured,
+                (None, Some(("offered", "never"))) => rules.offered = OfferedFrom::Never,
+                (None, Some(("offered", bytes))) => rules.offered = OfferedFrom::Bytes(number(bytes)?),
+                (None, Some(("eager", "packet"))) => rules.eager = None,
+                (None, Some(("eager", bytes))) => rules.eager = Some(number(bytes)?),
+                (None, _) => return Err(UnknownRule { place }),
             }
         }
         Ok(rules)
@@ -116,7 +125,8 @@ impl fmt::Display for Rules {
             OfferedFrom::Measured => f.write_str("measured"),
             OfferedFrom::Bytes(bytes) => write!(f, "{bytes}"),
             OfferedFrom::Never => f.write_str("never"),
-        }
+        }?;
+        self.eager.map_or(Ok(()), |bytes| write!(f, ",eager={bytes}"))
     }
 }
 
@@ -153,6 +163,8 @@ pub(crate) struct Applied {
     rendezvous: AtomicU8,
     /// The bound of offered slices: at least the low half, at most the high one.
     bound: AtomicU64,
+    /// The longest eager message, if a packet has room for it.
+    eager: AtomicU32,
     said: Mutex<(Rules, Origin)>,
     tries: Mutex<[Tries; CLASSES]>,
     /// Whether a try is under way.
@@ -191,6 +203,7 @@ impl Applied {
         let applied = Self {
             rendezvous: AtomicU8::new(0),
             bound: AtomicU64::new(bound(LOWEST, HIGHEST)),
+            eager: AtomicU32::new(u32::MAX),
             said: Mutex::new((Rules::default(), origin)),
             tries: Mutex::default(),
             is_trying: AtomicBool::new(false),
@@ -208,6 +221,7 @@ impl Applied {
             OfferedFrom::Never => (u32::MAX, u32::MAX),
         };
         self.rendezvous.store(rules.rendezvous as u8, Ordering::Relaxed);
+        self.eager.store(rules.eager.map_or(u32::MAX, |bytes| bytes.max(EAGER_LEAST)), Ordering::Relaxed);
         if is_new {
             *lock(&self.tries) = Default::default();
             self.bound.store(bound(low, high), Ordering::Relaxed);
@@ -222,6 +236,12 @@ impl Applied {
     #[inline]
     pub(crate) fn rendezvous(&self) -> Rendezvous {
         Rendezvous::ALL[usize::from(self.rendezvous.load(Ordering::Relaxed))]
+    }
+
+    /// The longest eager message, if a packet has room for it.
+    #[inline]
+    pub(crate) fn eager(&self) -> usize {
+        self.eager.load(Ordering::Relaxed) as usize
     }
 
     /// The interval of the bound from which on slices are offered; `None`: none is.
@@ -334,11 +354,15 @@ mod tests {
 
     #[test]
     fn rules_are_read_as_they_are_shown() {
-        for text in ["rget,offered=measured", "copy,offered=never", "rput,offered=16384", "pipeline,offered=1"] {
+        let eager = "rget,offered=measured,eager=0";
+        for text in ["rget,offered=measured", "copy,offered=never", "rput,offered=16384", "pipeline,offered=1", eager] {
             assert_eq!(text.parse::<Rules>().unwrap().to_string(), text);
         }
+        assert_eq!("eager=9,eager=packet".parse::<Rules>(), Ok(Rules::default()));
         assert_eq!(" offered=never , rput".parse::<Rules>().unwrap().to_string(), "rput,offered=never");
         for (text, place) in [("RGET", 1), ("rget,", 2), ("rget,offered=", 2), ("offered=4096 x", 1), ("offered=-1", 1)]
+            .into_iter()
+            .chain([("eager", 1), ("eager=never", 1), ("rget,eager=4294967296", 2), ("rget=1", 1)])
         {
             assert_eq!(text.parse::<Rules>(), Err(UnknownRule { place }), "{text}");
         }

@@ -226,7 +226,10 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
         bytes: &'m [u8],
         (what, synchronous): (What, bool),
     ) -> Started<'m, F> {
-        if !synchronous && let Ok(started) = Self::eager(messages, context, bytes, (what, to)) {
+        if !synchronous
+            && bytes.len() <= messages.progress().rules.eager()
+            && let Ok(started) = Self::eager(messages, context, bytes, (what, to))
+        {
             return Ok(started);
         }
         Self::announce_slice(messages, context, bytes, (what, to), synchronous)

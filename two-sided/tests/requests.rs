@@ -1,11 +1,12 @@
 //! Synchronous sends, and sets of requests.
 
+use std::task::Poll;
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::FaultKind;
 use onesided_fabric::{Any, World, threads};
 use onesided_instances as _;
-use onesided_two_sided::{Error, Messages, Tag};
+use onesided_two_sided::{Error, Messages, Rules, Shape, Tag};
 
 fn ranks(ranks: u32, run: impl Fn(World<Any>, Messages) + Sync) {
     threads(ranks, |world| {
@@ -173,5 +174,47 @@ fn a_list_is_as_one_after_the_other() {
             failed
         };
         assert!(matches!(&failed[..], [Error::Rank { rank: 3, .. }]), "{failed:?}");
+    });
+}
+
+/// Messages up to the limit end without a receive, longer ones with it: slices, shapes, buffers, and those
+/// of a list.
+#[test]
+fn the_longest_eager_message_is_a_rule() {
+    ranks(2, |world, messages| {
+        for (eager, limit) in [(Some(0), 128), (Some(500), 500), (Some(u32::MAX), 2048), (None, 2048)] {
+            messages.set_rules(Rules { eager, ..messages.rules() });
+            let explained = messages.explain(1, limit as u64 + 1).unwrap();
+            assert_eq!(explained.eager_max() == limit, eager.is_some_and(|eager| eager <= 500));
+            let said = format!("eager     at most {limit} bytes (the program): one packet, copied at both ends");
+            assert_eq!(explained.to_string().contains(&said), limit <= 500, "{explained}");
+            for (len, is_eager) in [(limit, true), (limit + 1, limit > 500)] {
+                let sent = vec![7_u8; 2 * len];
+                if world.rank() == 0 {
+                    let column = Shape::Vector { count: len, block: 1, stride: 2 };
+                    let mut sends = messages.send_all([(&sent[..len], 1, Tag(0)), (&sent[..len], 1, Tag(0))]);
+                    sends.push(messages.send(&sent[..len], 1, Tag(0)));
+                    sends.push(messages.send_shaped(&sent, column, 1, Tag(0)));
+                    let mut buffer = messages.send_buffer(messages.buffer::<u8>(len).unwrap(), 1, Tag(0));
+                    let ended = sends.iter_mut().map(|send| send.test().unwrap().is_some());
+                    // Of 2 to 8 KiB only what need not be packed is eager.
+                    let expected = [is_eager, is_eager, is_eager, is_eager && len <= 2048];
+                    assert_eq!(ended.collect::<Vec<_>>(), expected, "{len} bytes, {eager:?}");
+                    let is_over = |poll: Poll<_>| poll.is_ready();
+                    let is_sent = is_over(onesided_fabric::poll_now(world.fabric(), &mut buffer));
+                    assert_eq!(is_sent, expected[3], "{len} bytes, {eager:?}");
+                    messages.send(&[0_u8], 1, Tag(1)).wait().unwrap();
+                    for send in sends.into_iter().zip(expected).filter_map(|(send, ended)| (!ended).then_some(send)) {
+                        send.wait().unwrap();
+                    }
+                    if !is_sent {
+                        drop(buffer.wait().unwrap());
+                    }
+                } else {
+                    messages.recv::<u8>(0, Tag(1)).wait().unwrap();
+                    (0..5).for_each(|_| assert_eq!(messages.recv::<u8>(0, Tag(0)).wait().unwrap().0.len(), len));
+                }
+            }
+        }
     });
 }

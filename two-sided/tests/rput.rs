@@ -12,7 +12,7 @@ use onesided_fabric::remote_memory::{FaultKind, RemoteMemory};
 use onesided_fabric::{Any, Fabric, World, threads};
 use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
-use onesided_two_sided::{Messages, ProgressMode, Protocol, Rendezvous, Shape, Source, Tag};
+use onesided_two_sided::{Messages, ProgressMode, Protocol, Rendezvous, Rules, Shape, Source, Tag};
 
 use crate::support::{filled, words};
 
@@ -43,7 +43,10 @@ async fn ring<F: Fabric + 'static>(world: &World<F>, by: Rendezvous) {
     let messages = written(world, by).await;
     let (me, all) = (world.rank() as usize, world.size());
     let (left, right) = ((world.rank() + all - 1) % all, (world.rank() + 1) % all);
-    for len in LENGTHS {
+    let all_lengths = LENGTHS.into_iter().map(|len| (None, len));
+    let none_is_eager = LENGTHS[..3].iter().map(|len| (Some(0), *len));
+    for (eager, len) in all_lengths.chain(none_is_eager) {
+        messages.set_rules(Rules { eager, ..messages.rules() });
         let (sent, expected) = (words(me, len), words(left as usize, len));
         let sends = [(); 5].map(|()| messages.send(&sent, right, Tag(3)));
         let buffer = messages.send_buffer(filled(&messages, me, len), right, Tag(4));

@@ -97,7 +97,8 @@ pub(super) fn rules(world: World) {
 
 #[test]
 fn a_process_begins_with_the_rules_of_its_environment() {
-    for rules in ["rget,offered=20000", "copy,offered=measured", "rput,offered=never", "offered=never,rgett"] {
+    let eager = "rget,offered=measured,eager=1000";
+    for rules in ["rget,offered=20000", "copy,offered=measured", "rput,offered=never", eager, "offered=never,rgett"] {
         let ended = jobs::start_under(2, "messages: rules", (RULES, rules)).wait();
         assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{rules}: {ended:#?}");
     }
