@@ -1,10 +1,13 @@
 //! Communicators that some members of another make alone.
 
 use std::collections::BTreeSet;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::{Barrier, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
-use onesided_fabric::remote_memory::FaultKind;
+use onesided_fabric::remote_memory::{At, FaultKind, Rank, RegionId, RemoteMemory};
 use onesided_fabric::{Any, Fabric, World, threads};
 use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
@@ -282,4 +285,58 @@ fn a_death_of_a_member_ends_the_creation_and_is_named() {
             assert!(made > 0 && failed > 0, "{dead}: {made} made, {failed} failed");
         }
     }
+}
+
+/// Each rank waits for one that waits for another: each until its own deadline.
+#[test]
+fn lists_with_different_lowest_ranks_wait_for_the_deadline() {
+    let lists: [&[u32]; 3] = [&[0, 1], &[1, 2], &[0, 2]];
+    for deadlines in [[10, 20, 30], [30, 20, 10], [20, 20, 20]] {
+        let report = Simulation::new(Network::default()).ranks(3).run(|world| async move {
+            let (messages, me) = (Messages::new(&world).await.unwrap(), world.rank() as usize);
+            let deadline = Duration::from_millis(deadlines[me]);
+            let begin = world.fabric().now();
+            let error = messages.create_group(lists[me], Tag(0)).deadline(deadline).await.unwrap_err();
+            let took = Duration::from_nanos(world.fabric().now() - begin);
+            assert!(took >= deadline && took < deadline + Duration::from_millis(1), "rank {me}: {took:?}");
+            world.barrier().await.unwrap();
+            let group = messages.create_group(&[0, 1, 2], Tag(1)).await.unwrap();
+            use_group(&group, &[0, 1, 2], 0).await.unwrap();
+            error.to_string()
+        });
+        assert_eq!(report.end, End::Finished);
+        for (error, awaited) in report.results.into_iter().zip([1, 2, 0]) {
+            let late = format!("make a communicator: the deadline passed, waiting for rank {awaited}");
+            assert_eq!(error.unwrap(), late);
+        }
+    }
+}
+
+/// A member gives up when all have told the lowest rank that all is well, and before that rank has heard it.
+#[test]
+fn a_member_that_gives_up_late_is_heard() {
+    let report = Simulation::new(Network::default()).ranks(3).run(|world| async move {
+        let (messages, me) = (Messages::new(&world).await.unwrap(), world.rank());
+        let word = world.fabric().word(At { rank: Rank(me), region: RegionId(0), offset: 0 }).unwrap();
+        let pause = |millis: u64| world.fabric().pause(word, millis * 1_000_000);
+        world.barrier().await.unwrap();
+        let mut create = messages.create_group(&[0, 1, 2], Tag(0));
+        match me {
+            0 => {
+                pause(1).await; // what the others say first is here
+                let told_all = poll_fn(|cx| Poll::Ready(Pin::new(&mut create).poll(cx))).await;
+                assert!(told_all.is_pending());
+                pause(10).await;
+            }
+            1 => create = create.deadline(Duration::from_millis(5)),
+            _ => {}
+        }
+        let outcome = create.await.map(drop).map_err(|error| error.to_string());
+        world.barrier().await.unwrap();
+        outcome.unwrap_err()
+    });
+    assert_eq!(report.end, End::Finished);
+    let gave_up = "make a communicator of some ranks: rank 1 gave up, or has seen a creation with this tag fail";
+    let late = "make a communicator: the deadline passed, waiting for rank 0";
+    assert_eq!(report.results.into_iter().flatten().collect::<Vec<_>>(), [gave_up, late, gave_up]);
 }
