@@ -1,0 +1,160 @@
+//! An exchange by every protocol in which each post may find no room, and a rank dies between any two steps.
+
+#[path = "../../sim/tests/planted/mod.rs"]
+mod planted;
+
+use std::time::Duration;
+
+use onesided_fabric::remote_memory::{FaultKind, Rank, RemoteMemory};
+use onesided_fabric::{Fabric, World};
+use onesided_instances as _;
+use onesided_sim::{End, Network, Report, Simulation};
+use onesided_two_sided::{Error, Messages, Rendezvous, Tag};
+
+use planted::{Bug, Planted};
+
+/// Packets are datagrams that are lost, doubled and overtaken.
+fn rough() -> Network {
+    let jitter = Duration::from_micros(20);
+    Network { datagrams: true, loss: 0.05, duplication: 0.05, jitter, retries: 50, ..Network::default() }
+}
+
+fn bytes(from: u32, len: usize) -> Vec<u8> {
+    (0..len as u32).map(|at| (at.wrapping_mul(31).wrapping_add(from) >> 3) as u8).collect()
+}
+
+/// Both ranks send to one another at the same time.
+async fn exchange<F: Fabric>(messages: &Messages<F>) -> Result<(), Error> {
+    let me = messages.world().rank();
+    let other = 1 - me;
+    let (rows, mut into) = ([[me; 3]; 20], [[9; 3]; 20]);
+    let receives = messages.recv_all_into(into.iter_mut().map(|row| (&mut row[..], other, Tag(0))));
+    for send in messages.send_all(rows.iter().map(|row| (&row[..], other, Tag(0)))) {
+        send.await?;
+    }
+    for receive in receives {
+        receive.await?;
+    }
+    assert_eq!(into, [[other; 3]; 20]);
+    let (rget, rput, pipeline, copy) = (Rendezvous::Rget, Rendezvous::Rput, Rendezvous::Pipeline, Rendezvous::Copy);
+    for (by, len) in [(rget, 3_000), (rget, 20_000), (rput, 20_000), (pipeline, 150_000), (copy, 20_000)] {
+        messages.set_rendezvous(by);
+        let (sent, mut into) = (bytes(me, len), vec![0; len]);
+        let receive = messages.recv_into(&mut into, other, Tag(1));
+        let send = messages.send(&sent, other, Tag(1));
+        receive.await?;
+        send.await?;
+        assert!(into == bytes(other, len), "{len} bytes by {by}");
+    }
+    messages.set_rendezvous(rget);
+    let mut buffer = messages.buffer(5_000)?;
+    buffer.write(0, &bytes(me, 5_000));
+    let mine = [me];
+    let (send, last) = (messages.send_buffer(buffer, other, Tag(2)), messages.send_synchronous(&mine, other, Tag(3)));
+    let (received, _) = messages.recv_buffer(messages.buffer::<u8>(5_000)?, other, Tag(2)).await?;
+    assert!(received.read(0..5_000) == bytes(other, 5_000));
+    send.await?;
+    assert_eq!(messages.recv::<u32>(other, Tag(3)).await?.0, [other]);
+    last.await
+}
+
+/// A rank after the exchange.
+struct Seen {
+    outcome: Result<(), Error>,
+    /// Of what it began after a failure.
+    later: Vec<Result<(), FaultKind>>,
+    /// How often it tried to post a packet.
+    posts: u64,
+    /// When it did something in the exchange, in nanoseconds.
+    steps: Vec<u64>,
+}
+
+/// The exchange of two ranks with these faults, of which one dies at a time.
+fn run(network: &Network, bugs: [Bug; 2], death: Option<(usize, u64)>) -> Report<Seen> {
+    let mut simulation = Simulation::new(network.clone()).ranks(2).stalled_after(Duration::from_secs(60));
+    if let Some((rank, at)) = death {
+        simulation = simulation.kill(rank as u32, Duration::from_nanos(at));
+    }
+    simulation.run_direct(|fabric| async move {
+        let bug = bugs[fabric.rank().index()];
+        let planted = Planted::new(fabric, bug);
+        let world = World::new(planted.clone());
+        let messages = Messages::new(&world).await.unwrap();
+        world.barrier().await.unwrap();
+        let (before, other, mut later) = (planted.steps().len(), 1 - world.rank(), Vec::new());
+        let outcome = exchange(&messages).await;
+        if outcome.is_err() {
+            later.push(messages.send(&[0_u8], other, Tag(4)).await.map_err(|error| error.kind()));
+            later.push(messages.recv::<u8>(other, Tag(4)).await.map(drop).map_err(|error| error.kind()));
+        } else {
+            let _ = world.barrier().await;
+        }
+        Seen { outcome, later, posts: planted.sends(), steps: planted.steps().split_off(before) }
+    })
+}
+
+fn without_faults(network: &Network) -> [Seen; 2] {
+    let report = run(network, [Bug::None; 2], None);
+    assert_eq!(report.end, End::Finished);
+    let seen: Vec<_> = report.results.into_iter().flatten().collect();
+    seen.try_into().unwrap_or_else(|_| panic!("two ranks"))
+}
+
+fn is_done(report: &Report<Seen>) -> bool {
+    report.end == End::Finished && report.results.iter().flatten().filter(|seen| seen.outcome.is_ok()).count() == 2
+}
+
+#[test]
+fn every_post_may_find_no_room() {
+    for network in [Network::default(), rough()] {
+        for (rank, seen) in without_faults(&network).iter().enumerate() {
+            for post in 1..=seen.posts {
+                let mut bugs = [Bug::None; 2];
+                bugs[rank] = Bug::BusyAt(post);
+                assert!(is_done(&run(&network, bugs, None)), "post {post} of rank {rank}");
+            }
+        }
+    }
+}
+
+/// A post that takes no room for room is caught, whichever it is.
+#[test]
+fn an_ignored_refusal_is_caught() {
+    let posts = without_faults(&Network::default())[0].posts;
+    let is_caught = |post: &u64| !is_done(&run(&Network::default(), [Bug::IgnoresBusyAt(*post), Bug::None], None));
+    let missed: Vec<_> = (1..=posts).filter(|post| !is_caught(post)).collect();
+    assert_eq!(missed, [], "of {posts}");
+}
+
+#[test]
+fn a_rank_may_die_between_any_two_steps() {
+    for network in [Network::default(), rough()] {
+        let (mut done, mut failed) = (0, 0);
+        for (dead, seen) in without_faults(&network).iter().enumerate() {
+            for at in &seen.steps {
+                let report = run(&network, [Bug::None; 2], Some((dead, at + 1)));
+                assert_eq!(report.end, End::Finished, "rank {dead} at {at}");
+                let survivor = report.results.into_iter().nth(1 - dead).flatten();
+                let Seen { outcome, later, .. } = survivor.unwrap_or_else(|| panic!("rank {dead} at {at}"));
+                let Err(error) = outcome else {
+                    done += 1;
+                    continue;
+                };
+                failed += 1;
+                assert_eq!(later, [Err(FaultKind::PeerDied); 2], "rank {dead} at {at}");
+                match error {
+                    Error::Read { status, fault } => {
+                        // Simulated memory is gone before others learn of the death.
+                        assert!(matches!(fault.kind(), FaultKind::PeerDied | FaultKind::NoSuchRegion), "{fault}");
+                        assert_eq!(status.source as usize, dead);
+                    }
+                    _ => {
+                        let fault = error.fault();
+                        assert_eq!((fault.kind(), fault.rank().map(Rank::index)), (FaultKind::PeerDied, Some(dead)));
+                    }
+                }
+            }
+        }
+        assert!(done > 0 && failed > 100, "{done} done, {failed} failed");
+    }
+}
