@@ -1,5 +1,8 @@
 //! Communicators that some members of another make alone.
 
+#[path = "../../sim/tests/planted/mod.rs"]
+mod planted;
+
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -12,6 +15,8 @@ use onesided_fabric::{Any, Fabric, World, threads};
 use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
 use onesided_two_sided::{Error, Messages, Op, Source, Tag, Tags, WrongMembers};
+
+use planted::{Bug, Planted};
 
 const SOON: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(50);
@@ -312,31 +317,45 @@ fn lists_with_different_lowest_ranks_wait_for_the_deadline() {
     }
 }
 
-/// A member gives up when all have told the lowest rank that all is well, and before that rank has heard it.
-#[test]
-fn a_member_that_gives_up_late_is_heard() {
-    let report = Simulation::new(Network::default()).ranks(3).run(|world| async move {
-        let (messages, me) = (Messages::new(&world).await.unwrap(), world.rank());
-        let word = world.fabric().word(At { rank: Rank(me), region: RegionId(0), offset: 0 }).unwrap();
+/// A creation of ranks 0, 1 and 2 with these faults. Rank 0 does not hear for a while that all is well at
+/// the others; rank 1 has a deadline meanwhile, or none.
+fn hears_late(bugs: [Bug; 3], deadline: Option<Duration>) -> Vec<String> {
+    let report = Simulation::new(Network::default()).ranks(3).run_direct(|fabric| async move {
+        let me = fabric.rank();
+        let world = World::new(Planted::new(fabric, bugs[me.index()]));
+        let messages = Messages::new(&world).await.unwrap();
+        let word = world.fabric().word(At { rank: me, region: RegionId(0), offset: 0 }).unwrap();
         let pause = |millis: u64| world.fabric().pause(word, millis * 1_000_000);
         world.barrier().await.unwrap();
         let mut create = messages.create_group(&[0, 1, 2], Tag(0));
-        match me {
-            0 => {
-                pause(1).await; // what the others say first is here
-                let told_all = poll_fn(|cx| Poll::Ready(Pin::new(&mut create).poll(cx))).await;
-                assert!(told_all.is_pending());
-                pause(10).await;
-            }
-            1 => create = create.deadline(Duration::from_millis(5)),
-            _ => {}
+        if me == Rank(0) {
+            pause(1).await; // what the others say first is here
+            let told_all = poll_fn(|cx| Poll::Ready(Pin::new(&mut create).poll(cx))).await;
+            assert!(told_all.is_pending());
+            pause(10).await;
+        } else if let Some(deadline) = deadline.filter(|_| me == Rank(1)) {
+            create = create.deadline(deadline);
         }
         let outcome = create.await.map(drop).map_err(|error| error.to_string());
         world.barrier().await.unwrap();
         outcome.unwrap_err()
     });
     assert_eq!(report.end, End::Finished);
+    report.results.into_iter().flatten().collect()
+}
+
+#[test]
+fn a_member_that_gives_up_late_is_heard() {
     let gave_up = "make a communicator of some ranks: rank 1 gave up, or has seen a creation with this tag fail";
     let late = "make a communicator: the deadline passed, waiting for rank 0";
-    assert_eq!(report.results.into_iter().flatten().collect::<Vec<_>>(), [gave_up, late, gave_up]);
+    assert_eq!(hears_late([Bug::None; 3], Some(Duration::from_millis(5))), [gave_up, late, gave_up]);
+}
+
+/// The connection of a member with the lowest rank breaks, and is made anew: the lowest rank has nothing
+/// under way with the member, which alone waits.
+#[test]
+fn a_member_that_fails_by_itself_is_heard() {
+    let breaks = |with| Bug::BreaksAt(5_000_000, Rank(with));
+    let lost = "make a communicator: rank 0: the connection to it is lost";
+    assert_eq!(hears_late([breaks(1), breaks(0), Bug::None], None), [lost; 3]);
 }
