@@ -3,6 +3,7 @@
 mod floods;
 mod groups;
 mod packets;
+mod steps;
 
 use std::time::Duration;
 
@@ -37,6 +38,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("messages: both wait", floods::both_wait),
     ("messages: group of which one dies", groups::one_dies),
     ("messages: rules", packets::rules),
+    ("messages: dies in an exchange", steps::one_dies),
     ("messages: receiver waits for a lock", receiver_waits_for_a_lock),
 ];
 
