@@ -179,14 +179,6 @@ fn word(bytes: &[u8]) -> Option<u64> {
     bytes.first_chunk().copied().map(u64::from_le_bytes)
 }
 
-/// What follows the first word of a message, unless that is a fault.
-fn rest_of(bytes: &[u8], from: u32) -> Result<&[u8], Fault> {
-    match word(bytes) {
-        Some(OK) => Ok(&bytes[8..]),
-        other => Err(other.and_then(Fault::from_bits).unwrap_or(Fault::of(FaultKind::Protocol, Rank(from)))),
-    }
-}
-
 fn outcome<T>(outcome: &Result<T, Fault>) -> [u8; 8] {
     outcome.as_ref().err().map_or(OK, |fault| fault.to_bits()).to_le_bytes()
 }
@@ -205,22 +197,22 @@ impl<F: Fabric + 'static> Creation<'_, F> {
             self.send(self.leader, &mine).await?;
             self.receive(self.leader).await?
         };
-        let members = self.reach(own?, rest_of(&answer, self.leader)?);
+        let members = self.reach(own?, self.rest_of(&answer, self.leader)?);
         if self.is_leader() {
             members.as_ref().map_err(|fault| *fault)?;
             for member in self.others() {
-                rest_of(&self.receive(member).await?, member)?;
+                self.rest_of(&self.receive(member).await?, member)?;
             }
             for member in self.others() {
                 let probe = pin!(self.messages.probe(member, self.tag));
                 if probe.poll(&mut Context::from_waker(NOBODY)).is_ready() {
-                    rest_of(&self.receive(member).await?, member)?; // it gave up meanwhile
+                    self.rest_of(&self.receive(member).await?, member)?; // it gave up meanwhile
                 }
             }
             self.tell_all(&OK.to_le_bytes());
         } else {
             self.send(self.leader, &outcome(&members)).await?;
-            rest_of(&self.receive(self.leader).await?, self.leader)?;
+            self.rest_of(&self.receive(self.leader).await?, self.leader)?;
         }
         let (members, number) = members?;
         let may_offer = world.fabric().capabilities().completes_at_post && are_open(world.fabric());
@@ -257,7 +249,7 @@ impl<F: Fabric + 'static> Creation<'_, F> {
     async fn key_of(&self, member: u32) -> Result<SegmentKey, Fault> {
         let said = self.receive(member).await?;
         let protocol = Fault::of(FaultKind::Protocol, Rank(member));
-        let (key, list) = rest_of(&said, member)?.split_at_checked(SegmentKey::BYTES).ok_or(protocol)?;
+        let (key, list) = self.rest_of(&said, member)?.split_at_checked(SegmentKey::BYTES).ok_or(protocol)?;
         if !self.list().eq(list.iter().copied()) {
             return Err(Fault::of(FaultKind::OutOfStep, Rank(member)).with_detail(OTHER_LIST));
         }
@@ -304,6 +296,18 @@ impl<F: Fabric> Creation<'_, F> {
 
     fn list(&self) -> impl Iterator<Item = u8> {
         self.members.iter().flat_map(|member| member.to_le_bytes())
+    }
+
+    /// What follows the first word of a message, unless that is a fault. Of a lost connection with this
+    /// rank its other end is named.
+    fn rest_of<'b>(&self, bytes: &'b [u8], from: u32) -> Result<&'b [u8], Fault> {
+        let fault = match word(bytes) {
+            Some(OK) => return Ok(&bytes[8..]),
+            other => other.and_then(Fault::from_bits).unwrap_or(Fault::of(FaultKind::Protocol, Rank(from))),
+        };
+        let me = Rank(self.messages.world().rank());
+        let is_with_me = fault.kind() == FaultKind::ConnectionLost && fault.rank() == Some(me);
+        Err(if is_with_me { Fault::of(fault.kind(), Rank(from)) } else { fault })
     }
 
     fn gave_up(&self) -> Fault {
