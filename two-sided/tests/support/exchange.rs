@@ -1,14 +1,14 @@
 //! Two ranks that send to one another by every protocol.
 
 use onesided_fabric::Fabric;
-use onesided_two_sided::{Error, Messages, Rendezvous, Tag};
+use onesided_two_sided::{Error, Messages, Op, Rendezvous, Tag};
 
 fn bytes(from: u32, len: usize) -> Vec<u8> {
     (0..len as u32).map(|at| (at.wrapping_mul(31).wrapping_add(from) >> 3) as u8).collect()
 }
 
 /// Both ranks send to one another at the same time.
-pub(crate) async fn exchange<F: Fabric>(messages: &Messages<F>) -> Result<(), Error> {
+pub(crate) async fn exchange<F: Fabric + 'static>(messages: &Messages<F>) -> Result<(), Error> {
     let me = messages.world().rank();
     let other = 1 - me;
     let (rows, mut into) = ([[me; 3]; 20], [[9; 3]; 20]);
@@ -31,6 +31,9 @@ pub(crate) async fn exchange<F: Fabric>(messages: &Messages<F>) -> Result<(), Er
         assert!(into == bytes(other, len), "{len} bytes by {by}");
     }
     messages.set_rendezvous(rget);
+    let mut sums = vec![me; 5_000];
+    messages.all_reduce(&mut sums, Op::Sum).await?;
+    assert!(sums.iter().all(|sum| *sum == 1));
     let mut buffer = messages.buffer(5_000)?;
     buffer.write(0, &bytes(me, 5_000));
     let mine = [me];
