@@ -129,9 +129,8 @@
 //!
 //! A start looks no rank up, and does all else that a send or a receive does: of 1,330 instructions of
 //! both with 8 bytes it saves 160, some of them because the compiler inlines a start, and nothing that can
-//! be measured of a long message. `start_all` of 16
-//! costs what `send_all` and `recv_all_into` cost. Where memory is to be registered once, a
-//! [buffer](crate::Messages::buffer) keeps it so.
+//! be measured of a long message. `start_all` of 16 costs what `send_all` and `recv_all_into` cost. Where
+//! memory is to be registered once, a [buffer](crate::Messages::buffer) keeps it so.
 //!
 //! # Synchronous sends
 //!
@@ -217,9 +216,10 @@
 //! | `offered=BYTES`, `offered=never`, `offered=measured` | from which length on a slice is offered to another process of this host, with `rget` | `offered=measured` |
 //! | `eager=BYTES`, `eager=packet` | the longest eager message; what has 128 bytes is eager in any case | `eager=packet` |
 //!
-//! A lower limit of eager messages leaves the longer ones at their senders until they are received, as what
-//! is eager and not received yet takes memory here; their sends wait for the receiver. A limit above a
-//! packet's is that of a packet.
+//! A lower limit of eager messages leaves the longer ones at their senders until they are received: it is
+//! for receivers with little memory, which otherwise keep what is eager and not received yet. The sends
+//! wait for the receiver, and take longer: 1,000 bytes half a round trip of 2.9 us in place of 0.95 with
+//! a modelled ConnectX-7. A limit above a packet's is that of a packet.
 //!
 //! RGET is that of sur-2006, section 4: its sender does nothing between the two packets. RPUT, of its
 //! section 3, needs both sides twice: a message does not move while either of them computes, unless a
