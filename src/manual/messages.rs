@@ -65,9 +65,9 @@
 //! # Several at once
 //!
 //! Two ranks that both wait for a long send before they post the receive wait for ever (up to 2 KiB
-//! a send waits for nobody, unless a [rule](#protocols) says less). Post the receive first, then send; then wait for the receive, and last for
-//! the send. A message that comes while its receive is not waited for is copied once more: only the
-//! wait lends the slice to the library.
+//! a send waits for nobody, unless a [rule](#protocols) says less). Post the receive first, then
+//! send; then wait for the receive, and last for the send. A message that comes while its receive
+//! is not waited for is copied once more: only the wait lends the slice to the library.
 //!
 //! [`World::wait_any`](crate::World::wait_any), `wait_some` and `test_some` take the requests that
 //! are complete out of a vector of one type, and return their results with the indices that they
