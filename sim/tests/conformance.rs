@@ -5,7 +5,7 @@ mod planted;
 use std::time::Duration;
 
 use onesided_fabric::World;
-use onesided_fabric::conformance::{Failure, Summary, run};
+use onesided_fabric::conformance::{Failure, Summary, run, run_of};
 use onesided_sim::{End, Network, Profile, Report, Simulation};
 
 use planted::{Bug, Planted};
@@ -136,6 +136,21 @@ fn a_busy_transport_conforms() {
         assert_eq!(report.end, End::Finished, "seed {seed}: {}", report.end);
         for verdict in report.results.into_iter().flatten() {
             verdict.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
+        }
+    }
+}
+
+/// Any one post of the short checks of packets finds no room.
+#[test]
+fn a_transport_that_is_busy_once_conforms() {
+    let wanted = |name: &str| matches!(name, "transport::all_to_all" | "transport::edges" | "transport::parts");
+    for post in 1..=2 * 30 + 2 + 6 {
+        let report = Simulation::new(Network::default()).ranks(2).run_direct(|inner| async move {
+            run_of(&World::new(Planted::new(inner, Bug::BusyAt(post))), wanted).await
+        });
+        assert_eq!(report.end, End::Finished, "post {post}: {}", report.end);
+        for verdict in report.results.into_iter().flatten() {
+            assert_eq!(verdict.unwrap_or_else(|failure| panic!("post {post}: {failure}")).passed.len(), 3);
         }
     }
 }
