@@ -264,7 +264,9 @@
 //!
 //! That is with one copy of the first bytes at the receiver. Without any it is as fast as without data, to
 //! the nanosecond, where one message is under way; a receiver that keeps the packet until it is matched
-//! copies twice, and then no case gains.
+//! copies twice, and then no case gains. Between threads, on shared memory, where a read is a copy, 9,000
+//! bytes took 2.4 us without and 3.0 with 2,000 bytes in the RTS, 16 KiB 2.8 and 3.4 (the best of five
+//! runs).
 //!
 //! Registered memory is locked memory, which `ulimit -l` limits. A long message whose memory cannot be
 //! registered, at its sender or its receiver, goes in packets, which both copy (*copy*, woodall-2006);
