@@ -464,7 +464,6 @@ impl<F: Fabric> Messages<F> {
         Error::Receive { operation, from, tags, fault, others }
     }
 
-    #[inline]
     pub(crate) fn landed(&self, landed: &Landed) -> Status {
         self.status(landed.envelope, landed.len.into())
     }

@@ -234,8 +234,8 @@ impl<F: Fabric> Progress<F> {
     #[inline(never)]
     pub(crate) fn land(&self, receive: usize, direct: &mut Direct<'_>) -> bool {
         let (times, looks) = if self.fabric.capabilities().completes_at_post { LOOKS } else { (1, 1) };
-        for _ in 0..times {
-            let landed = self.locked(|engine, transport| {
+        let land = |_| {
+            self.locked(|engine, transport| {
                 for _ in 0..looks {
                     if engine.land(receive, direct, |engine, direct| self.take_next((engine, transport), direct)) {
                         return Some(true);
@@ -246,12 +246,9 @@ impl<F: Fabric> Progress<F> {
                     transport.spin(SPINS);
                 }
                 None
-            });
-            if let Some(landed) = landed {
-                return landed;
-            }
-        }
-        false
+            })
+        };
+        (0..times).find_map(land).unwrap_or(false)
     }
 
     /// [Changes](Self::with) the engine with what takes in the next packet, if there is one.

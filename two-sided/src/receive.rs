@@ -60,10 +60,7 @@ impl<'m> Room<'m> {
 
     #[inline]
     fn fits(&self, status: Status) -> Result<Status, Error> {
-        let len = match &self.places {
-            None => self.into.len(),
-            Some(places) => places.len,
-        };
+        let len = self.places.as_ref().map_or(self.into.len(), |places| places.len);
         status.fits(len, self.element)
     }
 }
