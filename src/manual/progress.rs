@@ -12,7 +12,7 @@
 //! | `Polling` | nobody | nothing |
 //! | `Interrupt` | nobody | a blocked thread sleeps at once: tens of microseconds to wake it, and no core while it waits |
 //! | `Thread` | a thread that every packet wakes | a system call at the sender for each packet while that thread sleeps |
-//! | `TwoThreads` | on cards two threads: packets wake one, and the completions of reads and writes the other; elsewhere as `Thread` | as `Thread`, and a wake-up for each of those completions |
+//! | `TwoThreads` | on cards with two queues two threads: packets wake one, and the completions of reads and writes the other; elsewhere as `Thread` | as `Thread`, and a wake-up for each of those completions |
 //! | `Hybrid` | a handler that the start of a rendezvous wakes, if a receive is pending and no thread of the rank polls | nothing for short messages; a wake-up for a long one that comes just before its receiver waits |
 //!
 //! `Hybrid` is the RGET with interrupt of Sur et al. (PPoPP 2006, section 4): only the packet that
@@ -33,9 +33,11 @@
 //! own, `Hybrid` is `Thread`.
 //!
 //! On cards, packets over connections complete in a queue of their own, and everything else in
-//! another: the two queues of Yu et al. (OSU-CISRC-10/04-TR54, section 4.3). With datagrams one
-//! queue has both kinds, which is the other design of that paper. One thread can sleep for the events of both queues, so that
-//! two queues need no second thread; `TwoThreads` has one for each.
+//! another: the two queues of Yu et al. (OSU-CISRC-10/04-TR54, section 4.3). With
+//! `ONESIDED_MESSAGES_QUEUES=one`, and with datagrams, one queue has both kinds, which is the other
+//! design of that paper (Fig. 8 compares them). One thread can sleep for the events of both queues, so
+//! that two queues need no second thread; `TwoThreads` has one for each, and is `Thread` with one queue.
+//! With one queue the event that the handler asks for while it reads is that of any packet or completion.
 //!
 //! ```
 //! # use onesided::{Messages, ProgressMode, Tag};

@@ -1,15 +1,22 @@
-//! The packets that arrive over connections: a receive queue and a completion queue, which the queue
-//! pairs of messages share. They are made when this rank's packets are taken, or when a peer asks for
-//! the first of those connections.
+//! The packets that arrive over connections: a receive queue, which the queue pairs of messages share,
+//! and the completion queue of these receives: one of their own, or that of all else, by
+//! [`MESSAGES_QUEUES`]. They are made when this rank's packets are taken, or when a peer asks for the
+//! first of those connections.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::MaybeUninit;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use ibverbs_sys::ibv_wc;
 use onesided_remote_memory::Rank;
 
 use crate::Error;
+use crate::verbs::drive::PACKET;
 use crate::verbs::raw::{CompletionQueue, ProtectionDomain, SharedReceiveQueue};
+
+/// In how many completion queues the requests of messages complete: `two`, one for the packets that
+/// arrive and one for all else, or `one` (yu-2004, section 4.3). Datagrams have one.
+pub const MESSAGES_QUEUES: &str = "ONESIDED_MESSAGES_QUEUES";
 
 /// The longest packet in bytes.
 pub(super) const LONGEST: u64 = 2048;
@@ -20,8 +27,10 @@ pub(super) struct Arrivals {
     pub(super) receives: Arc<SharedReceiveQueue>,
     /// The rank of each queue pair, by queue pair number.
     by_number: RwLock<BTreeMap<u32, Rank>>,
-    /// What was [saved](Self::save). The lock is that of the completion queue, too.
-    saved: Mutex<VecDeque<Packet>>,
+    shares_queue: bool,
+    /// What was [taken from a shared queue](Self::complete), or [saved](Self::save). The lock is that of
+    /// a queue of their own, too.
+    waiting: Mutex<VecDeque<Packet>>,
 }
 
 /// A packet that has arrived.
@@ -50,11 +59,22 @@ impl Packet {
 }
 
 impl Arrivals {
-    /// The completion queue is never full: it has a place for each receive.
-    pub(super) fn new(domain: &Arc<ProtectionDomain>, count: u32) -> Result<Self, Error> {
-        let completions = CompletionQueue::new(domain.context(), count)?;
-        let receives = SharedReceiveQueue::new(domain, count, LONGEST, 0)?;
-        Ok(Self { completions, receives, by_number: RwLock::default(), saved: Mutex::default() })
+    /// Their completion queue is `shared`, or their own. It is never full: it has a place for each
+    /// receive.
+    pub(super) fn new(
+        domain: &Arc<ProtectionDomain>,
+        count: u32,
+        shared: Option<&Arc<CompletionQueue>>,
+    ) -> Result<Self, Error> {
+        let own = || CompletionQueue::new(domain.context(), count);
+        let completions = shared.map_or_else(own, |shared| Ok(Arc::clone(shared)))?;
+        let receives = SharedReceiveQueue::new(domain, count, LONGEST, PACKET)?;
+        let (by_number, waiting) = (RwLock::default(), Mutex::default());
+        Ok(Self { completions, receives, by_number, shares_queue: shared.is_some(), waiting })
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<Packet>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn are_of(&self, rank: Rank, queue_pair: u32) {
@@ -74,39 +94,58 @@ impl Arrivals {
     /// The next packet. `unposted`: receives to be [posted](Self::post) again.
     pub(super) fn next(&self, unposted: &mut Vec<u32>) -> Option<Packet> {
         self.post(unposted);
-        let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
-        saved.pop_front().or_else(|| self.poll(unposted))
+        let mut waiting = self.waiting();
+        waiting.pop_front().or_else(|| self.poll(unposted))
+    }
+
+    /// Takes in a completion of a shared queue.
+    pub(super) fn complete(&self, completion: &ibv_wc) {
+        match self.packet(completion) {
+            Ok(packet) => self.waiting().push_back(packet),
+            Err(slot) => self.post(&mut vec![slot]), // one that is refused is lost
+        }
     }
 
     /// Copies the packets that have arrived and posts their receives again. Before a queue pair is
     /// reset: a card may delete the completions of a pair then, and with them their receives (libmlx5
     /// does). Whether there were some.
     pub(super) fn save(&self) -> bool {
-        let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
-        let (before, mut unposted) = (saved.len(), Vec::new());
+        let (mut waiting, mut unposted, mut were_some) = (self.waiting(), Vec::new(), false);
         while let Some(packet) = self.poll(&mut unposted) {
+            waiting.push_back(packet);
+        }
+        for packet in &mut *waiting {
+            let Some(slot) = packet.slot() else { continue };
             let mut bytes = vec![0; packet.len].into_boxed_slice();
-            self.read(&packet, 0, &mut bytes);
-            unposted.extend(packet.slot());
-            saved.push_back(Packet { bytes: PacketBytes::Saved(bytes), ..packet });
+            self.read(packet, 0, &mut bytes);
+            packet.bytes = PacketBytes::Saved(bytes);
+            unposted.push(slot);
+            were_some = true;
         }
         self.post(&mut unposted); // one that is refused now is lost
-        saved.len() > before
+        were_some
     }
 
     fn poll(&self, unposted: &mut Vec<u32>) -> Option<Packet> {
         let mut one = [MaybeUninit::uninit()];
-        while let [completion] = self.completions.poll(&mut one) {
-            let slot = completion.wr_id() as u32;
-            let by_number = self.by_number.read().unwrap_or_else(PoisonError::into_inner);
-            match by_number.get(&completion.qp_num).filter(|_| completion.error().is_none()) {
-                Some(&from) => {
-                    return Some(Packet { from, len: completion.len(), bytes: PacketBytes::Received(slot) });
-                }
-                None => unposted.push(slot),
+        while !self.shares_queue
+            && let [completion] = self.completions.poll(&mut one)
+        {
+            match self.packet(completion) {
+                Ok(packet) => return Some(packet),
+                Err(slot) => unposted.push(slot),
             }
         }
         None
+    }
+
+    /// The packet that a receive has got, or the receive.
+    fn packet(&self, completion: &ibv_wc) -> Result<Packet, u32> {
+        let slot = completion.wr_id() as u32;
+        let by_number = self.by_number.read().unwrap_or_else(PoisonError::into_inner);
+        let from = by_number.get(&completion.qp_num).filter(|_| completion.error().is_none());
+        let bytes = PacketBytes::Received(slot);
+        from.map(|&from| Packet { from, len: completion.len(), bytes }).ok_or(slot)
     }
 
     /// Copies bytes of a packet from an offset on. Those beyond its end are unspecified.

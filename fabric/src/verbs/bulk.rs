@@ -236,7 +236,7 @@ impl Fabric for Verbs {
     }
 
     fn completion_events(&self) -> Option<&dyn SolicitedEvents> {
-        self.0.datagrams.is_none().then_some(&*self.0 as _)
+        (!self.0.has_one_queue).then_some(&*self.0 as _)
     }
 
     fn serve(&self, task: Task) -> Result<(), Fault> {

@@ -221,7 +221,8 @@ impl Inner {
         if let Some(arrivals) = self.arrivals.get() {
             return Ok(arrivals);
         }
-        let arrivals = Arrivals::new(&self.domain, self.receive_count)?;
+        let shared = self.has_one_queue.then_some(&self.completions);
+        let arrivals = Arrivals::new(&self.domain, self.receive_count, shared)?;
         let arrivals = self.arrivals.get_or_init(|| arrivals);
         drop(making);
         self.ring(); // the sleeping threads listen to it, too

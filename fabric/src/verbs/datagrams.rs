@@ -1,58 +1,38 @@
 //! Datagrams of cards, over which packets travel if `ONESIDED_MESSAGES_CHANNEL` says so.
 
 use std::collections::VecDeque;
-use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Context;
 
 use ibverbs_sys::ibv_wc;
-use onesided_job::Error as JobError;
 use onesided_remote_memory::{Fault, Liveness, Patience, Rank};
 
+use crate::Error;
 use crate::datagrams::{Channel, DatagramWaits, Datagrams, Identity, Machine, Posted, SharedMachine};
 use crate::drive::now;
 use crate::peer_status::PeerStatus;
 use crate::verbs::connector::Connector;
 use crate::verbs::device::Device;
+use crate::verbs::drive::PACKET;
 use crate::verbs::endpoint_address::EndpointAddress;
 use crate::verbs::raw::{CompletionQueue, DatagramQueue, DatagramRoom, LIST, ProtectionDomain, Written};
 use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::verbs::{Inner, Verbs};
-use crate::{Drive, Error};
 
 /// Over what the packets of cards travel: `rc`, reliable connections, or `ud`, unreliable
 /// datagrams.
 pub const MESSAGES_CHANNEL: &str = "ONESIDED_MESSAGES_CHANNEL";
-/// Marks the ids of datagrams' requests. (No job has the two million ranks whose connections'
-/// requests have this bit.)
-pub(super) const DATAGRAM: u64 = 1 << 62;
 /// The most datagrams that wait for the protocol machine; further ones are lost.
 const WAITING: usize = 4096;
 
-/// Whether packets travel as datagrams.
-///
-/// # Errors
-/// [`Error::Join`](JobError::Join): no such channel.
-pub(super) fn chosen() -> Result<bool, JobError> {
-    parse(std::env::var_os(MESSAGES_CHANNEL))
-}
-
-fn parse(value: Option<OsString>) -> Result<bool, JobError> {
-    match value.as_ref().map(|value| value.to_str()) {
-        None | Some(Some("rc")) => Ok(false),
-        Some(Some("ud")) => Ok(true),
-        _ => Err(JobError::Join { what: format!("{MESSAGES_CHANNEL} is neither rc nor ud"), source: None }),
-    }
-}
-
-/// The queue for packets, whose completions have the mark [`DATAGRAM`].
+/// The queue for packets, whose completions have the mark [`PACKET`].
 pub(super) fn queue(
     device: &Device,
     domain: &Arc<ProtectionDomain>,
     completions: &Arc<CompletionQueue>,
 ) -> Result<DatagramQueue, Error> {
-    DatagramQueue::new(domain, completions, device.port, room(device), DATAGRAM)
+    DatagramQueue::new(domain, completions, device.port, room(device), PACKET)
 }
 
 /// The room of that queue.
@@ -123,7 +103,7 @@ impl CardDatagrams {
         Self { port, machine: Machine::new(channel, datagrams) }
     }
 
-    /// Takes in a completion with the mark [`DATAGRAM`].
+    /// Takes in a completion with the mark [`PACKET`].
     pub(super) fn complete(&self, completion: &ibv_wc) {
         let datagram = self.port.queue.complete(completion);
         let mut waiting = self.port.waiting();
@@ -265,21 +245,6 @@ impl DatagramWaits for VerbsWaits {
     }
 
     fn progress(&self) {
-        Drive::progress(&self.0);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_variable_is_checked() {
-        for (value, expected) in [(None, false), (Some("rc"), false), (Some("ud"), true)] {
-            assert_eq!(parse(value.map(OsString::from)).unwrap(), expected);
-        }
-        for wrong in ["", "UD", "xrc"] {
-            assert!(parse(Some(wrong.into())).unwrap_err().to_string().contains(MESSAGES_CHANNEL), "{wrong}");
-        }
+        self.0.0.settle();
     }
 }

@@ -11,7 +11,6 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::drive::now;
 use crate::endpoint::Driver;
-use crate::verbs::datagrams::DATAGRAM;
 use crate::verbs::raw::BATCH;
 use crate::verbs::wake_up::WakeUp;
 use crate::verbs::{Inner, Verbs};
@@ -19,6 +18,9 @@ use crate::{Drive, Error, Ticket};
 
 /// Marks the ids of the receives of doorbells; the rest is the slot.
 pub(super) const RECEIVE: u64 = 1 << 63;
+/// Marks the ids of packets' receives, and of the sends of datagrams. (No job has the two million ranks
+/// whose connections' requests have this bit.)
+pub(super) const PACKET: u64 = 1 << 62;
 /// The longest sleep: the job segment records deaths, which raise no event of the card.
 const STEP: Duration = Duration::from_millis(100);
 
@@ -125,10 +127,10 @@ impl Inner {
     fn arm(&self) -> Ticket {
         let ticket = self.job_segment.doorbell(self.rank).arm();
         // Not of solicited ones alone: the look that follows may post.
-        self.completions.request_event(false);
+        self.request_completions();
         // If nobody takes the packets, one that stays there would raise the event at once.
-        if let Some(arrivals) = self.arrivals.get().filter(|_| !self.has_transport.load(Ordering::Relaxed)) {
-            self.handler_wait.requests.request_all(|| arrivals.completions.request_event(false));
+        if !self.has_one_queue && !self.has_transport.load(Ordering::Relaxed) {
+            self.request_packets();
         }
         ticket
     }
@@ -136,8 +138,7 @@ impl Inner {
     fn sleep(&self, ticket: Ticket, until: u64) {
         self.check_connections();
         // Another thread may have kept this one from its last look, and have looked before the request.
-        let unposted = self.reaping.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.reap(unposted) > 0 {
+        if self.settle() > 0 {
             return self.job_segment.doorbell(self.rank).disarm();
         }
         let until = self.datagrams.as_ref().map_or(until, |datagrams| until.min(datagrams.due()));
@@ -149,7 +150,7 @@ impl Inner {
             return doorbell.disarm();
         };
         // What is made after this wakes the thread.
-        let packets = self.arrivals.get().map(|arrivals| arrivals.completions.as_fd());
+        let packets = self.packet_queue().map(AsFd::as_fd);
         event_wait.asleep.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if doorbell.rings.load(Ordering::Acquire) == ticket.0 {
@@ -183,6 +184,11 @@ impl Inner {
             datagrams.drive();
         }
         total
+    }
+
+    /// Drains completions, after whoever drains now: what completed before this is reported, or waits.
+    pub(super) fn settle(&self) -> usize {
+        self.reap(self.reaping.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Drains all completions, and wakes the sleepers if there are some.
@@ -231,8 +237,12 @@ impl Inner {
     fn drain(&self, completion: &ibv_wc, unposted: &mut UnpostedReceives) {
         let status = completion.error().map_or(0, |(status, _)| status);
         let id = completion.wr_id();
-        if let Some(datagrams) = self.datagrams.as_ref().filter(|_| id & (RECEIVE | DATAGRAM) == DATAGRAM) {
-            return datagrams.complete(completion);
+        if id & (RECEIVE | PACKET) == PACKET {
+            return match (&self.datagrams, self.arrivals.get()) {
+                (Some(datagrams), _) => datagrams.complete(completion),
+                (None, Some(arrivals)) => arrivals.complete(completion),
+                (None, None) => {}
+            };
         }
         if id & RECEIVE == 0 {
             return self.complete(id, status);

@@ -18,7 +18,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use onesided_job::Error as JobError;
 
 use crate::verbs::Inner;
-use crate::verbs::arrivals::Arrivals;
 use crate::verbs::peer::{Peer, Revocation};
 use crate::verbs::traffic::{ConnectionId, Traffic};
 
@@ -155,7 +154,7 @@ impl Inner {
         let revocation = memory.revocation.lock().unwrap_or_else(PoisonError::into_inner);
         let is_to_end = peer.giving.is_under_way() && !peer.is_broken();
         if is_to_end && matches!(*revocation, Revocation::Not) {
-            self.arrivals.get().map(Arrivals::save);
+            self.save();
             self.end_connection(peer);
         }
         drop(revocation);

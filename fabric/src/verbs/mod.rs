@@ -8,9 +8,10 @@
 //! words are changed through one card, by their owner as well, because a card's atomics are atomic
 //! with one another and not with the CPU's. All queue pairs of a rank complete their requests in one
 //! completion queue. Those for memory share a receive queue for doorbells (0 bytes). Those for
-//! messages share one for packets (slots of 2 KiB), whose completions are in a queue of their own
-//! (`arrivals`): only the owner of the packets looks there, and reads them in place. A thread that
-//! sleeps in a wait has events of all of them, a handler of the solicited ones (`solicited`).
+//! messages share one for packets (slots of 2 KiB), whose completions are in a queue of their own, where
+//! only the owner of the packets looks, or by [`MESSAGES_QUEUES`] in that of all else (`arrivals`). Packets
+//! are read in place. A thread that sleeps in a wait has events of all of them, a handler of the solicited
+//! ones (`solicited`).
 //!
 //! An operation takes a slot with a registered 64-byte cell, or a bounce buffer for more bytes.
 //! Results arrive there; the card never writes futures or callers' buffers. Requests on one
@@ -18,7 +19,7 @@
 //! its own. Of packets one in 32 is signalled.
 //!
 //! With [`MESSAGES_CHANNEL`] the packets of messages are datagrams of a queue pair of their own
-//! (`datagrams`), whose completions are in the same queue. Their protocol machine
+//! (`datagrams`), whose completions are in the queue of all else. Their protocol machine
 //! ([`Channel`](crate::Channel)) is driven in every wait, by one thread at a time.
 //!
 //! # Guarantees and assumptions
@@ -87,6 +88,7 @@ mod raw;
 mod renewal;
 mod revoke;
 mod segment;
+mod setting;
 mod solicited;
 mod traffic;
 mod transport;
@@ -124,6 +126,7 @@ use crate::verbs::solicited::HandlerWait;
 use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::{AtomicAgent, Capabilities, Error, Fabric, block_on};
 
+pub use crate::verbs::arrivals::MESSAGES_QUEUES;
 pub use crate::verbs::bulk::{VerbsFlush, VerbsGet, VerbsTransfer};
 pub use crate::verbs::datagrams::{MESSAGES_CHANNEL, VerbsDatagrams, VerbsWaits};
 pub use crate::verbs::device::{DeviceInfo, devices};
@@ -166,6 +169,8 @@ struct Inner {
     receive_count: u32,
     /// How many packets to a rank at most have no solicited one among them.
     solicits: u64,
+    /// Whether packets complete in the queue of all else.
+    has_one_queue: bool,
     arrivals: OnceLock<Arrivals>,
     making_arrivals: Mutex<()>,
     /// How many connections of packets there may be before idle ones are given back.
@@ -269,7 +274,9 @@ impl Verbs {
     /// The same; `prepare` runs before any other rank's call returns.
     pub(crate) fn join(job: Job, prepare: impl FnOnce(&Self) -> Result<(), Error>) -> Result<Self, Error> {
         let full_after = FullAfter::read()?;
-        let (over_datagrams, most_connections) = (datagrams::chosen()?, giving::most()?);
+        let over_datagrams = setting::is_second(MESSAGES_CHANNEL, ["rc", "ud"])?;
+        let has_one_queue = setting::is_second(MESSAGES_QUEUES, ["two", "one"])? || over_datagrams;
+        let most_connections = giving::most()?;
         let rails = rails::chosen()?;
         let device = Device::choose()?;
         let size = job.job_segment.size();
@@ -277,7 +284,8 @@ impl Verbs {
             |what: String| Error::NoFabric { name: "verbs".into(), what: format!("{} {what}", device.context.name()) };
         let receive_count = RECEIVES.min(device.attributes.max_srq_wr as u32);
         let connections = 1 + rails; // with each rank
-        let apart = receive_count + if over_datagrams { datagrams::room(&device).completions() } else { 0 };
+        let of_packets = if over_datagrams { datagrams::room(&device).completions() } else { receive_count };
+        let apart = receive_count + if has_one_queue { of_packets } else { 0 };
         let room = (device.attributes.max_cqe as u32).saturating_sub(apart) / (connections * size);
         let depth = DEPTH.min(room).min(device.attributes.max_qp_wr as u32);
         if depth < SHALLOW {
@@ -319,6 +327,7 @@ impl Verbs {
             receives,
             receive_count,
             solicits: u64::from(receive_count / size).clamp(1, raw::SIGNALLED),
+            has_one_queue,
             arrivals: OnceLock::new(),
             making_arrivals: Mutex::default(),
             most_connections: AtomicU32::new(most_connections),

@@ -119,10 +119,19 @@ impl Inner {
         }
     }
 
-    /// Saves the packets that have arrived: while this rank waits for a peer to take packets in, the
-    /// peer may wait for this rank to do so.
+    /// [Saves](Arrivals::save) the packets that have arrived: whether there were some.
+    pub(super) fn save(&self) -> bool {
+        let arrivals = self.arrivals.get();
+        if arrivals.is_some() && self.has_one_queue {
+            self.settle();
+        }
+        arrivals.is_some_and(Arrivals::save)
+    }
+
+    /// The same: while this rank waits for a peer to take packets in, the peer may wait for this rank to
+    /// do so.
     pub(super) fn save_packets(&self) {
-        if self.arrivals.get().is_some_and(Arrivals::save) {
+        if self.save() {
             self.ring();
         }
     }

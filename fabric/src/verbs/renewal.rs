@@ -25,7 +25,6 @@ use onesided_remote_memory::{Fault, Liveness, Rank};
 
 use crate::Renewed;
 use crate::verbs::Inner;
-use crate::verbs::arrivals::Arrivals;
 use crate::verbs::peer::{Peer, REFUSED, Revocation, is_after_break};
 use crate::verbs::traffic::{ConnectionId, Traffic};
 
@@ -111,8 +110,7 @@ impl Inner {
         peer.fail_again(); // nothing arrives any more
         rails.iter().for_each(|rail| rail.fail()); // what belongs to messages that end now
         self.report_packets(peer);
-        if peer.is_busy() || rails.iter().any(|rail| rail.is_busy()) || self.arrivals.get().is_some_and(Arrivals::save)
-        {
+        if peer.is_busy() || rails.iter().any(|rail| rail.is_busy()) || self.save() {
             return None;
         }
         for rail in rails {

@@ -1,5 +1,10 @@
 //! The solicited events of the packets over connections: see `event_requests`, which has the
 //! protocol. And the events of completions, for a thread of their own.
+//!
+//! If packets share the queue of all else, whoever drains it takes out packets as well, which a look
+//! at that moment does not find, and whose events are over: a look waits for that thread
+//! ([`Inner::settle`]). The event that the handler requests for a read is then that of the next
+//! packet, too.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::drive::now;
 use crate::event_requests::EventRequests;
 use crate::verbs::peer::Peer;
+use crate::verbs::raw::CompletionQueue;
 use crate::verbs::traffic::Traffic;
 use crate::verbs::wake_up::WakeUp;
 use crate::verbs::{Inner, Verbs};
@@ -34,16 +40,45 @@ impl HandlerWait {
 }
 
 impl Inner {
+    /// Where packets complete, once there is such a queue.
+    pub(super) fn packet_queue(&self) -> Option<&CompletionQueue> {
+        match self.has_one_queue {
+            true => Some(&self.completions),
+            false => self.arrivals.get().map(|arrivals| &*arrivals.completions),
+        }
+    }
+
+    fn request_packet(&self, solicited: bool) {
+        if let Some(packets) = self.packet_queue() {
+            packets.request_event(solicited);
+        }
+    }
+
     fn request_solicited(&self) {
-        if let Some(arrivals) = self.arrivals.get() {
-            arrivals.completions.request_event(true);
+        self.request_packet(true);
+    }
+
+    /// Requests the event of the next packet.
+    pub(super) fn request_packets(&self) {
+        self.handler_wait.requests.request_all(|| self.request_packet(false));
+    }
+
+    /// Requests the event of the next completion; in the queue of packets it is that of the next packet,
+    /// too.
+    pub(super) fn request_completions(&self) {
+        match self.has_one_queue {
+            true => self.request_packets(),
+            false => self.completions.request_event(false),
         }
     }
 
     /// Takes the card's events: whether there were some, and whether of packets.
     pub(super) fn take_events(&self) -> (bool, bool) {
         let others = self.completions.take_events();
-        let of_packets = self.arrivals.get().is_some_and(|arrivals| arrivals.completions.take_events());
+        if self.has_one_queue {
+            return (others, others);
+        }
+        let of_packets = self.packet_queue().is_some_and(CompletionQueue::take_events);
         (others || of_packets, of_packets)
     }
 
@@ -59,7 +94,7 @@ impl Inner {
     fn request_awaited(&self) -> Ticket {
         let awaits = self.awaits_messages();
         if awaits {
-            self.completions.request_event(false);
+            self.request_completions();
         }
         Ticket(u32::from(awaits))
     }
@@ -91,7 +126,7 @@ impl SolicitedEvents for Verbs {
         }
         inner.check_connections();
         let HandlerWait { requests, bell, .. } = &inner.handler_wait;
-        let packets = inner.arrivals.get().map_or(bell.as_fd(), |arrivals| arrivals.completions.as_fd());
+        let packets = inner.packet_queue().map_or(bell.as_fd(), AsFd::as_fd);
         poll([bell.as_fd(), packets, inner.completions.as_fd()], until);
         bell.clear();
         let (any, of_packets) = inner.take_events();

@@ -168,7 +168,15 @@ impl ConnectionTransport {
     /// Whether there is a packet.
     fn look(&mut self) -> bool {
         self.give_back();
-        self.current = self.fabric.0.arrivals.get().and_then(|arrivals| arrivals.next(&mut self.unposted));
+        let inner = &*self.fabric.0;
+        self.current = inner.arrivals.get().and_then(|arrivals| {
+            let next = arrivals.next(&mut self.unposted);
+            if next.is_some() || !inner.has_one_queue {
+                return next;
+            }
+            inner.settle(); // another thread may have taken it from the queue, and not yet put it there
+            arrivals.next(&mut self.unposted)
+        });
         self.current.is_some()
     }
 }
