@@ -110,6 +110,10 @@ impl EventRequests {
         self.lock().is_armed = false;
     }
 
+    pub(crate) fn is_armed(&self) -> bool {
+        self.lock().is_armed
+    }
+
     /// Events were taken: `of_packets`, or others. Whether the handler is armed, so that they may have
     /// been its own.
     pub(crate) fn taken(&self, of_packets: bool) -> bool {

@@ -37,7 +37,7 @@ impl Datagrams for SimDatagrams {
         self.shared.now()
     }
 
-    fn post(&mut self, to: Rank, header: &[u8], packet: &[u8]) -> Posted {
+    fn post(&mut self, to: Rank, header: &[u8], packet: &[u8], _: bool) -> Posted {
         let mut state = self.shared.lock();
         let posted = state.post_datagram(self.rank, to, [header, packet].concat());
         self.shared.advance_clock(&state);

@@ -28,9 +28,15 @@
 //! in 32 does. While nothing is pending the handler makes no room: short messages that find none wait at
 //! their sender until the receiver is in a call, as with `Polling`. With `Thread`, whose thread asks
 //! for every packet's event at all times, they wait once their credit is used. A packet that ends the sleep
-//! of a thread in a wait wakes the handler too, and so may the first one after that. With datagrams
-//! (`ONESIDED_MESSAGES_CHANNEL=ud`) and in the simulator, whose packets have no events of their
-//! own, `Hybrid` is `Thread`.
+//! of a thread in a wait wakes the handler too, and so may the first one after that. In the simulator,
+//! whose packets have no events of their own, `Hybrid` is `Thread`.
+//!
+//! With datagrams (`ONESIDED_MESSAGES_CHANNEL=ud`) the ranks acknowledge packets and send them again, and
+//! the handler takes part. What starts a rendezvous is solicited each time it is sent, and so is a question
+//! for an acknowledgement: an armed handler answers. So short messages to a rank that computes and has
+//! receives pending wake its handler, once for a quarter of the window or for the end of the sender's
+//! timer. Acknowledgements wake none: an armed handler sleeps until its own timer ends, and every handler
+//! looks once in 0.1 s, so that what its rank sends while it sleeps is sent again if it is lost.
 //!
 //! On cards, packets over connections complete in a queue of their own, and everything else in
 //! another: the two queues of Yu et al. (OSU-CISRC-10/04-TR54, section 4.3). With

@@ -1,6 +1,6 @@
 //! Handlers, which move messages between processes while the program computes.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use onesided::{Messages, ProgressMode, Rendezvous, Tag, Window, World};
 
@@ -46,6 +46,11 @@ fn sleeps() -> u64 {
     voluntary.sum()
 }
 
+/// How often a handler may have looked since, which over datagrams has a timer.
+fn looks(since: Instant) -> u64 {
+    since.elapsed().as_millis() as u64 / 100
+}
+
 /// Puts a number to rank 1, under its lock.
 pub(crate) fn tell(window: &Window<u64>, number: u64) {
     let epoch = window.lock_exclusive(1).deadline(DEADLINE).wait().unwrap();
@@ -74,10 +79,10 @@ fn receiver_computes(world: World) {
             messages.send(&sent, 1, Tag(0)).deadline(DEADLINE).wait().unwrap();
             tell(&window, 2 * round + 1);
         } else {
-            let before = sleeps();
+            let (before, since) = (sleeps(), Instant::now());
             hear(2 * round);
             let woken = sleeps() - before;
-            assert!(woken < SHORT / 5, "{woken} times"); // by what the barrier has left
+            assert!(woken < SHORT / 5 + looks(since), "{woken} times"); // by what the barrier has left
             for number in 0..SHORT {
                 assert_eq!(messages.recv::<u64>(0, Tag(1)).deadline(DEADLINE).wait().unwrap().0, [number]);
             }
@@ -166,10 +171,10 @@ fn without_receives(world: World) {
             send(MANY).wait().unwrap();
             tell(&window, 2 * round + 2);
         } else {
-            let before = sleeps();
+            let (before, since) = (sleeps(), Instant::now());
             hear(2 * round + 1);
             let woken = sleeps() - before;
-            assert!(woken <= 2, "{woken} times"); // by what was there before
+            assert!(woken <= 2 + looks(since), "{woken} times"); // by what was there before
             (0..MANY).for_each(|tag| assert!(receive(tag).wait().unwrap().0 == long));
             let awaited = receive(MANY);
             window.local().write(1, &[round + 1]).unwrap();

@@ -42,8 +42,8 @@ pub enum ProgressMode {
     TwoThreads,
     /// A handler moves long messages (RGET with interrupt: sur-2006, section 4). Only the packets
     /// that start a transfer have an event (RTS; RTR of RPUT), and none while a thread of the rank
-    /// polls, or while no receive and no send is pending. On fabrics without such events (datagrams
-    /// of cards, the simulator) this is `Thread`.
+    /// polls, or while no receive and no send is pending. In the simulator, which has no such
+    /// events, this is `Thread`.
     Hybrid,
 }
 

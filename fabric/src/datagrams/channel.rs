@@ -172,12 +172,18 @@ impl Channel {
     }
 
     /// Takes a packet for a peer, the bytes of `head`, then those of `body`: they leave with the
-    /// next [`transmit`](Self::transmit). `Pending`: there is no room, or the peer is gone, and others
-    /// tell how.
+    /// next [`transmit`](Self::transmit), and the packet is solicited each time. `Pending`: there is no
+    /// room, or the peer is gone, and others tell how.
     ///
     /// # Errors
     /// `NoSuchRank`; `ConnectionLost` if the peer is lost.
-    pub fn send(&mut self, now: u64, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
+    pub fn send(
+        &mut self,
+        now: u64,
+        to: Rank,
+        (head, body): (&[u8], &[u8]),
+        is_solicited: bool,
+    ) -> Poll<Result<(), Fault>> {
         let peer = self.peers.get_mut(to.index()).ok_or(Fault::of(FaultKind::NoSuchRank, to))?;
         if let Status::Gone(_) = peer.status {
             return Poll::Pending;
@@ -186,7 +192,7 @@ impl Channel {
         if met.sender.is_idle() {
             met.since = now;
         }
-        let sent = met.sender.push(now, head, body);
+        let sent = met.sender.push(now, (head, body), is_solicited);
         self.counts.sent += u64::from(sent);
         self.activate(to, if sent { 0 } else { NEVER });
         if sent { Poll::Ready(Ok(())) } else { Poll::Pending }
@@ -280,13 +286,13 @@ impl Channel {
         Some((from, packet))
     }
 
-    /// Sends what is due: `post` gets the peer, the header and the packet of a datagram. What it is
-    /// too busy for is due at once. `reaches`: whether a peer that does not answer is known to be
+    /// Sends what is due: `post` gets the peer, the header and the packet of a datagram, and whether it is
+    /// solicited, as one that asks for an acknowledgement is. What it is too busy for is due at once. `reaches`: whether a peer that does not answer is known to be
     /// within reach, and computes; otherwise it is lost after 8 s.
     pub fn transmit(
         &mut self,
         now: u64,
-        mut post: impl FnMut(Rank, &[u8], &[u8]) -> Posted,
+        mut post: impl FnMut(Rank, &[u8], &[u8], bool) -> Posted,
         mut reaches: impl FnMut(Rank) -> bool,
     ) {
         if now < self.due {
@@ -310,7 +316,8 @@ impl Channel {
                 }
             }
             let addresses = (self.own, peer.incarnation);
-            let posted = met.transmit(now, addresses, &mut self.counts, |header, packet| post(rank, header, packet));
+            let post = |header: &[u8], packet: &[u8], is_solicited| post(rank, header, packet, is_solicited);
+            let posted = met.transmit(now, addresses, &mut self.counts, post);
             match posted {
                 Posted::Gone => {
                     if let Status::Met(met) = std::mem::replace(&mut peer.status, Status::Lost) {
@@ -332,12 +339,13 @@ impl Met {
         now: u64,
         addresses: (Identity, u32),
         counts: &mut DatagramCounts,
-        mut post: impl FnMut(&[u8], &[u8]) -> Posted,
+        mut post: impl FnMut(&[u8], &[u8], bool) -> Posted,
     ) -> Posted {
         while let Some(place) = self.sender.next_to_send() {
-            let (_, sequence, asks) = self.sender.packet(place);
+            let (sequence, asks) = self.sender.number(place);
             let header = self.header(addresses, sequence, true, asks);
-            let posted = post(&header, self.sender.packet(place).0);
+            let (packet, is_solicited) = self.sender.packet(place);
+            let posted = post(&header, packet, is_solicited || asks);
             if posted != Posted::Sent {
                 self.receiver.hurry(); // the acknowledgement has not left
                 return posted;
@@ -347,7 +355,7 @@ impl Met {
         let asks = self.sender.take_asks();
         if asks || self.receiver.due() <= now {
             let header = self.header(addresses, self.sender.next(), false, asks);
-            let posted = post(&header, &[]);
+            let posted = post(&header, &[], asks);
             if posted != Posted::Sent {
                 self.receiver.hurry();
                 return posted;

@@ -46,6 +46,7 @@ pub(super) struct Sender {
 #[derive(Debug)]
 struct Packet {
     bytes: Box<[u8]>,
+    is_solicited: bool,
     state: State,
     sent_at: u64,
     /// Which transmission it was.
@@ -114,7 +115,7 @@ impl Sender {
     }
 
     /// Takes a packet, if the window and the receiver have room.
-    pub(super) fn push(&mut self, now: u64, head: &[u8], body: &[u8]) -> bool {
+    pub(super) fn push(&mut self, now: u64, (head, body): (&[u8], &[u8]), is_solicited: bool) -> bool {
         let has_room = (self.limit.wrapping_sub(self.next()) as i32) > 0;
         self.wants_room = !has_room;
         let waits = (self.packets.len() - self.sent) as u32;
@@ -126,6 +127,7 @@ impl Sender {
         }
         self.packets.push_back(Packet {
             bytes: [head, body].concat().into(),
+            is_solicited,
             state: State::New,
             sent_at: 0,
             transmission: 0,
@@ -178,12 +180,17 @@ impl Sender {
         (self.sent < self.packets.len()).then_some(self.sent)
     }
 
-    /// A packet, its number, and whether it is to ask for an acknowledgement: a quarter of the
+    /// A packet, and whether it is solicited.
+    pub(super) fn packet(&self, place: usize) -> (&[u8], bool) {
+        let Packet { bytes, is_solicited, .. } = &self.packets[place];
+        (bytes, *is_solicited)
+    }
+
+    /// The number of a packet, and whether it is to ask for an acknowledgement: a quarter of the
     /// window, or a packet that is repeated.
-    pub(super) fn packet(&self, place: usize) -> (&[u8], u32, bool) {
-        let packet = &self.packets[place];
-        let asks = packet.state == State::Lost || self.unasked + 1 >= self.window.size().div_ceil(4);
-        (&packet.bytes, self.first.wrapping_add(place as u32), asks)
+    pub(super) fn number(&self, place: usize) -> (u32, bool) {
+        let asks = self.packets[place].state == State::Lost || self.unasked + 1 >= self.window.size().div_ceil(4);
+        (self.first.wrapping_add(place as u32), asks)
     }
 
     /// A packet has left; returns whether it is repeated.

@@ -30,8 +30,9 @@ pub trait Datagrams: Debug + Send + 'static {
     fn now(&self) -> u64;
 
     /// Sends a datagram: the bytes of `header`, then those of `packet`. It leaves when the machine
-    /// [settles](Self::settle), at the latest.
-    fn post(&mut self, to: Rank, header: &[u8], packet: &[u8]) -> Posted;
+    /// [settles](Self::settle), at the latest. If it is solicited, it wakes the receiver's handler, where
+    /// datagrams have such events.
+    fn post(&mut self, to: Rank, header: &[u8], packet: &[u8], is_solicited: bool) -> Posted;
 
     /// Whether a rank that does not answer is known to be within reach, and computes. It is asked
     /// again and again from 4 s of silence on; after 8 s the answer counts.
@@ -72,7 +73,9 @@ impl<D: Datagrams> Machine<D> {
         let now = datagrams.now();
         datagrams.look(&mut |datagram| channel.arrived(now, datagram));
         let datagrams = RefCell::new(datagrams);
-        let post = |to, header: &[u8], packet: &[u8]| datagrams.borrow_mut().post(to, header, packet);
+        let post = |to, header: &[u8], packet: &[u8], is_solicited| {
+            datagrams.borrow_mut().post(to, header, packet, is_solicited)
+        };
         channel.transmit(now, post, |rank| datagrams.borrow().reaches(rank));
         let datagrams = datagrams.into_inner();
         datagrams.settle(channel.due(), channel.is_idle());
@@ -84,14 +87,20 @@ impl<D: Datagrams> Machine<D> {
     }
 
     /// Takes a packet. `is_listed`: it is sent when the machine is driven next.
-    fn send(&mut self, to: Rank, head: &[u8], body: &[u8], is_listed: bool) -> Poll<Result<(), Fault>> {
-        let mut sent = self.channel.send(self.datagrams.now(), to, head, body);
+    fn send(
+        &mut self,
+        to: Rank,
+        packet: (&[u8], &[u8]),
+        is_solicited: bool,
+        is_listed: bool,
+    ) -> Poll<Result<(), Fault>> {
+        let mut sent = self.channel.send(self.datagrams.now(), to, packet, is_solicited);
         if is_listed && sent.is_ready() {
             return sent;
         }
         self.drive();
         if sent.is_pending() {
-            sent = self.channel.send(self.datagrams.now(), to, head, body); // acknowledgements were taken in
+            sent = self.channel.send(self.datagrams.now(), to, packet, is_solicited); // acknowledgements were taken in
             self.drive();
         }
         sent
@@ -163,6 +172,35 @@ impl<W: DatagramWaits> DatagramTransport<W> {
     pub fn counts(&self) -> DatagramCounts {
         lock(&self.machine).counts()
     }
+
+    fn poll_post(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: Rank,
+        packet: (&[u8], &[u8]),
+        is_solicited: bool,
+    ) -> Poll<Result<(), Fault>> {
+        let len = packet.0.len() + packet.1.len();
+        if len > self.packet_max(to) {
+            return Poll::Ready(Err(Fault::new(FaultKind::TooLong).with_detail(len as u32)));
+        }
+        self.waits.needs(to)?;
+        let mut machine = lock(&self.machine);
+        let mut sent = machine.send(to, packet, is_solicited, self.list.is_some());
+        if sent.is_pending() {
+            drop(machine);
+            self.waits.progress();
+            machine = lock(&self.machine);
+            sent = machine.send(to, packet, is_solicited, self.list.is_some());
+        }
+        self.list = self.list.map(|_| true);
+        if sent.is_ready() {
+            self.waits.withdraw(true);
+            return sent;
+        }
+        self.waits.pend(cx, Some(to), Patience::on(to), machine.channel.due())?;
+        Poll::Pending
+    }
 }
 
 /// The fault of a wait on a lost peer.
@@ -181,26 +219,17 @@ impl<W: DatagramWaits> Transport for DatagramTransport<W> {
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
-        let len = head.len() + body.len();
-        if len > self.packet_max(to) {
-            return Poll::Ready(Err(Fault::new(FaultKind::TooLong).with_detail(len as u32)));
-        }
-        self.waits.needs(to)?;
-        let mut machine = lock(&self.machine);
-        let mut sent = machine.send(to, head, body, self.list.is_some());
-        if sent.is_pending() {
-            drop(machine);
-            self.waits.progress();
-            machine = lock(&self.machine);
-            sent = machine.send(to, head, body, self.list.is_some());
-        }
-        self.list = self.list.map(|_| true);
-        if sent.is_ready() {
-            self.waits.withdraw(true);
-            return sent;
-        }
-        self.waits.pend(cx, Some(to), Patience::on(to), machine.channel.due())?;
-        Poll::Pending
+        self.poll_post(cx, to, (head, body), false)
+    }
+
+    fn poll_send_solicited(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: Rank,
+        head: &[u8],
+        body: &[u8],
+    ) -> Poll<Result<(), Fault>> {
+        self.poll_post(cx, to, (head, body), true)
     }
 
     fn begin_list(&mut self) {

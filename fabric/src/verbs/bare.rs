@@ -169,7 +169,8 @@ impl BareCard {
         let send = || {
             let slot = self.slot.replace((self.slot.get() + 1) % ROOM.sends);
             let is_signalled = u64::from(slot + 1).is_multiple_of(SIGNALLED);
-            match self.datagrams.post(&[(Written { slot, len: len as u64, is_signalled }, handle, number)]) {
+            let written = Written { slot, len: len as u64, is_signalled, is_solicited: false };
+            match self.datagrams.post(&[(written, handle, number)]) {
                 1 => Ok(()),
                 _ => Err(ended("a datagram was not sent")),
             }

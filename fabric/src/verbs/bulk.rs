@@ -230,9 +230,8 @@ impl Fabric for Verbs {
         Some(self.0.endpoint.background())
     }
 
-    /// Not of datagrams, which have one event for all.
     fn solicited(&self) -> Option<&dyn SolicitedEvents> {
-        self.0.datagrams.is_none().then_some(self as _)
+        Some(self)
     }
 
     fn completion_events(&self) -> Option<&dyn SolicitedEvents> {

@@ -170,7 +170,7 @@ impl Datagrams for VerbsDatagrams {
         now()
     }
 
-    fn post(&mut self, to: Rank, header: &[u8], packet: &[u8]) -> Posted {
+    fn post(&mut self, to: Rank, header: &[u8], packet: &[u8], is_solicited: bool) -> Posted {
         let is_here = |inner: Arc<Inner>| inner.job_segment.liveness(to) == Liveness::Alive && !inner.is_revoked(to);
         if !self.inner.upgrade().is_none_or(is_here) {
             return Posted::Gone;
@@ -182,7 +182,7 @@ impl Datagrams for VerbsDatagrams {
         if connector.handle(domain, *rank, to).is_none() {
             return Posted::Sent;
         }
-        let Some(written) = queue.write(header, packet) else { return Posted::Busy };
+        let Some(written) = queue.write(header, packet, is_solicited) else { return Posted::Busy };
         self.written.push((to, written));
         if self.written.len() == LIST {
             self.post_written();

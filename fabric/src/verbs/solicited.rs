@@ -1,5 +1,4 @@
-//! The solicited events of the packets over connections: see `event_requests`, which has the
-//! protocol. And the events of completions, for a thread of their own.
+//! The solicited events of packets: see `event_requests`, which has the protocol. And the events of completions, for a thread of their own.
 //!
 //! If packets share the queue of all else, whoever drains it takes out packets as well, which a look
 //! at that moment does not find, and whose events are over: a look waits for that thread
@@ -19,6 +18,10 @@ use crate::verbs::traffic::Traffic;
 use crate::verbs::wake_up::WakeUp;
 use crate::verbs::{Inner, Verbs};
 use crate::{Error, SolicitedEvents, Ticket};
+
+/// How often a handler over datagrams looks, in nanoseconds: what its rank sends meanwhile may have to be
+/// sent again, which no event says. It answers a rank that asks, too.
+const LOOK: u64 = 100_000_000;
 
 /// The sleep of this rank's handler.
 #[derive(Debug)]
@@ -126,6 +129,11 @@ impl SolicitedEvents for Verbs {
         }
         inner.check_connections();
         let HandlerWait { requests, bell, .. } = &inner.handler_wait;
+        let until = match &inner.datagrams {
+            Some(datagrams) if requests.is_armed() => until.min(datagrams.due()).min(now() + LOOK),
+            Some(_) => until.min(now() + LOOK),
+            None => until,
+        };
         let packets = inner.packet_queue().map_or(bell.as_fd(), AsFd::as_fd);
         poll([bell.as_fd(), packets, inner.completions.as_fd()], until);
         bell.clear();

@@ -48,12 +48,15 @@ fn devices_tell_what_they_are() {
     }
 }
 
+fn by_datagrams() -> bool {
+    std::env::var("ONESIDED_MESSAGES_CHANNEL").is_ok_and(|channel| channel == "ud")
+}
+
 #[test]
 fn conforms() {
     let Some(_device) = device("conforms") else { return };
     // What is no message is the same over datagrams. Their ranks have one receive queue for all others.
-    let by_datagrams = std::env::var("ONESIDED_MESSAGES_CHANNEL").is_ok_and(|channel| channel == "ud");
-    let (sizes, wanted): (_, fn(&str) -> bool) = match by_datagrams {
+    let (sizes, wanted): (_, fn(&str) -> bool) = match by_datagrams() {
         true => (vec![3], |check| check.starts_with("transport::") || check.starts_with("rendezvous::")),
         false => (vec![1, 3], |_| true),
     };

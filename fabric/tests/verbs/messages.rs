@@ -10,7 +10,7 @@ use onesided_fabric::verbs::{RECEIVES, VerbsTransport};
 use onesided_fabric::{Fabric, NOBODY, Renewed, Segment, SegmentKey, Transport, block_on, wait_timeout};
 
 use crate::support::{Barrier, device, segments};
-use crate::{LONG, kind, ranks, until};
+use crate::{LONG, by_datagrams, kind, ranks, until};
 
 /// Packets to a rank that takes none wait, and what was posted to its memory after them does not.
 #[test]
@@ -117,8 +117,10 @@ fn only_solicited_packets_wake_a_handler() {
                 events.sleep(ticket, end);
                 wakes += 1;
             }
-            // One packet in 32 is solicited in any case: the handler gives receives back.
-            assert!(wakes <= 2 + MANY / 32, "{wakes} wake-ups");
+            // Some packets are solicited in any case: over connections one in 32, so that the handler gives
+            // receives back, and datagrams that ask.
+            let most = if by_datagrams() { MANY / 2 } else { 2 + MANY / 32 };
+            assert!(wakes <= most, "{wakes} wake-ups");
         }
         world.barrier().wait().unwrap();
     });

@@ -98,12 +98,12 @@ fn a_packet_of_an_old_incarnation_that_has_arrived_is_taken() {
 #[test]
 fn what_a_rank_sent_before_its_end_is_taken() {
     let mut channel = channel();
-    assert!(channel.send(0, Rank(1), b"in vain", &[]).is_ready());
-    channel.transmit(0, |_, _, _| Posted::Gone, |_| false);
+    assert!(channel.send(0, Rank(1), (b"in vain", &[]), false).is_ready());
+    channel.transmit(0, |_, _, _, _| Posted::Gone, |_| false);
     channel.arrived(0, &datagram(header()));
     assert_eq!(channel.take(), Some((Rank(1), b"packet"[..].into())));
-    assert!(channel.send(0, Rank(1), &[], &[]).is_pending() && !channel.is_lost(Rank(1)));
-    channel.transmit(u64::MAX - 1, |_, _, _| panic!("nothing is sent to it"), |_| false);
+    assert!(channel.send(0, Rank(1), (&[], &[]), false).is_pending() && !channel.is_lost(Rank(1)));
+    channel.transmit(u64::MAX - 1, |_, _, _, _| panic!("nothing is sent to it"), |_| false);
 }
 
 /// An acknowledgement of a packet that was not sent frees none.
@@ -111,7 +111,7 @@ fn what_a_rank_sent_before_its_end_is_taken() {
 fn an_acknowledgement_of_what_was_not_sent_is_dropped() {
     let mut channel = channel();
     for _ in 0..3 {
-        assert!(channel.send(0, Rank(1), &[], &[]).is_ready());
+        assert!(channel.send(0, Rank(1), (&[], &[]), false).is_ready());
     }
     let bare = |next, selective| Header {
         carries: false,
@@ -120,7 +120,7 @@ fn an_acknowledgement_of_what_was_not_sent_is_dropped() {
     };
     channel.arrived(0, &bare(1, 0).to_bytes()); // they wait for the next transmit
     assert_eq!(channel.counts().malformed, 1);
-    channel.transmit(0, |_, _, _| Posted::Sent, |_| false);
+    channel.transmit(0, |_, _, _, _| Posted::Sent, |_| false);
     for (next, selective) in [(4, 0), (3, 1), (2, 1), (0, 4), (0, 1 << 63)] {
         let malformed = channel.counts().malformed;
         channel.arrived(0, &bare(next, selective).to_bytes());
@@ -141,7 +141,7 @@ proptest! {
         let mut channel = channel();
         for datagram in &datagrams {
             channel.arrived(0, datagram);
-            channel.transmit(0, |_, _, _| Posted::Sent, |_| false);
+            channel.transmit(0, |_, _, _, _| Posted::Sent, |_| false);
         }
         channel.arrived(0, &datagram(header()));
         prop_assert_eq!(channel.take(), Some((Rank(1), b"packet"[..].into())));
@@ -167,9 +167,9 @@ proptest! {
             let header = Header { carries, asks, job, from, incarnation, to, sequence, acknowledges };
             let packet: &[u8] = if carries { &[1, 2, 3] } else { &[] };
             if sends {
-                let _ = channel.send(now, Rank(from.0 % 3), &[7; 20], &[]);
+                let _ = channel.send(now, Rank(from.0 % 3), (&[7; 20], &[]), false);
                 now += 40_000;
-                channel.transmit(now, |_, _, _| if asks { Posted::Sent } else { Posted::Busy }, |_| false);
+                channel.transmit(now, |_, _, _, _| if asks { Posted::Sent } else { Posted::Busy }, |_| false);
             }
             channel.arrived(now, &[&header.to_bytes()[..], packet].concat());
             if carries {

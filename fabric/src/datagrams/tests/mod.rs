@@ -115,6 +115,19 @@ fn a_lost_last_packet_is_sent_again_after_the_receiver_was_asked() {
     assert_eq!((counts.resent, counts.bare), (1, 1));
 }
 
+/// A solicited packet is so each time, and questions are; acknowledgements and other packets are not.
+#[test]
+fn what_needs_an_answer_is_solicited() {
+    let mut network = Network::new(2, 0, CALM, 0);
+    assert!(network.send(0, 1, b"short").is_ready());
+    assert!(network.send_solicited(0, 1, b"start").is_ready());
+    network.lose_next(2);
+    while network.step() {}
+    let [sent, answered] = &network.solicited[..] else { panic!("two ranks") };
+    let is = |packet: &[u8]| sent.iter().filter(|solicited| **solicited == packet).count();
+    assert_eq!((is(b"start"), is(b""), is(b"short"), answered.len()), (2, 1, 1, 0), "{sent:?}"); // a repetition asks
+}
+
 /// A lost acknowledgement is repeated for the asking, without the packet.
 #[test]
 fn a_lost_acknowledgement_costs_no_packet() {

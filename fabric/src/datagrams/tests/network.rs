@@ -29,6 +29,8 @@ pub(super) struct Network {
     pub(super) unreachable: Vec<bool>,
     /// Whether it is known of them that they are within reach.
     pub(super) computes: bool,
+    /// The packets of the solicited datagrams of each rank.
+    pub(super) solicited: Vec<Vec<Vec<u8>>>,
     weather: Weather,
     first: u32,
     random: u64,
@@ -48,6 +50,7 @@ impl Network {
             now: 0,
             unreachable: vec![false; ranks as usize],
             computes: false,
+            solicited: vec![Vec::new(); ranks as usize],
             weather,
             first,
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
@@ -66,8 +69,11 @@ impl Network {
     }
 
     pub(super) fn send(&mut self, from: u32, to: u32, packet: &[u8]) -> Poll<Result<(), Fault>> {
-        let (head, body) = packet.split_at(packet.len() / 3);
-        self.channels[from as usize].send(self.now, Rank(to), head, body)
+        self.channels[from as usize].send(self.now, Rank(to), packet.split_at(packet.len() / 3), false)
+    }
+
+    pub(super) fn send_solicited(&mut self, from: u32, to: u32, packet: &[u8]) -> Poll<Result<(), Fault>> {
+        self.channels[from as usize].send(self.now, Rank(to), packet.split_at(packet.len() / 3), true)
     }
 
     pub(super) fn take(&mut self, rank: u32) -> Option<(Rank, Box<[u8]>)> {
@@ -106,7 +112,9 @@ impl Network {
         }
         for rank in 0..self.channels.len() {
             let mut posted = Vec::new();
-            let post = |to, header: &[u8], packet: &[u8]| {
+            let solicited = &mut self.solicited[rank];
+            let post = |to, header: &[u8], packet: &[u8], is_solicited: bool| {
+                solicited.extend(is_solicited.then(|| packet.to_vec()));
                 posted.push((to, [header, packet].concat()));
                 Posted::Sent
             };

@@ -63,6 +63,7 @@ pub(in crate::verbs) struct Written {
     pub(in crate::verbs) len: u64,
     /// Whether its completion is reported.
     pub(in crate::verbs) is_signalled: bool,
+    pub(in crate::verbs) is_solicited: bool,
 }
 
 /// How many datagrams were written, and how many of them are known to have left. They have their
@@ -181,7 +182,7 @@ impl DatagramQueue {
     /// Sends one datagram, if there is room now.
     pub(in crate::verbs) fn send(&self, to: &AddressHandle, number: u32, bytes: &[u8]) {
         let mut sends = self.sends();
-        if let Some(written) = self.write_to(&mut sends, bytes, &[])
+        if let Some(written) = self.write_to(&mut sends, bytes, &[], false)
             && self.post(&[(written, to, number)]) == 0
         {
             sends.posted -= 1;
@@ -190,11 +191,11 @@ impl DatagramQueue {
 
     /// Writes `header` and `packet`, together at most [`longest`](Self::longest) bytes, to the next
     /// slot, before anything else is sent. `None`: there is no room now.
-    pub(in crate::verbs) fn write(&self, header: &[u8], packet: &[u8]) -> Option<Written> {
-        self.write_to(&mut self.sends(), header, packet)
+    pub(in crate::verbs) fn write(&self, header: &[u8], packet: &[u8], is_solicited: bool) -> Option<Written> {
+        self.write_to(&mut self.sends(), header, packet, is_solicited)
     }
 
-    fn write_to(&self, sends: &mut Sends, header: &[u8], packet: &[u8]) -> Option<Written> {
+    fn write_to(&self, sends: &mut Sends, header: &[u8], packet: &[u8], is_solicited: bool) -> Option<Written> {
         let len = (header.len() + packet.len()) as u64;
         assert!(len <= self.room.longest.into(), "a datagram fits its slot");
         let room = u64::from(self.room.sends);
@@ -206,7 +207,7 @@ impl DatagramQueue {
         let at = self.room.at(self.room.receives + slot);
         self.memory.memory().write(at, header);
         self.memory.memory().write(at + header.len() as u64, packet);
-        Some(Written { slot, len, is_signalled: sends.posted.is_multiple_of(SIGNALLED) })
+        Some(Written { slot, len, is_signalled: sends.posted.is_multiple_of(SIGNALLED), is_solicited })
     }
 
     /// Posts all that was [written](Self::write), in that order, at most [`LIST`] datagrams. What the
@@ -215,7 +216,7 @@ impl DatagramQueue {
         self.sends().posted -= (list.len() - self.post(list)) as u64;
     }
 
-    /// Posts slots of sends that have left, as solicited datagrams, at most [`LIST`]. How many.
+    /// Posts slots of sends that have left, at most [`LIST`]. How many.
     pub(in crate::verbs) fn post(&self, list: &[(Written, &AddressHandle, u32)]) -> usize {
         let mut sges = [ibv::ibv_sge::default(); LIST];
         let mut requests = [ibv::ibv_send_wr::default(); LIST];
@@ -223,6 +224,7 @@ impl DatagramQueue {
         for (at, (written, to, number)) in list.iter().enumerate() {
             let slot = self.room.receives + written.slot;
             let signals = if written.is_signalled { ibv::ibv_send_flags::IBV_SEND_SIGNALED.0 } else { 0 };
+            let solicits = if written.is_solicited { ibv::ibv_send_flags::IBV_SEND_SOLICITED.0 } else { 0 };
             sges[at] = self.piece(slot, written.len);
             requests[at] = ibv::ibv_send_wr {
                 wr_id: self.mark | u64::from(slot),
@@ -230,7 +232,7 @@ impl DatagramQueue {
                 sg_list: &mut sges[at],
                 num_sge: 1,
                 opcode: ibv::ibv_wr_opcode::IBV_WR_SEND,
-                send_flags: ibv::ibv_send_flags::IBV_SEND_SOLICITED.0 | signals,
+                send_flags: signals | solicits,
                 ..Default::default()
             };
             requests[at].wr.ud = ibv::ibv_send_wr__bindgen_ty_2__bindgen_ty_3 {
