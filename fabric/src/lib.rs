@@ -36,6 +36,8 @@ mod free_list;
 mod full_after;
 mod limit;
 mod links;
+#[cfg(any(feature = "verbs", onesided_loom))]
+mod listener;
 mod members;
 #[cfg(all(feature = "verbs", not(onesided_loom)))]
 pub mod mixed;

@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::drive::now;
 use crate::endpoint::Driver;
+use crate::listener::Listener;
 use crate::verbs::raw::BATCH;
 use crate::verbs::wake_up::WakeUp;
 use crate::verbs::{Inner, Verbs};
@@ -33,14 +34,14 @@ pub(super) type UnpostedReceives = Vec<u32>;
 pub(super) struct EventWait {
     /// Held by the thread that waits for the card's events.
     listens: Mutex<()>,
-    /// Whether that thread is about to sleep, so that a wake-up has to reach it.
-    asleep: AtomicBool,
+    /// That thread.
+    pub(super) listener: Listener,
     wake_up: WakeUp,
 }
 
 impl EventWait {
     pub(super) fn new() -> Result<Self, Error> {
-        Ok(Self { listens: Mutex::new(()), asleep: AtomicBool::new(false), wake_up: WakeUp::new()? })
+        Ok(Self { listens: Mutex::new(()), listener: Listener::new(), wake_up: WakeUp::new()? })
     }
 }
 
@@ -149,21 +150,16 @@ impl Inner {
             self.job_segment.sleep(self.rank, ticket, limit);
             return doorbell.disarm();
         };
-        // What is made after this wakes the thread.
         let packets = self.packet_queue().map(AsFd::as_fd);
-        event_wait.asleep.store(true, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        if doorbell.rings.load(Ordering::Acquire) == ticket.0 {
+        event_wait.listener.sleep(doorbell, ticket, |for_completions| {
             let wake_up = event_wait.wake_up.as_fd();
-            let are_apart = self.handler_wait.are_apart.load(Ordering::SeqCst);
-            let completions = if are_apart { wake_up } else { self.completions.as_fd() };
+            let completions = if for_completions { self.completions.as_fd() } else { wake_up };
             let mut fds = [completions, wake_up, packets.unwrap_or(wake_up)]
                 .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
             let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
             // On every outcome (an event, a wake-up, a timeout, a signal) the caller polls.
             let _ = rustix::event::poll(&mut fds, Some(&timeout));
-        }
-        event_wait.asleep.store(false, Ordering::Relaxed);
+        });
         event_wait.wake_up.clear();
         let (any, of_packets) = self.take_events();
         drop(listener);
@@ -228,10 +224,7 @@ impl Inner {
 
     /// Wakes the thread that waits for the card's events.
     fn wake_listener(&self) {
-        fence(Ordering::SeqCst);
-        if self.event_wait.asleep.load(Ordering::SeqCst) {
-            self.event_wait.wake_up.ring();
-        }
+        self.event_wait.listener.wake(|| self.event_wait.wake_up.ring());
     }
 
     fn drain(&self, completion: &ibv_wc, unposted: &mut UnpostedReceives) {

@@ -6,7 +6,6 @@
 //! packet, too.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -29,16 +28,14 @@ pub(super) struct HandlerWait {
     /// Of the packets' events, also for the threads that wait.
     pub(super) requests: EventRequests,
     bell: WakeUp,
-    /// Whether a thread of their own sleeps for completions, and no other does.
-    pub(super) are_apart: AtomicBool,
-    /// That thread's.
+    /// Of the thread that sleeps for completions.
     completions_bell: WakeUp,
 }
 
 impl HandlerWait {
     pub(super) fn new() -> Result<Self, Error> {
         let (bell, completions_bell) = (WakeUp::new()?, WakeUp::new()?);
-        Ok(Self { requests: EventRequests::default(), bell, are_apart: AtomicBool::new(false), completions_bell })
+        Ok(Self { requests: EventRequests::default(), bell, completions_bell })
     }
 }
 
@@ -149,14 +146,14 @@ impl SolicitedEvents for Verbs {
     }
 }
 
-/// Of the queue of completions.
+/// Of the queue of completions: see `listener`.
 impl SolicitedEvents for Inner {
     fn arm(&self) {
-        self.handler_wait.are_apart.store(true, Ordering::SeqCst);
+        self.event_wait.listener.set_apart(true);
     }
 
     fn disarm(&self) {
-        self.handler_wait.are_apart.store(false, Ordering::SeqCst);
+        self.event_wait.listener.set_apart(false);
         self.ring(); // the others sleep for them again
     }
 

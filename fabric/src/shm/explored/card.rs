@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::event_requests::EventRequests;
 use crate::shm::explored::interest::{self, Packets};
 use crate::shm::explored::{LOST, caught, holds, together};
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::{SolicitedEvents, Ticket};
 
 /// A flaw of the protocol.
@@ -22,6 +22,8 @@ enum Flaw {
     ArmAfterLook,
     /// The handler looks at one packet for each event.
     CountInsteadOfDrain,
+    /// A look passes by a thread that drains a shared queue.
+    LookWithoutWait,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -50,6 +52,8 @@ struct Machine {
     request: Option<Kind>,
     has_event: bool,
     bells: [bool; 2],
+    /// In the queue of all else.
+    completed: [u32; 2],
     arrived: [u32; 2],
     taken_in: [u32; 2],
 }
@@ -58,13 +62,17 @@ struct Rank {
     flaw: Flaw,
     packets: &'static [Packet],
     requests: EventRequests,
+    /// Whether packets complete in the queue of all else.
+    has_one_queue: bool,
+    reaping: Mutex<()>,
     machine: Mutex<Machine>,
     changed: Condvar,
 }
 
 impl Rank {
     fn unarmed(flaw: Flaw, packets: &'static [Packet]) -> Self {
-        Self { flaw, packets, requests: EventRequests::default(), machine: Mutex::default(), changed: Condvar::new() }
+        let (requests, machine, changed) = (EventRequests::default(), Mutex::default(), Condvar::new());
+        Self { flaw, packets, requests, has_one_queue: false, reaping: Mutex::new(()), machine, changed }
     }
 
     fn new(flaw: Flaw, packets: &'static [Packet]) -> Arc<Self> {
@@ -81,7 +89,8 @@ impl Rank {
     fn send(&self) {
         for packet in self.packets {
             self.change(|machine| {
-                machine.arrived[*packet as usize] += 1;
+                let place = if self.has_one_queue { &mut machine.completed } else { &mut machine.arrived };
+                place[*packet as usize] += 1;
                 let is_wanted = match packet {
                     Short => machine.request == Some(Kind::All),
                     Start => machine.request.is_some(),
@@ -125,8 +134,28 @@ impl Rank {
         }
     }
 
+    /// Drains the queue of all else.
+    fn reap(&self, reaping: MutexGuard<'_, ()>) {
+        let completed = self.change(|machine| std::mem::take(&mut machine.completed));
+        if completed != [0; 2] {
+            self.change(|machine| (0..2).for_each(|kind| machine.arrived[kind] += completed[kind]));
+        }
+        drop(reaping);
+    }
+
+    fn progress(&self) {
+        if let Ok(reaping) = self.reaping.try_lock() {
+            self.reap(reaping);
+        }
+    }
+
     /// Takes in at most so many packets of a kind. How many were taken in so far.
     fn look(&self, packet: Packet, most: u32) -> u32 {
+        match self.flaw {
+            _ if !self.has_one_queue => {}
+            Flaw::LookWithoutWait => self.progress(),
+            _ => self.reap(self.reaping.lock().unwrap()),
+        }
         self.change(|machine| {
             let (arrived, taken_in) = (machine.arrived[packet as usize], &mut machine.taken_in[packet as usize]);
             *taken_in = arrived.min(taken_in.saturating_add(most));
@@ -239,6 +268,30 @@ fn disarmed(flaw: Flaw, packets: &'static [Packet]) -> impl Fn() + Send + Sync +
     }
 }
 
+/// A thread drains the queue that packets share, and looks at none. `is_armed`: the handler from before,
+/// or by another thread, which looks.
+fn one_queue(flaw: Flaw, is_armed: bool) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let mut rank = Rank::unarmed(flaw, &[Start]);
+        rank.has_one_queue = true;
+        if is_armed {
+            rank.requests.arm(|| {});
+            rank.requests.taken(true);
+        }
+        let rank = Arc::new(rank);
+        let (sender, program) = (Arc::clone(&rank), Arc::clone(&rank));
+        let send = move || {
+            sender.send();
+            sender.progress();
+        };
+        let drain = move || match is_armed {
+            true => program.progress(),
+            false => program.arm_and_look(),
+        };
+        together([Box::new(send), Box::new(drain), Box::new(move || rank.handle())]);
+    }
+}
+
 /// Nobody waits.
 fn alone(flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
     move || {
@@ -262,6 +315,12 @@ fn a_start_is_seen_by_the_handler_or_by_who_waited() {
 }
 
 #[test]
+fn a_start_is_seen_though_another_thread_drains_its_queue() {
+    holds(Some(3), 4_279, one_queue(Flaw::None, true));
+    holds(Some(3), 5_553, one_queue(Flaw::None, false));
+}
+
+#[test]
 fn the_handler_drains_to_empty() {
     holds(None, 306, alone(Flaw::None));
 }
@@ -273,6 +332,8 @@ fn every_flaw_of_a_card_s_events_is_caught() {
     caught(LOST, armed(Flaw::TakeWithoutTelling, &[Short, Start]));
     caught(LOST, disarmed(Flaw::ArmAfterLook, &[Start]));
     caught(LOST, alone(Flaw::CountInsteadOfDrain));
+    caught(LOST, one_queue(Flaw::LookWithoutWait, true));
+    caught(LOST, one_queue(Flaw::LookWithoutWait, false));
 }
 
 #[test]

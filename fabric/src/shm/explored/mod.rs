@@ -1,4 +1,4 @@
-//! Loom checks of the doorbell, the lane, the progress thread and a card's events:
+//! Loom checks of the doorbell, the lane, the progress thread, a card's events and its listener:
 //! `RUSTFLAGS="--cfg onesided_loom" cargo test -p onesided-fabric --lib --release --target-dir
 //! target/loom`.
 //!
@@ -28,6 +28,8 @@
 //! | doorbell: a write, two sleepers of one rank | 3 | 4 | 54,623 |
 //! | solicited events: a packet, a thread that polls, the handler; two packets, the handler | 3; 2 | 3; any | 18,274; 12,854 |
 //! | events of a card: two packets, an armed handler and a waiter; one or two, a handler and a thread that polls no more; two, the handler | 3; 3; 2 | 2; 3, 2; any | 1,927; 4,819; 306 |
+//! | events of a card whose packets share a queue: a packet, a thread that drains it, an armed handler; one that arms, a handler | 3 | 3 | 4,279; 5,553 |
+//! | completions apart: one, a thread that drains, the listener, their thread; the listener while the mode begins; ends | 4 | 2 | 177,372; 45,481; 161,062 |
 //! | events asked for while a receive is posted: a packet, the receive, the handler; on shared memory, on a card | 3 | 2 | 1,547; 813 |
 //! | flush: both put, flush and get | 2 | any | 15 |
 //! | memory model: a message; a lock's hand-over; a sequence-locked read | 2 | any | 6; 10; 735 |
@@ -52,6 +54,7 @@ mod lane;
 mod offer;
 mod order;
 mod solicited;
+mod two_threads;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -88,7 +91,14 @@ fn holds(preemptions: Option<usize>, counted: usize, program: impl Fn() + Send +
 /// Explores a flawed copy: loom must report `expected`.
 #[track_caller]
 fn caught(expected: &str, program: impl Fn() + Send + Sync + 'static) {
-    let found = catch_unwind(AssertUnwindSafe(|| explore(None, program))).expect_err("the flaw was not caught");
+    caught_within(None, expected, program);
+}
+
+/// The same with at most so many preemptions.
+#[track_caller]
+fn caught_within(preemptions: Option<usize>, expected: &str, program: impl Fn() + Send + Sync + 'static) {
+    let explored = catch_unwind(AssertUnwindSafe(|| explore(preemptions, program)));
+    let found = explored.expect_err("the flaw was not caught");
     let said = found.downcast_ref::<String>().map(String::as_str).or(found.downcast_ref::<&str>().copied());
     assert!(said.is_some_and(|said| said.contains(expected)), "{said:?}");
 }
