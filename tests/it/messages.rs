@@ -39,6 +39,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("messages: group of which one dies", groups::one_dies),
     ("messages: rules", packets::rules),
     ("messages: dies in an exchange", steps::one_dies),
+    ("messages: wrong rules of one", packets::wrong_rules_of_one),
     ("messages: receiver waits for a lock", receiver_waits_for_a_lock),
 ];
 

@@ -76,25 +76,23 @@ impl<F: Fabric + 'static> CreateMessages<'_, F> {
     /// Makes a communicator whose contexts have these bits set.
     pub(crate) async fn run(world: &World<F>, bits: u32) -> Result<Messages<F>, Error> {
         let shared = Shared::of(world);
-        let progress = shared.progress.as_ref().map_err(|error| *error)?;
         let fabric = world.fabric();
         introduce(fabric);
-        let number = if world.size() == fabric.size() {
+        let mine = match &shared.progress {
+            Err(error) => Err(Fault::of(error.fault().kind(), fabric.rank())), // the others are told
             // All ranks make such communicators in one order.
-            let number = 2 * shared.wholes.fetch_add(1, Ordering::Relaxed);
-            world.meet(Collective::CreateMessages).await.map_err(failed)?;
-            number
-        } else {
-            // The first member gives it.
-            let mine = if world.rank() == 0 { shared.number_part(fabric) } else { Ok(0) };
-            let mine = mine.map_or_else(Fault::to_bits, u64::from).to_le_bytes();
-            let all = world.gather(Collective::CreateMessages, &mine).await.map_err(failed)?;
-            let given = all.first().and_then(|bytes| bytes[..].try_into().ok()).map_or(0, u64::from_le_bytes);
-            match Fault::from_bits(given) {
-                None => given as u32,
-                Some(fault) => return Err(failed(world.translate(fault))),
-            }
+            Ok(_) if world.size() == fabric.size() => Ok(2 * shared.wholes.fetch_add(1, Ordering::Relaxed)),
+            Ok(_) if world.rank() == 0 => shared.number_part(fabric),
+            Ok(_) => Ok(0),
         };
+        let mine = mine.map_or_else(Fault::to_bits, u64::from).to_le_bytes();
+        let all = world.gather(Collective::CreateMessages, &mine).await.map_err(failed)?;
+        let progress = shared.progress.as_ref().map_err(|error| *error)?;
+        let mut all = all.iter().map(|bytes| bytes[..].try_into().map_or(0, u64::from_le_bytes));
+        if let Some(fault) = all.clone().find_map(Fault::from_bits) {
+            return Err(failed(world.translate(fault)));
+        }
+        let number = all.next().map_or(0, |first| first as u32); // the first member gives it
         let may_offer = fabric.capabilities().completes_at_post && {
             test_next(world);
             world.meet(Collective::CreateMessages).await.map_err(failed)?;

@@ -110,7 +110,7 @@ impl<F: Fabric + 'static> Messages<F> {
     /// # Errors
     /// [`Error::Create`]: a rank died or left, the deadline passed, or something else has the
     /// fabric's [packets](Fabric::transport). [`Error::Rules`]: `ONESIDED_MESSAGES_RULES`
-    /// of this process is wrong; the others wait until it leaves.
+    /// of this process is wrong; the other ranks fail as well, with a fault that names this one.
     ///
     /// # Cancel safety
     /// Not cancel safe: collective, as a [barrier](World::barrier).

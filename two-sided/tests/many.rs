@@ -184,8 +184,8 @@ fn all_messages_are_accounted_for_when_ranks_die() {
         Simulation::new(network()).kill(3, Duration::from_micros(300)).kill(7, Duration::from_micros(900)),
     );
     for seed in 3..8 {
-        run(100, seed, 1, Simulation::new(network()).kill(5, Duration::from_micros(40 * seed)));
+        run(100, seed, 1, Simulation::new(network()).kill(5, Duration::from_micros(100 + 40 * seed)));
         let datagrams = Network { datagrams: true, ..network() };
-        run(100, seed, 1, Simulation::new(datagrams).kill(5, Duration::from_micros(40 * seed)));
+        run(100, seed, 1, Simulation::new(datagrams).kill(5, Duration::from_micros(100 + 40 * seed)));
     }
 }

@@ -1,6 +1,6 @@
 //! Long messages in packets, where a rank chose that or may register no more memory.
 
-use onesided::{Messages, Rendezvous, Tag, World};
+use onesided::{FaultKind, Messages, Rendezvous, Tag, World};
 
 use super::{elements, receiver_dies_between, sender_dies_between};
 use crate::jobs::{self, ok};
@@ -93,6 +93,35 @@ pub(super) fn rules(world: World) {
         }
     }
     ok();
+}
+
+/// Rank 1 has rules that there are not. The others are told, and do not wait for it.
+pub(super) fn wrong_rules_of_one(world: World) {
+    for _ in 0..2 {
+        let error = Messages::new(&world).deadline(DEADLINE).wait().unwrap_err();
+        let text = error.to_string();
+        match world.rank() {
+            1 => assert!(text.starts_with(&format!("{RULES}: rule 1 is none of rget, ")), "{text}"),
+            _ => {
+                let rank = error.fault().rank().map(|rank| rank.0);
+                assert_eq!((error.kind(), rank), (FaultKind::Unsupported, Some(1)), "{text}");
+            }
+        }
+        world.barrier().wait().unwrap();
+    }
+    ok();
+}
+
+#[test]
+fn wrong_rules_of_a_process_are_told_to_all() {
+    let program = std::env::current_exe().unwrap();
+    let script = format!(
+        "[ $ONESIDED_RANK != 1 ] || export {RULES}=rgett; ONESIDED_IT_ROLE='messages: wrong rules of one' \
+         exec {} --ignored --exact jobs::a_rank --nocapture",
+        program.display()
+    );
+    let ended = jobs::start_program(3, "sh".as_ref(), &["-c".into(), script.into()]).wait();
+    assert_eq!((ended.code, &ended.lines[..]), (0, &["ok"; 3].map(String::from)[..]), "{ended:#?}");
 }
 
 #[test]
