@@ -3,7 +3,7 @@
 use onesided::{FaultKind, Messages, Op, Tag, World};
 
 use crate::jobs::{self, die, ok};
-use crate::support::DEADLINE;
+use crate::support::{DEADLINE, eventually};
 
 pub(super) fn one_dies(world: World) {
     let messages = Messages::new(&world).wait().unwrap();
@@ -24,6 +24,10 @@ pub(super) fn one_dies(world: World) {
         let mut last = messages.create_group(&[3, 1, 2], Tag(3));
         last.test().unwrap();
         die();
+    }
+    if me == 3 {
+        // Rank 1 has begun, and cannot have ended.
+        eventually(DEADLINE, "rank 1 dies", || !world.is_alive(1));
     }
     let error = create(&[3, 1, 2], 3).unwrap_err();
     assert_eq!((error.kind(), error.fault().rank().map(|rank| rank.0)), (FaultKind::PeerDied, Some(1)), "{error}");
