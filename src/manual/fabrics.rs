@@ -93,7 +93,8 @@
 //! If a peer still uses its key after the memory is taken back, that peer's connection breaks, as
 //! with any stale key.
 //!
-//! The fabric uses reliable connections, a completion queue with a completion channel, and shared
+//! The fabric uses reliable connections, completion queues with completion channels (one for the packets
+//! of messages, unless `ONESIDED_MESSAGES_QUEUES` is `one`, and one for all else), and shared
 //! receive queues. Two ranks are connected at the first operation of either on the other's memory, by
 //! datagrams, and once more at the first message between them: so a rank takes a queue pair for
 //! itself, one or two for each rank that it speaks to (with [rails](super::messages#over-several-rails)
