@@ -50,8 +50,9 @@
 //! *What the handler begins has an event of its own*: the completion of a read. It requests that
 //! event before a look at which a read was already under way, and does not sleep before such a look.
 //!
-//! *Packets in the queue of all else* are taken out by whoever drains it, and looked for afterwards: a
-//! look waits for that thread, so it finds what came before the request that it follows.
+//! *Packets in the queue of all else* are taken out by whoever drains it, and looked for
+//! afterwards: a look waits for that thread, so it finds what came before the request that it
+//! follows.
 //!
 //! The price: the descriptor shows the events of waiters to the handler too, so that what ends the
 //! sleep of a waiter wakes both. A request of a waiter that has gone stays open, so the first packet

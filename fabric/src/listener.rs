@@ -1,11 +1,11 @@
-//! The sleep of the one thread of a rank that waits for a card's events, while the others wait for the
-//! doorbell alone.
+//! The sleep of the one thread of a rank that waits for a card's events, while the others wait for
+//! the doorbell alone.
 //!
-//! With [completion events](crate::Fabric::completion_events) of their own, *completions* are awaited
-//! by a thread of its own, and the listener sleeps for packets only. That thread takes the events, which
-//! those that wait for a completion have requested, drains the queue, and rings, whether it found
-//! something or not: another thread may drain at that moment, and have looked before. When it ends it
-//! rings as well, and the listener sleeps for completions again.
+//! With [completion events](crate::Fabric::completion_events) of their own, *completions* are
+//! awaited by a thread of its own, and the listener sleeps for packets only. That thread takes the
+//! events, which those that wait for a completion have requested, drains the queue, and rings,
+//! whether it found something or not: another thread may drain at that moment, and have looked
+//! before. When it ends it rings as well, and the listener sleeps for completions again.
 //!
 //! Explored by loom in `shm::explored::two_threads`.
 

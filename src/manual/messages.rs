@@ -314,10 +314,10 @@
 //! to 2.
 //!
 //! A lost packet costs microseconds, where a connection's card waits for its timeout (here 0.27 s,
-//! unless a later packet shows the loss). But the CPU does what a card does: packets are sent again,
-//! and acknowledged, while this rank waits in a call, or by its [thread or handler](super::progress). A
-//! peer that has not answered for 8 s is lost (`ConnectionLost`), unless its connection shows that it can
-//! be reached, and computes.
+//! unless a later packet shows the loss). But the CPU does what a card does: packets are sent
+//! again, and acknowledged, while this rank waits in a call, or by its [thread or
+//! handler](super::progress). A peer that has not answered for 8 s is lost (`ConnectionLost`),
+//! unless its connection shows that it can be reached, and computes.
 //!
 //! # Over several rails
 //!

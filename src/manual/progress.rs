@@ -25,25 +25,27 @@
 //! and sleeps. On cards the event is the one of a completion queue that is armed for solicited
 //! completions, and of the reads that the handler has begun. Short messages for which there is no
 //! more room or credit wake the handler as well, which makes some, and on cards at least one packet
-//! in 32 does. While nothing is pending the handler makes no room: short messages that find none wait at
-//! their sender until the receiver is in a call, as with `Polling`. With `Thread`, whose thread asks
-//! for every packet's event at all times, they wait once their credit is used. A packet that ends the sleep
-//! of a thread in a wait wakes the handler too, and so may the first one after that. In the simulator,
-//! whose packets have no events of their own, `Hybrid` is `Thread`.
+//! in 32 does. While nothing is pending the handler makes no room: short messages that find none
+//! wait at their sender until the receiver is in a call, as with `Polling`. With `Thread`, whose
+//! thread asks for every packet's event at all times, they wait once their credit is used. A packet
+//! that ends the sleep of a thread in a wait wakes the handler too, and so may the first one after
+//! that. In the simulator, whose packets have no events of their own, `Hybrid` is `Thread`.
 //!
-//! With datagrams (`ONESIDED_MESSAGES_CHANNEL=ud`) the ranks acknowledge packets and send them again, and
-//! the handler takes part. What starts a rendezvous is solicited each time it is sent, and so is a question
-//! for an acknowledgement: an armed handler answers. So short messages to a rank that computes and has
-//! receives pending wake its handler, once for a quarter of the window or for the end of the sender's
-//! timer. Acknowledgements wake none: an armed handler sleeps until its own timer ends, and every handler
-//! looks once in 0.1 s, so that what its rank sends while it sleeps is sent again if it is lost.
+//! With datagrams (`ONESIDED_MESSAGES_CHANNEL=ud`) the ranks acknowledge packets and send them
+//! again, and the handler takes part. What starts a rendezvous is solicited each time it is sent,
+//! and so is a question for an acknowledgement: an armed handler answers. So short messages to a
+//! rank that computes and has receives pending wake its handler, once for a quarter of the window
+//! or for the end of the sender's timer. Acknowledgements wake none: an armed handler sleeps until
+//! its own timer ends, and every handler looks once in 0.1 s, so that what its rank sends while it
+//! sleeps is sent again if it is lost.
 //!
 //! On cards, packets over connections complete in a queue of their own, and everything else in
 //! another: the two queues of Yu et al. (OSU-CISRC-10/04-TR54, section 4.3). With
 //! `ONESIDED_MESSAGES_QUEUES=one`, and with datagrams, one queue has both kinds, which is the other
-//! design of that paper (Fig. 8 compares them). One thread can sleep for the events of both queues, so
-//! that two queues need no second thread; `TwoThreads` has one for each, and is `Thread` with one queue.
-//! With one queue the event that the handler asks for while it reads is that of any packet or completion.
+//! design of that paper (Fig. 8 compares them). One thread can sleep for the events of both queues,
+//! so that two queues need no second thread; `TwoThreads` has one for each, and is `Thread` with
+//! one queue. With one queue the event that the handler asks for while it reads is that of any
+//! packet or completion.
 //!
 //! ```
 //! # use onesided::{Messages, ProgressMode, Tag};

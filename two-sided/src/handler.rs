@@ -36,9 +36,9 @@ pub enum ProgressMode {
     /// A thread moves messages. Every packet is an event that wakes it, also while another thread
     /// polls.
     Thread,
-    /// The same with a second thread for the completions of reads and writes (yu-2004, section 4.3).
-    /// On fabrics without such events of their own (shared memory, cards with one completion queue, the
-    /// simulator) this is `Thread`.
+    /// The same with a second thread for the completions of reads and writes (yu-2004, section
+    /// 4.3). On fabrics without such events of their own (shared memory, cards with one completion
+    /// queue, the simulator) this is `Thread`.
     TwoThreads,
     /// A handler moves long messages (RGET with interrupt: sur-2006, section 4). Only the packets
     /// that start a transfer have an event (RTS; RTR of RPUT), and none while a thread of the rank

@@ -172,8 +172,8 @@ impl Channel {
     }
 
     /// Takes a packet for a peer, the bytes of `head`, then those of `body`: they leave with the
-    /// next [`transmit`](Self::transmit), and the packet is solicited each time. `Pending`: there is no
-    /// room, or the peer is gone, and others tell how.
+    /// next [`transmit`](Self::transmit), and the packet is solicited each time. `Pending`: there
+    /// is no room, or the peer is gone, and others tell how.
     ///
     /// # Errors
     /// `NoSuchRank`; `ConnectionLost` if the peer is lost.
@@ -286,9 +286,10 @@ impl Channel {
         Some((from, packet))
     }
 
-    /// Sends what is due: `post` gets the peer, the header and the packet of a datagram, and whether it is
-    /// solicited, as one that asks for an acknowledgement is. What it is too busy for is due at once. `reaches`: whether a peer that does not answer is known to be
-    /// within reach, and computes; otherwise it is lost after 8 s.
+    /// Sends what is due: `post` gets the peer, the header and the packet of a datagram, and
+    /// whether it is solicited, as one that asks for an acknowledgement is. What it is too busy for
+    /// is due at once. `reaches`: whether a peer that does not answer is known to be within reach,
+    /// and computes; otherwise it is lost after 8 s.
     pub fn transmit(
         &mut self,
         now: u64,

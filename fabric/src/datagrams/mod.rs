@@ -23,9 +23,9 @@
 //! is sent again. The window has 2 to 256 packets, and a receiver tells how many it has room for. A
 //! peer that has not answered for 8 s is lost.
 //!
-//! Datagrams that ask are solicited, as each transmission of a packet that starts a transfer is: they wake
-//! a handler that is armed, which answers. Acknowledgements wake none; a handler looks for them at the end
-//! of the machine's timer.
+//! Datagrams that ask are solicited, as each transmission of a packet that starts a transfer is:
+//! they wake a handler that is armed, which answers. Acknowledgements wake none; a handler looks
+//! for them at the end of the machine's timer.
 
 mod channel;
 mod header;

@@ -1,7 +1,7 @@
-//! The packets that arrive over connections: a receive queue, which the queue pairs of messages share,
-//! and the completion queue of these receives: one of their own, or that of all else, by
-//! [`MESSAGES_QUEUES`]. They are made when this rank's packets are taken, or when a peer asks for the
-//! first of those connections.
+//! The packets that arrive over connections: a receive queue, which the queue pairs of messages
+//! share, and the completion queue of these receives: one of their own, or that of all else, by
+//! [`MESSAGES_QUEUES`]. They are made when this rank's packets are taken, or when a peer asks for
+//! the first of those connections.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::MaybeUninit;
@@ -28,8 +28,8 @@ pub(super) struct Arrivals {
     /// The rank of each queue pair, by queue pair number.
     by_number: RwLock<BTreeMap<u32, Rank>>,
     shares_queue: bool,
-    /// What was [taken from a shared queue](Self::complete), or [saved](Self::save). The lock is that of
-    /// a queue of their own, too.
+    /// What was [taken from a shared queue](Self::complete), or [saved](Self::save). The lock is
+    /// that of a queue of their own, too.
     waiting: Mutex<VecDeque<Packet>>,
 }
 

@@ -19,8 +19,8 @@ use crate::{Drive, Error, Ticket};
 
 /// Marks the ids of the receives of doorbells; the rest is the slot.
 pub(super) const RECEIVE: u64 = 1 << 63;
-/// Marks the ids of packets' receives, and of the sends of datagrams. (No job has the two million ranks
-/// whose connections' requests have this bit.)
+/// Marks the ids of packets' receives, and of the sends of datagrams. (No job has the two million
+/// ranks whose connections' requests have this bit.)
 pub(super) const PACKET: u64 = 1 << 62;
 /// The longest sleep: the job segment records deaths, which raise no event of the card.
 const STEP: Duration = Duration::from_millis(100);
@@ -182,7 +182,8 @@ impl Inner {
         total
     }
 
-    /// Drains completions, after whoever drains now: what completed before this is reported, or waits.
+    /// Drains completions, after whoever drains now: what completed before this is reported, or
+    /// waits.
     pub(super) fn settle(&self) -> usize {
         self.reap(self.reaping.lock().unwrap_or_else(PoisonError::into_inner))
     }

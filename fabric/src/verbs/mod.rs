@@ -3,15 +3,15 @@
 //! # Structure
 //!
 //! A reliable connection joins two ranks of which one has spoken to the other's memory, another one
-//! two that have sent each other messages, and one every rank to itself (`connector`). With [`RAILS`]
-//! those that send messages have further ones, for parts of long transfers (`rails`). A region's lock
-//! words are changed through one card, by their owner as well, because a card's atomics are atomic
-//! with one another and not with the CPU's. All queue pairs of a rank complete their requests in one
-//! completion queue. Those for memory share a receive queue for doorbells (0 bytes). Those for
-//! messages share one for packets (slots of 2 KiB), whose completions are in a queue of their own, where
-//! only the owner of the packets looks, or by [`MESSAGES_QUEUES`] in that of all else (`arrivals`). Packets
-//! are read in place. A thread that sleeps in a wait has events of all of them, a handler of the solicited
-//! ones (`solicited`).
+//! two that have sent each other messages, and one every rank to itself (`connector`). With
+//! [`RAILS`] those that send messages have further ones, for parts of long transfers (`rails`). A
+//! region's lock words are changed through one card, by their owner as well, because a card's
+//! atomics are atomic with one another and not with the CPU's. All queue pairs of a rank complete
+//! their requests in one completion queue. Those for memory share a receive queue for doorbells (0
+//! bytes). Those for messages share one for packets (slots of 2 KiB), whose completions are in a
+//! queue of their own, where only the owner of the packets looks, or by [`MESSAGES_QUEUES`] in that
+//! of all else (`arrivals`). Packets are read in place. A thread that sleeps in a wait has events
+//! of all of them, a handler of the solicited ones (`solicited`).
 //!
 //! An operation takes a slot with a registered 64-byte cell, or a bounce buffer for more bytes.
 //! Results arrive there; the card never writes futures or callers' buffers. Requests on one

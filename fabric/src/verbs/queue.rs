@@ -128,8 +128,8 @@ impl Inner {
         arrivals.is_some_and(Arrivals::save)
     }
 
-    /// The same: while this rank waits for a peer to take packets in, the peer may wait for this rank to
-    /// do so.
+    /// The same: while this rank waits for a peer to take packets in, the peer may wait for this
+    /// rank to do so.
     pub(super) fn save_packets(&self) {
         if self.save() {
             self.ring();

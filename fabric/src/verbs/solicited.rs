@@ -1,7 +1,8 @@
-//! The solicited events of packets: see `event_requests`, which has the protocol. And the events of completions, for a thread of their own.
+//! The solicited events of packets: see `event_requests`, which has the protocol. And the events of
+//! completions, for a thread of their own.
 //!
-//! If packets share the queue of all else, whoever drains it takes out packets as well, which a look
-//! at that moment does not find, and whose events are over: a look waits for that thread
+//! If packets share the queue of all else, whoever drains it takes out packets as well, which a
+//! look at that moment does not find, and whose events are over: a look waits for that thread
 //! ([`Inner::settle`]). The event that the handler requests for a read is then that of the next
 //! packet, too.
 
@@ -18,8 +19,8 @@ use crate::verbs::wake_up::WakeUp;
 use crate::verbs::{Inner, Verbs};
 use crate::{Error, SolicitedEvents, Ticket};
 
-/// How often a handler over datagrams looks, in nanoseconds: what its rank sends meanwhile may have to be
-/// sent again, which no event says. It answers a rank that asks, too.
+/// How often a handler over datagrams looks, in nanoseconds: what its rank sends meanwhile may have
+/// to be sent again, which no event says. It answers a rank that asks, too.
 const LOOK: u64 = 100_000_000;
 
 /// The sleep of this rank's handler.
@@ -63,8 +64,8 @@ impl Inner {
         self.handler_wait.requests.request_all(|| self.request_packet(false));
     }
 
-    /// Requests the event of the next completion; in the queue of packets it is that of the next packet,
-    /// too.
+    /// Requests the event of the next completion; in the queue of packets it is that of the next
+    /// packet, too.
     pub(super) fn request_completions(&self) {
         match self.has_one_queue {
             true => self.request_packets(),

@@ -117,8 +117,8 @@ fn only_solicited_packets_wake_a_handler() {
                 events.sleep(ticket, end);
                 wakes += 1;
             }
-            // Some packets are solicited in any case: over connections one in 32, so that the handler gives
-            // receives back, and datagrams that ask.
+            // Some packets are solicited in any case: over connections one in 32, so that the
+            // handler gives receives back, and datagrams that ask.
             let most = if by_datagrams() { MANY / 2 } else { 2 + MANY / 32 };
             assert!(wakes <= most, "{wakes} wake-ups");
         }

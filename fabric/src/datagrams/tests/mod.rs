@@ -115,7 +115,8 @@ fn a_lost_last_packet_is_sent_again_after_the_receiver_was_asked() {
     assert_eq!((counts.resent, counts.bare), (1, 1));
 }
 
-/// A solicited packet is so each time, and questions are; acknowledgements and other packets are not.
+/// A solicited packet is so each time, and questions are; acknowledgements and other packets are
+/// not.
 #[test]
 fn what_needs_an_answer_is_solicited() {
     let mut network = Network::new(2, 0, CALM, 0);

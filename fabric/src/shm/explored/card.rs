@@ -268,8 +268,8 @@ fn disarmed(flaw: Flaw, packets: &'static [Packet]) -> impl Fn() + Send + Sync +
     }
 }
 
-/// A thread drains the queue that packets share, and looks at none. `is_armed`: the handler from before,
-/// or by another thread, which looks.
+/// A thread drains the queue that packets share, and looks at none. `is_armed`: the handler from
+/// before, or by another thread, which looks.
 fn one_queue(flaw: Flaw, is_armed: bool) -> impl Fn() + Send + Sync + 'static {
     move || {
         let mut rank = Rank::unarmed(flaw, &[Start]);

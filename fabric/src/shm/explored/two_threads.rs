@@ -1,5 +1,5 @@
-//! The completions of a card while a thread of their own sleeps for them: that thread, the listener, and
-//! one that drains meanwhile.
+//! The completions of a card while a thread of their own sleeps for them: that thread, the
+//! listener, and one that drains meanwhile.
 
 use std::sync::Arc;
 
