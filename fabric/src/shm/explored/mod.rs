@@ -29,7 +29,7 @@
 //! | solicited events: a packet, a thread that polls, the handler; two packets, the handler | 3; 2 | 3; any | 18,274; 12,854 |
 //! | events of a card: two packets, an armed handler and a waiter; one or two, a handler and a thread that polls no more; two, the handler | 3; 3; 2 | 2; 3, 2; any | 1,927; 4,819; 306 |
 //! | events of a card whose packets share a queue: a packet, a thread that drains it, an armed handler; one that arms, a handler | 3 | 3 | 4,279; 5,553 |
-//! | completions apart: one, a thread that drains, the listener, their thread; the listener while the mode begins; ends | 4 | 2 | 177,372; 45,481; 161,062 |
+//! | completions apart: one, a thread that drains, the listener, their thread; the listener while the mode begins; ends; two, the listener, their thread | 4; 4; 4; 3 | 2 | 177,372; 45,481; 161,062; 11,782 |
 //! | events asked for while a receive is posted: a packet, the receive, the handler; on shared memory, on a card | 3 | 2 | 1,547; 813 |
 //! | flush: both put, flush and get | 2 | any | 15 |
 //! | memory model: a message; a lock's hand-over; a sequence-locked read | 2 | any | 6; 10; 735 |

@@ -42,6 +42,8 @@ enum Sleeper {
 
 struct Rank {
     flaw: Flaw,
+    /// How many operations complete.
+    count: u32,
     rings: AtomicU32,
     sleepers: AtomicU32,
     listener: Listener,
@@ -51,10 +53,10 @@ struct Rank {
 }
 
 impl Rank {
-    fn new(flaw: Flaw) -> Arc<Self> {
+    fn new(flaw: Flaw, count: u32) -> Arc<Self> {
         let (rings, sleepers) = (AtomicU32::new(0), AtomicU32::new(0));
         let (reaping, machine, changed) = (Mutex::new(()), Mutex::default(), Condvar::new());
-        Arc::new(Self { flaw, rings, sleepers, listener: Listener::new(), reaping, machine, changed })
+        Arc::new(Self { flaw, count, rings, sleepers, listener: Listener::new(), reaping, machine, changed })
     }
 
     fn doorbell(&self) -> Doorbell<'_> {
@@ -77,10 +79,12 @@ impl Rank {
     }
 
     fn complete(&self) {
-        self.change(|machine| {
-            machine.completed += 1;
-            machine.has_event |= std::mem::take(&mut machine.is_requested);
-        });
+        for _ in 0..self.count {
+            self.change(|machine| {
+                machine.completed += 1;
+                machine.has_event |= std::mem::take(&mut machine.is_requested);
+            });
+        }
     }
 
     fn reap(&self, reaping: MutexGuard<'_, ()>) -> bool {
@@ -109,13 +113,13 @@ impl Rank {
         std::mem::take(&mut machine.has_event)
     }
 
-    /// A wait for the completion.
+    /// A wait for all completions.
     fn wait(&self) {
         loop {
             let ticket = self.doorbell().arm();
             self.change(|machine| machine.is_requested = true);
             self.progress();
-            if self.change(|machine| machine.reported == 1) {
+            if self.change(|machine| machine.reported == self.count) {
                 return self.doorbell().disarm();
             }
             if self.reap(self.reaping.lock().unwrap()) {
@@ -164,7 +168,7 @@ impl Rank {
 /// An operation completes while its thread waits, and another one drains.
 fn one_completion(flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
     move || {
-        let rank = Rank::new(flaw);
+        let rank = Rank::new(flaw, 1);
         rank.listener.set_apart(true);
         let (card, waiter, other) = (Arc::clone(&rank), Arc::clone(&rank), Arc::clone(&rank));
         let wait = move || {
@@ -176,10 +180,24 @@ fn one_completion(flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
     }
 }
 
-/// The same while the mode begins or ends.
+/// Two complete, and nobody else drains.
+fn two_completions(flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let rank = Rank::new(flaw, 2);
+        rank.listener.set_apart(true);
+        let (card, waiter) = (Arc::clone(&rank), Arc::clone(&rank));
+        let wait = move || {
+            waiter.wait();
+            waiter.end(); // only for the model's end
+        };
+        together([Box::new(move || card.complete()), Box::new(wait), Box::new(move || rank.serve())]);
+    }
+}
+
+/// One completes while the mode begins or ends.
 fn mode_changes(flaw: Flaw, begins: bool) -> impl Fn() + Send + Sync + 'static {
     move || {
-        let rank = Rank::new(flaw);
+        let rank = Rank::new(flaw, 1);
         rank.listener.set_apart(!begins);
         let (card, waiter, program) = (Arc::clone(&rank), Arc::clone(&rank), Arc::clone(&rank));
         let wait = move || {
@@ -202,6 +220,11 @@ fn a_completion_reaches_who_waits_for_it() {
 }
 
 #[test]
+fn two_completions_reach_who_waits_for_them() {
+    holds(Some(2), 11_782, two_completions(Flaw::None));
+}
+
+#[test]
 fn a_completion_is_seen_while_the_mode_begins_or_ends() {
     holds(Some(2), 45_481, mode_changes(Flaw::None, true));
     holds(Some(2), 161_062, mode_changes(Flaw::None, false));
@@ -211,5 +234,6 @@ fn a_completion_is_seen_while_the_mode_begins_or_ends() {
 fn every_flaw_of_two_threads_is_caught() {
     caught_within(Some(2), LOST, one_completion(Flaw::TakeWithoutRing));
     caught_within(Some(2), LOST, one_completion(Flaw::RingIfDrained));
+    caught_within(Some(2), LOST, two_completions(Flaw::TakeWithoutRing));
     caught_within(Some(2), LOST, mode_changes(Flaw::RingBeforeEnd, false));
 }
