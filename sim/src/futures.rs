@@ -116,7 +116,8 @@ impl Future for Get<'_> {
 pub(crate) struct Waiting<F: Deref<Target = SimFabric>> {
     pub(crate) fabric: F,
     what: WaitsFor,
-    noted: Option<Patience>,
+    /// Whose wait is registered, and by which thread.
+    noted: Option<(Patience, u32)>,
 }
 
 impl<F: Deref<Target = SimFabric>> Waiting<F> {
@@ -126,20 +127,20 @@ impl<F: Deref<Target = SimFabric>> Waiting<F> {
 
     /// Registers the wait, unless patience is over: the rank polls for a while, then sleeps.
     pub(crate) fn register<T>(&mut self, patience: Patience) -> Poll<Result<T, Fault>> {
-        if self.noted.is_some_and(|noted| noted != patience) {
+        if self.noted.is_some_and(|(noted, _)| noted != patience) {
             self.withdraw();
         }
         let polled = register(&self.fabric, self.what, patience, self.noted.is_some());
-        if polled.is_pending() {
-            self.noted = Some(patience);
+        if polled.is_pending() && self.noted.is_none() {
+            self.noted = Some((patience, self.fabric.state().thread_of(self.fabric.rank().0)));
         }
         polled
     }
 
     /// Removes the registration.
     pub(crate) fn withdraw(&mut self) {
-        if let Some(patience) = self.noted.take() {
-            self.fabric.state().stop_waiting(self.fabric.rank(), self.what, patience.watch);
+        if let Some((patience, thread)) = self.noted.take() {
+            self.fabric.state().stop_waiting(self.fabric.rank(), self.what, patience.watch, Some(thread));
         }
     }
 }
@@ -191,7 +192,7 @@ impl<'f, P> Wait<'f, P> {
 impl<P> Drop for Wait<'_, P> {
     fn drop(&mut self) {
         if self.noted {
-            self.fabric.state().stop_waiting(self.fabric.rank(), self.what(), self.patience.watch);
+            self.fabric.state().stop_waiting(self.fabric.rank(), self.what(), self.patience.watch, None);
         }
     }
 }

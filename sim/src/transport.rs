@@ -36,21 +36,31 @@ pub(crate) fn take(fabric: &SimFabric) -> Result<SimTransport, Fault> {
 #[derive(Debug)]
 pub struct SimWaits {
     pub(crate) fabric: Arc<SimFabric>,
-    receiving: Waiting<Arc<SimFabric>>,
+    /// By thread: each that waits for packets sees them.
+    receiving: Vec<(u32, Waiting<Arc<SimFabric>>)>,
     /// The wait for room of the send that found none last.
     sending: Option<(Rank, Waiting<Arc<SimFabric>>)>,
 }
 
 impl SimWaits {
     fn new(fabric: &SimFabric) -> Self {
-        let fabric = Arc::new(fabric.clone());
-        let receiving = Waiting::new(Arc::clone(&fabric), WaitsFor::Packet);
-        Self { fabric, receiving, sending: None }
+        Self { fabric: Arc::new(fabric.clone()), receiving: Vec::new(), sending: None }
+    }
+
+    /// The wait for a packet of the thread that is polled.
+    fn receiving(&mut self) -> &mut Waiting<Arc<SimFabric>> {
+        let thread = self.fabric.state().thread_of(self.fabric.rank().0);
+        let known = self.receiving.iter().position(|(of, _)| *of == thread);
+        let at = known.unwrap_or_else(|| {
+            self.receiving.push((thread, Waiting::new(Arc::clone(&self.fabric), WaitsFor::Packet)));
+            self.receiving.len() - 1
+        });
+        &mut self.receiving[at].1
     }
 
     /// Waits for room to send to a rank, otherwise for a packet.
     pub(crate) fn register<T>(&mut self, room: Option<Rank>, patience: Patience) -> Poll<Result<T, Fault>> {
-        let Some(to) = room else { return self.receiving.register(patience) };
+        let Some(to) = room else { return self.receiving().register(patience) };
         if self.sending.as_ref().is_none_or(|(waits_for, _)| *waits_for != to) {
             self.sending = Some((to, Waiting::new(Arc::clone(&self.fabric), WaitsFor::Room(to))));
         }
@@ -65,7 +75,7 @@ impl SimWaits {
         if room {
             self.sending = None;
         } else {
-            self.receiving.withdraw();
+            self.receiving().withdraw();
         }
     }
 }

@@ -166,6 +166,39 @@ fn a_mode_delays_no_deadline_and_outlives_no_rank() {
     }
 }
 
+/// A simulated thread moves messages also after another one of its rank has waited for some.
+#[test]
+fn a_simulated_thread_sees_the_packets_after_a_wait() {
+    const COMPUTES: u64 = 1_000_000;
+    let mut network = Network::default();
+    network.host.cores = 2;
+    let report = Simulation::new(network).ranks(2).run(|world| async move {
+        let messages = Messages::new(&world).await.unwrap();
+        messages.set_progress(ProgressMode::Thread).unwrap();
+        let elements = vec![7_u64; 1_000];
+        let fabric = world.fabric();
+        for round in 0..6 {
+            let computes = round % 2 == 1;
+            if world.rank() == 0 {
+                fabric.sleep(if computes { COMPUTES / 10 } else { COMPUTES }).await; // the receive is posted
+                let begin = fabric.now();
+                messages.send(&elements, 1, Tag(0)).await.unwrap();
+                let held = fabric.now() - begin;
+                assert!(held < COMPUTES / 2, "round {round}: held for {held} ns");
+            } else {
+                let receive = messages.recv::<u64>(0, Tag(0));
+                if computes {
+                    fabric.sleep(COMPUTES).await;
+                }
+                assert_eq!(receive.await.unwrap().0, elements);
+            }
+            world.barrier().await.unwrap();
+        }
+        messages.set_progress(ProgressMode::Polling).unwrap();
+    });
+    assert_eq!(report.end, End::Finished);
+}
+
 /// In the simulator a mode with a thread is a task that moves messages: the sender goes on long
 /// before its receiver has computed. In the other modes it waits for the receiver.
 #[test]

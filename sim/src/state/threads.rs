@@ -27,7 +27,7 @@ impl State {
     }
 
     /// The thread that posts for a rank.
-    pub(super) fn thread_of(&self, rank: u32) -> u32 {
+    pub(crate) fn thread_of(&self, rank: u32) -> u32 {
         match &self.processors {
             Some(processors) if processors.rank_of(self.current) == rank => self.current,
             _ => rank,

@@ -101,10 +101,13 @@ impl State {
         self.ranks[at.rank.index()].memory().load(at.region.0, at.offset)
     }
 
-    /// Removes such a registration.
-    pub(crate) fn stop_waiting(&mut self, rank: Rank, what: WaitsFor, watch: Watch) {
+    /// Removes such a registration, of a thread if that is given.
+    pub(crate) fn stop_waiting(&mut self, rank: Rank, what: WaitsFor, watch: Watch, thread: Option<u32>) {
         let waiting = &mut self.ranks[rank.index()].more().waiting;
-        let is_this = |waiter: &Waiter| (waiter.what, waiter.watch, waiter.watches) == (what, watch, false);
+        let is_this = |waiter: &Waiter| {
+            (waiter.what, waiter.watch, waiter.watches) == (what, watch, false)
+                && thread.is_none_or(|thread| waiter.thread == thread)
+        };
         if let Some(index) = waiting.iter().position(is_this) {
             waiting.swap_remove(index);
             self.watching -= usize::from(watch != Watch::NoRank);
