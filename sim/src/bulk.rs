@@ -18,7 +18,7 @@ impl SimFabric {
     /// check.
     fn post_range(&self, segment: &SimSegment, offset: u64, checked: Result<(), Fault>, action: Action) -> Op {
         match checked {
-            Ok(()) => self.post(Word::of(segment.place(offset)), action),
+            Ok(()) => self.post_at(segment.place(offset), false, action),
             Err(fault) => self.refuse(segment.rank, fault),
         }
     }
@@ -50,7 +50,7 @@ impl Fabric for SimFabric {
             0 => None,
             _ => {
                 let mut state = self.state();
-                let region = state.ranks[self.rank().index()].more().memory.allocate(len);
+                let region = state.ranks[self.rank().index()].memory.allocate(len);
                 state.charge_registration(region.map_or(0, |_| len));
                 region
             }
@@ -66,7 +66,7 @@ impl Fabric for SimFabric {
 
     fn register(&self, memory: UserMemory) -> Result<SimSegment, Error> {
         let own = self.allocate(memory.len() as u64)?;
-        self.state().ranks[self.rank().index()].more().memory.write(own.region, 0, memory.bytes());
+        self.state().ranks[self.rank().index()].memory.write(own.region, 0, memory.bytes());
         self.shared.user_memory().insert((self.rank(), own.region), memory);
         Ok(own)
     }
@@ -78,7 +78,7 @@ impl Fabric for SimFabric {
         }
         let removed = self.shared.user_memory().remove(&(own.rank, own.region));
         let mut state = self.state();
-        let memory = &mut state.ranks[own.rank.index()].more().memory;
+        let memory = &mut state.ranks[own.rank.index()].memory;
         let Some(mut user_memory) = removed else {
             let kind = if memory.len(own.region).is_some() { FaultKind::Unsupported } else { FaultKind::Closed };
             return Err(Fault::of(kind, own.rank));
@@ -110,7 +110,7 @@ impl Fabric for SimFabric {
             let mut state = self.state();
             let is_killed = state.is_killed(rank);
             let owner = state.ranks.get_mut(rank.index()).ok_or(Fault::of(FaultKind::NoSuchRank, rank))?;
-            let part = match owner.memory().len(region) {
+            let part = match owner.memory.len(region) {
                 None if is_killed => false, // it does not answer: operations end when its death is known
                 None => return Err(Fault::of(FaultKind::NoSuchRegion, rank)),
                 // All of it, or a part of user memory.
@@ -120,7 +120,7 @@ impl Fabric for SimFabric {
                 Some(_) => return Err(Fault::of(FaultKind::OutOfRange, rank)),
             };
             if rank == self.rank() {
-                owner.more().memory.hold(region);
+                owner.memory.hold(region);
                 return Ok((part, true));
             }
             state.absent(self.rank(), rank).map_or(Ok((part, false)), Err)
@@ -150,7 +150,7 @@ impl Fabric for SimFabric {
 
     fn word_in<'s>(&'s self, segment: &'s SimSegment, offset: u64) -> Result<Word, Fault> {
         check_word(segment.rank, segment.len, offset)?;
-        Ok(Word::of(segment.place(offset)))
+        Word::of(segment.place(offset))
     }
 
     fn same_host_word<'s>(&'s self, segment: &'s SimSegment, offset: u64) -> Result<Word, Fault> {
@@ -176,7 +176,7 @@ impl Fabric for SimFabric {
         let checked =
             self.own(from.0.rank).and_then(|()| from.0.check(from.1, len)).and_then(|()| to.0.check(to.1, len));
         let mut bytes = vec![0; checked.map_or(0, |()| len as usize)];
-        self.state().ranks[self.rank().index()].memory().read(from.0.region, from.0.at + from.1, &mut bytes);
+        self.state().ranks[self.rank().index()].memory.read(from.0.region, from.0.at + from.1, &mut bytes);
         Transfer::new(self.post_range(to.0, to.1, checked, Action::Put(bytes.into())))
     }
 
@@ -184,7 +184,7 @@ impl Fabric for SimFabric {
         let checked =
             self.own(into.0.rank).and_then(|()| into.0.check(into.1, len)).and_then(|()| from.0.check(from.1, len));
         if checked.is_ok() {
-            self.state().ranks[self.rank().index()].more().memory.hold(into.0.region);
+            self.state().ranks[self.rank().index()].memory.hold(into.0.region);
         }
         let into = Some(Box::new(GetBuffer { region: into.0.region, offset: into.0.at + into.1 }));
         Transfer::new(self.post_range(from.0, from.1, checked, Action::Get { len, into }))
@@ -203,7 +203,7 @@ impl Fabric for SimFabric {
         own.check(offset, into.len() as u64)?;
         let mut state = self.state();
         state.charge_copy(into.len() as u64);
-        let memory = state.ranks[own.rank.index()].memory();
+        let memory = &state.ranks[own.rank.index()].memory;
         memory.len(own.region).ok_or(Fault::of(FaultKind::NoSuchRegion, own.rank))?;
         memory.read(own.region, own.at + offset, into);
         Ok(())
@@ -214,7 +214,7 @@ impl Fabric for SimFabric {
         own.check(offset, from.len() as u64)?;
         let mut state = self.state();
         state.charge_copy(from.len() as u64);
-        let memory = &mut state.ranks[own.rank.index()].more().memory;
+        let memory = &mut state.ranks[own.rank.index()].memory;
         memory.len(own.region).ok_or(Fault::of(FaultKind::NoSuchRegion, own.rank))?;
         memory.write(own.region, own.at + offset, from);
         let at = At { rank: own.rank, region: RegionId(own.region), offset: own.at + offset };

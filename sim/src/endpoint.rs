@@ -124,17 +124,19 @@ impl fmt::Debug for SimFabric {
     }
 }
 
-/// A checked word of a simulated rank.
+/// A checked word of a simulated rank. The futures of a lock have many copies of it: small.
 #[derive(Clone, Copy, Debug)]
 pub struct Word {
-    rank: Rank,
+    /// With [`SAME_HOST`].
+    rank: u32,
     region: RegionId,
-    /// With [`SAME_HOST`]: the futures of a lock have many copies of a word.
-    offset: u64,
+    /// In words.
+    place: u32,
 }
 
 /// Marks a word that bypasses the card.
-const SAME_HOST: u64 = 1 << 63;
+const SAME_HOST: u32 = 1 << 31;
+const _: () = assert!(Rank::LIMIT < SAME_HOST);
 
 impl SimFabric {
     pub(crate) fn new(shared: Arc<Shared>, rank: Rank, size: u32) -> Self {
@@ -182,27 +184,35 @@ impl SimFabric {
     pub(crate) fn load_word(&self, word: Word) -> Result<u64, Fault> {
         let at = word.at();
         self.own(at.rank)?;
-        Ok(self.state().ranks[at.rank.index()].memory().load(at.region.0, at.offset))
+        Ok(self.state().ranks[at.rank.index()].memory.load(at.region.0, at.offset))
     }
 }
 
 impl Word {
-    pub(crate) const fn of(at: At) -> Self {
-        Self { rank: at.rank, region: at.region, offset: at.offset }
+    /// # Errors
+    /// `OutOfRange` if it is 32 GiB or more from the region's start.
+    pub(crate) fn of(at: At) -> Result<Self, Fault> {
+        let place = u32::try_from(at.offset / 8).map_err(|_| Fault::of(FaultKind::OutOfRange, at.rank))?;
+        Ok(Self { rank: at.rank.0, region: at.region, place })
+    }
+
+    /// The first word of a rank's first region.
+    pub(crate) const fn first(rank: Rank) -> Self {
+        Self { rank: rank.0, region: RegionId(0), place: 0 }
     }
 
     /// The same word, accessed without the card.
     pub(crate) const fn on_same_host(self) -> Self {
-        Self { offset: self.offset | SAME_HOST, ..self }
+        Self { rank: self.rank | SAME_HOST, ..self }
     }
 
     pub(crate) const fn is_on_same_host(self) -> bool {
-        self.offset & SAME_HOST != 0
+        self.rank & SAME_HOST != 0
     }
 
     /// The location of the word.
     #[must_use]
     pub const fn at(self) -> At {
-        At { rank: self.rank, region: self.region, offset: self.offset & !SAME_HOST }
+        At { rank: Rank(self.rank & !SAME_HOST), region: self.region, offset: self.place as u64 * 8 }
     }
 }

@@ -8,11 +8,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use onesided_remote_memory::{At, Fault, FaultKind, Patience, Rank, RegionId, RemoteMemory};
+use onesided_remote_memory::{At, Fault, FaultKind, Patience, Rank, RemoteMemory};
 
 use crate::endpoint::{Shared, SimFabric, Word};
 use crate::operation::Action;
-use crate::report::WaitsFor;
+use crate::rank::What;
 
 /// A word operation in flight.
 #[must_use = "the operation is posted, but only awaiting tells how it went"]
@@ -115,13 +115,13 @@ impl Future for Get<'_> {
 #[derive(Debug)]
 pub(crate) struct Waiting<F: Deref<Target = SimFabric>> {
     pub(crate) fabric: F,
-    what: WaitsFor,
+    what: What,
     /// Whose wait is registered, and by which thread.
     noted: Option<(Patience, u32)>,
 }
 
 impl<F: Deref<Target = SimFabric>> Waiting<F> {
-    pub(crate) const fn new(fabric: F, what: WaitsFor) -> Self {
+    pub(crate) const fn new(fabric: F, what: What) -> Self {
         Self { fabric, what, noted: None }
     }
 
@@ -153,7 +153,7 @@ impl<F: Deref<Target = SimFabric>> Drop for Waiting<F> {
 
 /// Registers a rank's wait, unless it is `noted` or patience is over: the rank polls for a while,
 /// then sleeps.
-fn register<T>(fabric: &SimFabric, what: WaitsFor, patience: Patience, noted: bool) -> Poll<Result<T, Fault>> {
+fn register<T>(fabric: &SimFabric, what: What, patience: Patience, noted: bool) -> Poll<Result<T, Fault>> {
     let (rank, mut state) = (fabric.rank(), fabric.state());
     if let Some(fault) = state.out_of_patience(rank, patience) {
         return Poll::Ready(Err(fault));
@@ -183,9 +183,9 @@ impl<'f, P> Wait<'f, P> {
         Self { fabric, word, predicate, patience, noted: false }
     }
 
-    const fn what(&self) -> WaitsFor {
+    const fn what(&self) -> What {
         let At { region, offset, .. } = self.word.at();
-        WaitsFor::Word { region: region.0, offset }
+        What::Word { region: region.0, offset }
     }
 }
 
@@ -241,8 +241,7 @@ impl<'f> Pause<'f> {
     }
 
     pub(crate) const fn asleep(fabric: &'f SimFabric, nanos: u64) -> Self {
-        let nowhere = At { rank: fabric.rank, region: RegionId(0), offset: 0 };
-        Self { fabric, time: nanos, value: 0, word: Word::of(nowhere), begun: false, sleeps: true }
+        Self { fabric, time: nanos, value: 0, word: Word::first(fabric.rank), begun: false, sleeps: true }
     }
 
     /// The word, if it is on the same host: its changes are seen.
@@ -266,9 +265,20 @@ impl Future for Pause<'_> {
             }
             // At least a nanosecond: a loop of zero pauses would stop time.
             self.time = now.saturating_add(self.time.max(1));
-            state.alarm(fabric.rank(), self.time);
-        } else if now >= self.time || self.watched().is_some_and(|at| fabric.state().load(at) != self.value) {
+            match self.watched() {
+                Some(_) if !state.has_threads() => state.alarm_at_latest(fabric.rank(), self.time),
+                _ => state.alarm(fabric.rank(), self.time),
+            }
+        } else if now >= self.time {
             return Poll::Ready(());
+        } else if let Some(at) = self.watched() {
+            let mut state = fabric.state();
+            if state.load(at) != self.value {
+                return Poll::Ready(());
+            }
+            if !state.has_threads() {
+                state.alarm_at_latest(fabric.rank(), self.time);
+            }
         }
         if self.sleeps {
             fabric.state().sleep_after_poll();
@@ -298,7 +308,7 @@ impl<'f> Flush<'f> {
             true => fabric.state().ranks[fabric.rank().index()].connection(target.0).posted,
             false => 0,
         };
-        Self { waiting: Waiting::new(fabric, WaitsFor::Flush(target)), target, posted }
+        Self { waiting: Waiting::new(fabric, What::Flush(target)), target, posted }
     }
 }
 
@@ -313,7 +323,8 @@ impl Future for Flush<'_> {
         let mut state = fabric.state();
         let connection = state.ranks[fabric.rank().index()].connection(self.target.0);
         if (connection.completed.wrapping_sub(self.posted) as i32) >= 0 {
-            return Poll::Ready(connection.fault.take().map_or(Ok(()), Err));
+            let fault = state.faults.remove(&(fabric.rank().0, self.target.0));
+            return Poll::Ready(fault.map_or(Ok(()), Err));
         }
         drop(state);
         self.waiting.register(Patience::until(u64::MAX))

@@ -5,8 +5,49 @@ use onesided_fabric::WORLD_BYTES;
 /// The region that every rank has from the start.
 pub(crate) const WORLD_REGION: u32 = 0;
 
-/// Words up to the last one ever written; the rest reads as zero.
-type Words = Vec<u64>;
+/// Words up to the last one ever written; the rest reads as zero. The first ones are inline: most
+/// locks have no more in the memory of a rank, and there may be very many ranks.
+#[derive(Debug)]
+enum Words {
+    Few([u64; 3]),
+    Many(Vec<u64>),
+}
+
+impl Words {
+    const NONE: Self = Self::Few([0; 3]);
+
+    fn written(&self) -> &[u64] {
+        match self {
+            Self::Few(words) => words,
+            Self::Many(words) => words,
+        }
+    }
+
+    /// At least `count` of them.
+    fn at_least(&mut self, count: usize) -> &mut [u64] {
+        if let Self::Few(few) = self
+            && few.len() < count
+        {
+            *self = Self::Many(few.to_vec());
+        }
+        match self {
+            Self::Few(words) => words,
+            Self::Many(words) => {
+                if words.len() < count {
+                    words.reserve_exact(count - words.len());
+                    words.resize(count, 0);
+                }
+                words
+            }
+        }
+    }
+}
+
+impl Default for Words {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
 
 /// A region that was allocated.
 #[derive(Debug)]
@@ -51,14 +92,14 @@ const MOST_VALUES: usize = 1 << 16;
 
 impl Memory {
     pub(crate) const fn new() -> Self {
-        Self { world: Vec::new(), others: None }
+        Self { world: Words::NONE, others: None }
     }
 
     /// That of a new process: its regions have other numbers than these.
     pub(crate) fn renewed(self) -> Self {
         let allocated = self.others.map_or(0, |others| others.allocated);
         let others = (allocated > 0).then(|| Box::new(Others { allocated, ..Others::default() }));
-        Self { world: Vec::new(), others }
+        Self { world: Words::NONE, others }
     }
 
     /// Registers a region with one reference. `None`: no memory.
@@ -72,7 +113,7 @@ impl Memory {
         }
         let id = others.allocated.checked_add(1)?;
         others.allocated = id;
-        others.regions.push(Region { id, holders: 1, len, words });
+        others.regions.push(Region { id, holders: 1, len, words: Words::Many(words) });
         Some(id)
     }
 
@@ -177,8 +218,8 @@ impl Memory {
     /// The words of a region that were written.
     fn written(&self, id: u32) -> &[u64] {
         match id {
-            WORLD_REGION => &self.world,
-            _ => self.region(id).map_or(&[], |region| &region.words),
+            WORLD_REGION => self.world.written(),
+            _ => self.region(id).map_or(&[], |region| region.words.written()),
         }
     }
 
@@ -191,11 +232,7 @@ impl Memory {
             },
             None => &mut self.world,
         };
-        if words.len() < count {
-            words.reserve_exact(count - words.len());
-            words.resize(count, 0);
-        }
-        words
+        words.at_least(count)
     }
 }
 
@@ -208,7 +245,7 @@ mod tests {
         let mut memory = Memory::default();
         let mut bytes = [7; 20];
         memory.read(WORLD_REGION, 4000, &mut bytes);
-        assert_eq!((bytes, memory.world.len()), ([0; 20], 0));
+        assert!(bytes == [0; 20] && matches!(memory.world, Words::Few(_)));
         memory.write(WORLD_REGION, 3, &[1, 2, 3]);
         memory.read(WORLD_REGION, 0, &mut bytes[..8]);
         assert_eq!(bytes[..8], [0, 0, 0, 1, 2, 3, 0, 0]);

@@ -136,13 +136,15 @@ impl Operation {
 #[derive(Debug, Default)]
 pub(crate) struct Operations {
     slots: Vec<Operation>,
-    free: Vec<u32>,
+    /// The first free slot, plus one. Each free slot has the next one, in the same way, as its origin.
+    free: u32,
 }
 
 impl Operations {
     pub(crate) fn insert(&mut self, operation: Operation) -> u32 {
-        match self.free.pop() {
+        match self.free.checked_sub(1) {
             Some(slot) => {
+                self.free = self.slots[slot as usize].origin;
                 self.slots[slot as usize] = operation;
                 slot
             }
@@ -162,7 +164,7 @@ impl Operations {
         let operation = &mut self.slots[slot as usize];
         debug_assert_ne!(operation.stage, Stage::Free);
         operation.stage = Stage::Free;
-        self.free.push(slot);
+        operation.origin = std::mem::replace(&mut self.free, slot + 1);
         let action = std::mem::replace(&mut operation.action, Action::Read);
         (action, operation.outcome())
     }

@@ -1,38 +1,36 @@
 //! The simulator's state of a rank: small, because there may be very many.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
-use onesided_remote_memory::{Fault, Rank, Watch};
+use onesided_remote_memory::{Rank, Watch};
 
 use crate::memory::Memory;
 use crate::report::WaitsFor;
 
-/// A rank in one cache line, which holds everything that the events of a rank with a single target
+/// A rank in two cache lines, which hold everything that the events of a rank with a single target
 /// touch.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(align(32))]
 pub(crate) struct RankState {
     /// The connection to the first target.
     connection: Connection,
     /// The time from which its card can send.
     pub(crate) sends_at: u64,
+    pub(crate) memory: Memory,
     more: Option<Box<More>>,
 }
 
-const _: () = assert!(size_of::<RankState>() == 64);
+const _: () = assert!(size_of::<RankState>() == 96);
 
-/// State that a rank needs that has memory written, or waits for others.
+/// State that a rank needs that waits for others, or has several targets.
 #[derive(Debug, Default)]
 pub(crate) struct More {
-    pub(crate) memory: Memory,
-    /// Connections to further targets, by target.
-    connections: Vec<Connection>,
+    /// Connections to further targets.
+    connections: Connections,
     /// What its futures wait for, other than its own operations.
     pub(crate) waiting: Vec<Waiter>,
     /// The time until which it polls before it sleeps.
     pub(crate) polls_until: u64,
-    /// The time from which its card can receive.
-    pub(crate) receives_at: u64,
     rare: Option<Box<Rare>>,
 }
 
@@ -60,10 +58,30 @@ pub(crate) struct Rare {
     pub(crate) unexplained: Vec<u32>,
 }
 
+/// What a thread waits for, other than its own operations. There may be very many: small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Word { region: u32, offset: u64 },
+    Packet,
+    Room(Rank),
+    Flush(Rank),
+}
+
+impl From<What> for WaitsFor {
+    fn from(what: What) -> Self {
+        match what {
+            What::Word { region, offset } => Self::Word { region, offset },
+            What::Packet => Self::Packet,
+            What::Room(receiver) => Self::Room(receiver),
+            What::Flush(target) => Self::Flush(target),
+        }
+    }
+}
+
 /// A wait of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waiter {
-    pub(crate) what: WaitsFor,
+    pub(crate) what: What,
     /// The rank whose end ends the wait.
     pub(crate) watch: Watch,
     pub(crate) thread: u32,
@@ -74,11 +92,6 @@ pub(crate) struct Waiter {
 impl More {
     pub(crate) fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
-    }
-
-    /// Whether its card has operations to receive.
-    pub(crate) fn is_receiving(&self) -> bool {
-        self.rare.as_ref().is_some_and(|rare| !rare.inbound.is_empty())
     }
 }
 
@@ -98,8 +111,46 @@ pub(crate) struct Connection {
     /// The earliest time for the next arrival and completion, which keeps the order of posting.
     pub(crate) arrives_at: u64,
     pub(crate) completes_at: u64,
-    /// The first fault of an operation that was not awaited.
-    pub(crate) fault: Option<Fault>,
+}
+
+/// Connections by target.
+#[derive(Debug, Default)]
+struct Connections {
+    all: Vec<Connection>,
+    /// Where the one to a target is, once there are [`MANY`](Self::MANY).
+    #[expect(clippy::box_collection, reason = "a sixth of the size, of very many")]
+    places: Option<Box<HashMap<u32, u32>>>,
+}
+
+impl Connections {
+    const MANY: usize = 16;
+
+    fn to(&mut self, target: u32) -> &mut Connection {
+        let found = match &self.places {
+            Some(places) => places.get(&target).map(|place| *place as usize),
+            None => self.all.iter().position(|connection| connection.target == target),
+        };
+        let place = found.unwrap_or_else(|| self.add(target));
+        &mut self.all[place]
+    }
+
+    #[cold]
+    fn add(&mut self, target: u32) -> usize {
+        let place = self.all.len();
+        if place < 4 {
+            self.all.reserve_exact(1); // most ranks have few
+        }
+        self.all.push(Connection::new(target));
+        match &mut self.places {
+            Some(places) => drop(places.insert(target, place as u32)),
+            None if place + 1 == Self::MANY => {
+                let places = self.all.iter().zip(0..).map(|(connection, place)| (connection.target, place));
+                self.places = Some(Box::new(places.collect()));
+            }
+            None => {}
+        }
+        place
+    }
 }
 
 /// Stands for no rank.
@@ -107,17 +158,7 @@ const NO_RANK: u32 = u32::MAX;
 
 impl Connection {
     const fn new(target: u32) -> Self {
-        Self {
-            target,
-            unread: 0,
-            posted: 0,
-            completed: 0,
-            bulky: 0,
-            lost: false,
-            arrives_at: 0,
-            completes_at: 0,
-            fault: None,
-        }
+        Self { target, unread: 0, posted: 0, completed: 0, bulky: 0, lost: false, arrives_at: 0, completes_at: 0 }
     }
 
     const fn is_idle(&self) -> bool {
@@ -127,7 +168,7 @@ impl Connection {
 
 impl Default for RankState {
     fn default() -> Self {
-        Self { connection: Connection::new(NO_RANK), sends_at: 0, more: None }
+        Self { connection: Connection::new(NO_RANK), sends_at: 0, memory: Memory::new(), more: None }
     }
 }
 
@@ -140,28 +181,19 @@ impl RankState {
         if self.connection.target == target {
             return &mut self.connection;
         }
-        let connections = &mut self.more.get_or_insert_default().connections;
-        let found = connections.binary_search_by_key(&target, |connection| connection.target);
-        let index = found.unwrap_or_else(|index| {
-            if connections.len() < 4 {
-                connections.reserve_exact(1); // most ranks have few
-            }
-            connections.insert(index, Connection::new(target));
-            index
-        });
-        &mut connections[index]
+        self.more.get_or_insert_default().connections.to(target)
     }
 
     /// How many operations it has posted on a target's memory, wrapping.
     pub(crate) fn posted(&self, target: u32) -> u32 {
-        let others = self.more.as_ref().map_or(&[][..], |more| &more.connections);
+        let others = self.more.as_ref().map_or(&[][..], |more| &more.connections.all);
         let mut all = [&self.connection].into_iter().chain(others);
         all.find(|connection| connection.target == target).map_or(0, |connection| connection.posted)
     }
 
     /// Whether every operation it posted is complete.
     pub(crate) fn is_idle(&self) -> bool {
-        let others = self.more.as_ref().map_or(&[][..], |more| &more.connections);
+        let others = self.more.as_ref().map_or(&[][..], |more| &more.connections.all);
         self.connection.is_idle() && others.iter().all(Connection::is_idle)
     }
 
@@ -175,8 +207,13 @@ impl RankState {
     }
 
     /// Whether it waits for something that `concerns` accepts.
-    pub(crate) fn waits_for(&self, concerns: impl Fn(WaitsFor) -> bool) -> bool {
+    pub(crate) fn waits_for(&self, concerns: impl Fn(What) -> bool) -> bool {
         self.waiting().iter().any(|waiter| !waiter.watches && concerns(waiter.what))
+    }
+
+    /// Whether its card has operations to receive.
+    pub(crate) fn is_receiving(&self) -> bool {
+        self.rare().is_some_and(|rare| !rare.inbound.is_empty())
     }
 
     /// The ranks that it has known to have failed, and whether they have.
@@ -187,18 +224,17 @@ impl RankState {
     /// A new process takes the rank. What is left is the card, which ranks of its host may share, and
     /// the numbers of regions. Returns the operations that wait for the news of a death.
     pub(crate) fn renew(&mut self) -> Vec<u32> {
-        let mut old = self.more.take().map_or_else(More::default, |more| *more);
-        let mut rare = old.rare.take().map_or_else(Rare::default, |rare| *rare);
-        *self = Self { sends_at: self.sends_at, ..Self::default() };
-        let more = self.more();
-        (more.receives_at, more.memory) = (old.receives_at, old.memory.renewed());
-        more.rare().inbound = std::mem::take(&mut rare.inbound);
+        let rare = self.more.take().and_then(|more| more.rare);
+        let mut rare = rare.map_or_else(Rare::default, |rare| *rare);
+        let memory = std::mem::take(&mut self.memory).renewed();
+        *self = Self { sends_at: self.sends_at, memory, ..Self::default() };
+        self.more().rare().inbound = std::mem::take(&mut rare.inbound);
         rare.unexplained
     }
 
     /// A rank has returned that had failed: what it left here is gone, and so is what is known of it.
     pub(crate) fn forget(&mut self, returned: Rank) {
-        let others = self.more.as_mut().map_or(&mut [][..], |more| &mut more.connections);
+        let others = self.more.as_mut().map_or(&mut [][..], |more| &mut more.connections.all);
         let connections = [&mut self.connection].into_iter().chain(others);
         for connection in connections.filter(|connection| connection.target == returned.0) {
             (connection.lost, connection.unread) = (false, 0);
@@ -226,12 +262,6 @@ impl RankState {
     /// Whether it polls at this time.
     pub(crate) fn polls(&self, now: u64) -> bool {
         self.more.as_ref().is_some_and(|more| now <= more.polls_until) || self.rare().is_some_and(|rare| rare.polls)
-    }
-
-    /// Its memory, read-only.
-    pub(crate) fn memory(&self) -> &Memory {
-        const UNTOUCHED: &Memory = &Memory::new();
-        self.more.as_ref().map_or(UNTOUCHED, |more| &more.memory)
     }
 }
 

@@ -39,7 +39,7 @@ impl SimFabric {
 impl Drop for RegionRef {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
-        let memory = &mut state.ranks[self.rank.index()].more().memory;
+        let memory = &mut state.ranks[self.rank.index()].memory;
         memory.release(self.region);
         if memory.len(self.region).is_none() {
             state.notes.memory.remove(&(self.rank, self.region));

@@ -232,7 +232,7 @@ impl Simulation {
         state.most_events = self.events;
         for (rank, bytes) in self.limits {
             if let Some(rank) = state.ranks.get_mut(rank.index()) {
-                rank.more().memory.limit(bytes);
+                rank.memory.limit(bytes);
             }
         }
         for (rank, time) in self.deaths {

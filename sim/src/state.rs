@@ -20,8 +20,9 @@ use crate::agenda::{Agenda, Due};
 use crate::network::Wire;
 use crate::operation::{Action, Got, Operations};
 use crate::processors::Processors;
+use crate::rank::What;
 use crate::rank::{Life, RankState};
-use crate::report::{Counts, WaitsFor};
+use crate::report::Counts;
 use crate::state::datagrams::Datagram;
 use crate::state::failures::Failure;
 use crate::state::notes::Notes;
@@ -54,6 +55,10 @@ pub(crate) struct State {
     /// on has a known outcome.
     broken: BTreeSet<(Rank, Rank)>,
     agenda: Agenda,
+    /// The time from which a rank's card can receive.
+    receives_at: Times,
+    /// When the timer ends that a rank entered last for its pauses at words that it watches.
+    timer_at: Times,
     spawned: Spawned,
     /// The thread that is polled.
     pub(crate) current: u32,
@@ -63,6 +68,8 @@ pub(crate) struct State {
     processors: Option<Processors>,
     /// When the atomics on a word that are under way end.
     held_words: HashMap<(u32, u32, u64), u64>,
+    /// By origin and target: the first fault of an operation that was not awaited, since a flush.
+    pub(crate) faults: BTreeMap<(u32, u32), Fault>,
     /// Connections with a limit on reads in flight.
     limited: HashMap<(u32, u32), Limited>,
     pub(crate) stall: Stall,
@@ -121,6 +128,23 @@ impl std::fmt::Debug for Spawned {
     }
 }
 
+/// A time for each rank, 0 until it is set. Most simulations set few, or none.
+#[derive(Debug, Default)]
+struct Times(Vec<u64>);
+
+impl Times {
+    fn of(&self, rank: u32) -> u64 {
+        self.0.get(rank as usize).copied().unwrap_or(0)
+    }
+
+    fn set(&mut self, rank: u32, time: u64) {
+        if self.0.len() <= rank as usize {
+            self.0.resize(rank as usize + 1, 0);
+        }
+        self.0[rank as usize] = time;
+    }
+}
+
 /// A running hash of the events.
 #[derive(Debug, Default)]
 pub(crate) struct Trace(pub(crate) u64);
@@ -154,11 +178,14 @@ impl State {
             revoked: BTreeSet::new(),
             broken: BTreeSet::new(),
             agenda: Agenda::default(),
+            receives_at: Times::default(),
+            timer_at: Times::default(),
             spawned: Spawned::default(),
             current: 0,
             polling: false,
             processors,
             held_words: HashMap::new(),
+            faults: BTreeMap::new(),
             limited: HashMap::new(),
             stall: Stall::after(stalled_after),
             notes: Notes::default(),
@@ -264,7 +291,7 @@ impl State {
         if let Action::HasCut(rank) = operation.action {
             return Ok(self.has_cut(target, rank).into());
         }
-        let memory = &mut self.ranks[target.index()].more().memory;
+        let memory = &mut self.ranks[target.index()].memory;
         if !matches!(operation.action, Action::Send(_)) && memory.len(region).is_none() {
             return Err(Fault::of(FaultKind::NoSuchRegion, target));
         }
@@ -301,7 +328,7 @@ impl State {
                 let (from, bytes) = (Rank(operation.origin), std::mem::take(bytes));
                 self.ranks[target.index()].more().rare().packets.push_back((from, bytes));
                 self.note_change();
-                self.look(target, Notify::Yes, |what| what == WaitsFor::Packet);
+                self.look(target, Notify::Yes, |what| what == What::Packet);
                 return Ok(0);
             }
             Action::HasCut(_) | Action::Got(_) => (0, 0, Notify::No),
@@ -336,7 +363,7 @@ impl State {
     pub(crate) fn check_word(&self, origin: Rank, at: At) -> Result<(), Fault> {
         let rank = self.ranks.get(at.rank.index()).ok_or(Fault::of(FaultKind::NoSuchRank, at.rank))?;
         self.died(origin, at.rank).map_or(Ok(()), Err)?;
-        let len = rank.memory().len(at.region.0).ok_or(Fault::of(FaultKind::NoSuchRegion, at.rank))?;
+        let len = rank.memory.len(at.region.0).ok_or(Fault::of(FaultKind::NoSuchRegion, at.rank))?;
         check_word(at.rank, len, at.offset)
     }
 }

@@ -9,7 +9,7 @@ use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
 use crate::datagrams;
 use crate::endpoint::SimFabric;
 use crate::futures::Waiting;
-use crate::report::WaitsFor;
+use crate::rank::What;
 
 /// The longest packet in bytes.
 const PACKET_MAX: usize = 4096;
@@ -52,7 +52,7 @@ impl SimWaits {
         let thread = self.fabric.state().thread_of(self.fabric.rank().0);
         let known = self.receiving.iter().position(|(of, _)| *of == thread);
         let at = known.unwrap_or_else(|| {
-            self.receiving.push((thread, Waiting::new(Arc::clone(&self.fabric), WaitsFor::Packet)));
+            self.receiving.push((thread, Waiting::new(Arc::clone(&self.fabric), What::Packet)));
             self.receiving.len() - 1
         });
         &mut self.receiving[at].1
@@ -62,7 +62,7 @@ impl SimWaits {
     pub(crate) fn register<T>(&mut self, room: Option<Rank>, patience: Patience) -> Poll<Result<T, Fault>> {
         let Some(to) = room else { return self.receiving().register(patience) };
         if self.sending.as_ref().is_none_or(|(waits_for, _)| *waits_for != to) {
-            self.sending = Some((to, Waiting::new(Arc::clone(&self.fabric), WaitsFor::Room(to))));
+            self.sending = Some((to, Waiting::new(Arc::clone(&self.fabric), What::Room(to))));
         }
         match &mut self.sending {
             Some((_, waiting)) => waiting.register(patience),

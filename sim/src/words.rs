@@ -10,8 +10,11 @@ use crate::memory::WORLD_REGION;
 use crate::operation::{Action, Operation};
 
 impl SimFabric {
-    pub(crate) fn post(&self, word: Word, action: Action) -> Op {
-        let (at, same_host) = (word.at(), word.is_on_same_host());
+    fn post(&self, word: Word, action: Action) -> Op {
+        self.post_at(word.at(), word.is_on_same_host(), action)
+    }
+
+    pub(crate) fn post_at(&self, at: At, same_host: bool, action: Action) -> Op {
         let mut operation = Operation::new(self.rank(), at.rank, at.region.0, at.offset, action);
         operation.same_host = same_host;
         let mut state = self.state();
@@ -43,7 +46,8 @@ impl RemoteMemory for SimFabric {
     }
 
     fn word(&self, at: At) -> Result<Word, Fault> {
-        self.state().check_word(self.rank, at).map(|()| Word::of(at))
+        self.state().check_word(self.rank, at)?;
+        Word::of(at)
     }
 
     fn read(&self, word: Word) -> Op {
@@ -74,7 +78,7 @@ impl RemoteMemory for SimFabric {
         let At { rank, region, offset } = own.at();
         self.own(rank)?;
         let mut state = self.state();
-        let memory = &mut state.ranks[rank.index()].more().memory;
+        let memory = &mut state.ranks[rank.index()].memory;
         memory.len(region.0).ok_or(Fault::of(FaultKind::NoSuchRegion, rank))?;
         memory.store(region.0, offset, value);
         state.changed(rank, own.at(), 8, Notify::No);
@@ -86,7 +90,7 @@ impl RemoteMemory for SimFabric {
         if self.own(rank).is_err() {
             return false;
         }
-        let values = self.state().ranks[rank.index()].more().memory.take_values(region.0, offset);
+        let values = self.state().ranks[rank.index()].memory.take_values(region.0, offset);
         let known = values.is_some();
         values.into_iter().flatten().for_each(each);
         known

@@ -26,5 +26,5 @@ fn a_rank_is_small() {
         let report = Simulation::new(Network::default()).ranks(RANKS).run_direct(queue_up);
         assert_eq!(report.end, End::Finished);
     }) / RANKS as usize;
-    assert!(bytes < 700, "{bytes} bytes a rank");
+    assert!(bytes < 480, "{bytes} bytes a rank");
 }

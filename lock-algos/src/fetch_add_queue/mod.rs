@@ -172,7 +172,7 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
             };
             let outcome = match Counters::<BITS>(found).out(lock.mode) {
                 0 => not_held::<M, BITS>(lock).await,
-                _ => ring::hand_over::<_, BITS, RING>(lock.memory, lock.context, lock.mode, left).await,
+                _ => ring::hand_over::<_, BITS, RING>(lock, left).await,
             };
             retract(lock.memory, lock.context)?;
             outcome

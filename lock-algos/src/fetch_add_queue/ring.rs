@@ -8,7 +8,7 @@ use std::future::Future;
 use onesided_remote_memory::{Chain, Fault, FaultKind, Link, Notify, Patience, Rank, RemoteMemory};
 
 use crate::backoff::mixed;
-use crate::recovery::{ANNOUNCED, POISON};
+use crate::recovery::{ANNOUNCED, Boxed, POISON};
 use crate::ticket::counters::Counters;
 use crate::{LockContext, LockUse, Mode, Owner};
 
@@ -172,7 +172,16 @@ impl InRing for RingSlot {
         let is_near = ahead < u64::from(self.ring);
         async move {
             if self.grant == 0 {
-                return if is_near { self.enter(lock, before).await } else { Ok(Waited::Standing) };
+                return match (is_near, lock.mode) {
+                    (false, _) => Ok(Waited::Standing),
+                    (true, Mode::Exclusive) => {
+                        let written = self.write_entry(lock, before)?;
+                        let [_, now] = written.await?;
+                        self.entered(lock, before);
+                        Ok(Waited::Seen(Counters(now)))
+                    }
+                    (true, Mode::Shared) => self.enter_readers(lock, before).await,
+                };
             }
             let wait = self.wait_for_grant(lock)?; // `?` and `await` in one expression keep it twice
             match wait.await {
@@ -221,25 +230,28 @@ impl RingSlot {
         Ok(lock.memory.post([link(word), Link::Read { word: lock.home, waited: true }]))
     }
 
-    /// Writes the entry, and reads the counters behind it, in case it is late: a rank that serves
-    /// this ticket reads the entry after its fetch-add.
-    fn enter<'m, M: RemoteMemory, const BITS: u32>(
+    /// Writes the entry of an exclusive ticket, and reads the counters behind it, in case it is late:
+    /// a rank that serves this ticket reads the entry after its fetch-add. Exclusive tickets return in
+    /// order: the previous user of this entry has left.
+    fn write_entry<'m, M: RemoteMemory, const BITS: u32>(
         &mut self,
         lock: &LockUse<'m, M, impl LockContext<'m, M>>,
         before: Counters<BITS>,
-    ) -> impl Future<Output = Result<Waited<BITS>, Fault>> + Send {
-        async move {
+    ) -> Result<Chain<M::Op, 2>, Fault> {
+        (self.last, self.looked) = (lock.memory.load(lock.node(GRANT)?)?, 0);
+        let value = self.entry(lock, before).0;
+        self.post(lock, before, |word| Link::Write { word, value, notify: Notify::No, waited: true })
+    }
+
+    /// The same with a reader's ticket. Readers return in any order: the user of this entry may be
+    /// served and not know it yet. Boxed: in the future of every waiter it would be the largest.
+    fn enter_readers<'a, 'm: 'a, M: RemoteMemory, const BITS: u32>(
+        &'a mut self,
+        lock: &'a LockUse<'m, M, impl LockContext<'m, M>>,
+        before: Counters<BITS>,
+    ) -> Boxed<'a, Result<Waited<BITS>, Fault>> {
+        Box::pin(async move {
             (self.last, self.looked) = (lock.memory.load(lock.node(GRANT)?)?, 0);
-            if lock.mode == Mode::Exclusive {
-                // Exclusive tickets return in order: the previous user of this entry has left.
-                let value = self.entry(lock, before).0;
-                let write = |word| Link::Write { word, value, notify: Notify::No, waited: true };
-                let written = self.post(lock, before, write)?;
-                let [_, now] = written.await?;
-                self.entered(lock, before);
-                return Ok(Waited::Seen(Counters(now)));
-            }
-            // Readers do not: the user of this entry may be served and not know it yet.
             let read = self.post(lock, before, |word| Link::Read { word, waited: true })?;
             let [found, now] = read.await?;
             let (found, now) = (Entry(found), Counters::<BITS>(now));
@@ -264,7 +276,7 @@ impl RingSlot {
                 }
             }
             Ok(Waited::Seen(Counters(now)))
-        }
+        })
     }
 
     /// The entry is there.
@@ -277,27 +289,43 @@ impl RingSlot {
     }
 }
 
-/// Notifies the owners that are served now. `left` are the counters after the release of an owner
-/// in this mode.
-pub(super) async fn hand_over<'m, M: RemoteMemory, const BITS: u32, const RING: usize>(
-    memory: &'m M,
-    context: impl LockContext<'m, M>,
-    from: Mode,
+/// Notifies the owners that are served now. `left` are the counters after the release of this use of
+/// the lock.
+pub(super) fn hand_over<'m, M: RemoteMemory, const BITS: u32, const RING: usize>(
+    lock: LockUse<'m, M, impl LockContext<'m, M> + 'm>,
+    left: Counters<BITS>,
+) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
+    async move {
+        if lock.mode == Mode::Exclusive && left.out(Mode::Shared) > 0 {
+            // Boxed: in the future of every owner it would be the largest.
+            return Box::pin(hand_over_to_readers::<_, BITS, RING>(lock, left)).await;
+        }
+        let owner = read_entry::<_, BITS, RING>(lock, Mode::Exclusive, left.came_back(Mode::Exclusive))?;
+        let now = lock.look().await?;
+        if is_served(left, now)
+            && let Some(told) = tell_owner(lock, Entry(owner.await?), left, now)
+        {
+            let _ = told.await; // an owner that cannot be notified polls
+        }
+        Ok(())
+    }
+}
+
+/// The same with readers that wait.
+async fn hand_over_to_readers<'m, M: RemoteMemory, const BITS: u32, const RING: usize>(
+    lock: LockUse<'m, M, impl LockContext<'m, M> + 'm>,
     left: Counters<BITS>,
 ) -> Result<(), Fault> {
     let [owners, readers] = [Mode::Exclusive, Mode::Shared].map(|mode| left.came_back(mode));
     let number = |at: usize| (readers + at as u64) & Counters::<BITS>::ROOM;
-    let entry = |mode, number| Ok(memory.read(context.home(index(mode, number, RING))?));
     // In this order: an owner whose entry is read is served if the counters behind it say so.
-    let owner = if left.out(Mode::Exclusive) > 0 { Some(entry(Mode::Exclusive, owners)?) } else { None };
-    let waiting = if from == Mode::Exclusive { left.out(Mode::Shared) } else { 0 };
-    // Allocated, if there are any: an array would take room of every rank, which rarely hands over
-    // to readers.
-    let entries = (0..RING.min(waiting as usize)).map(|at| entry(Mode::Shared, number(at)));
-    let entries: Vec<_> = entries.collect::<Result<_, Fault>>()?;
-    let now = Counters::<BITS>(memory.read(context.home(0)?).await?);
-    // Otherwise they were served before.
-    if now.is_recovering() || now.came_back(Mode::Exclusive) != owners {
+    let has_owner = left.out(Mode::Exclusive) > 0;
+    let owner = if has_owner { Some(read_entry::<_, BITS, RING>(lock, Mode::Exclusive, owners)?) } else { None };
+    let entries = (0..RING.min(left.out(Mode::Shared) as usize))
+        .map(|at| read_entry::<_, BITS, RING>(lock, Mode::Shared, number(at)))
+        .collect::<Result<Vec<_>, _>>()?;
+    let now = lock.look().await?;
+    if !is_served(left, now) {
         return Ok(());
     }
     // An entry may be of an earlier ticket: then its owner polls without result.
@@ -305,25 +333,47 @@ pub(super) async fn hand_over<'m, M: RemoteMemory, const BITS: u32, const RING: 
     for (at, read) in entries.into_iter().enumerate() {
         let reader = Entry(read.await?);
         if reader.is_valid() && reader.others() == owners {
-            let grant = reader.grant(context.lock(), number(at));
-            grants.extend(reader.tell(memory, context, grant));
+            let grant = reader.grant(lock.context.lock(), number(at));
+            grants.extend(reader.tell(lock.memory, lock.context, grant));
         }
     }
-    if let Some(owner) = owner {
-        let owner = Entry(owner.await?);
-        let grant = owner.grant(context.lock(), owners);
-        if owner.is_valid()
-            && owner.others() == readers
-            && now.came_back(Mode::Shared) == readers
-            && let Some(op) = owner.tell(memory, context, grant)
-        {
-            let _ = op.await;
-        }
+    if let Some(owner) = owner
+        && let Some(told) = tell_owner(lock, Entry(owner.await?), left, now)
+    {
+        let _ = told.await;
     }
-    for op in grants {
-        let _ = op.await; // an owner that cannot be notified polls
+    for told in grants {
+        let _ = told.await;
     }
     Ok(())
+}
+
+/// Reads the entry of a ticket.
+fn read_entry<'m, M: RemoteMemory, const BITS: u32, const RING: usize>(
+    lock: LockUse<'m, M, impl LockContext<'m, M>>,
+    mode: Mode,
+    number: u64,
+) -> Result<M::Op, Fault> {
+    Ok(lock.memory.read(lock.context.home(index(mode, number, RING))?))
+}
+
+/// Whether those are served `now` that wait since the release that `left` these counters: otherwise
+/// they were served before.
+fn is_served<const BITS: u32>(left: Counters<BITS>, now: Counters<BITS>) -> bool {
+    !now.is_recovering() && now.came_back(Mode::Exclusive) == left.came_back(Mode::Exclusive)
+}
+
+/// Notifies an exclusive owner, if it is served.
+fn tell_owner<'m, M: RemoteMemory, const BITS: u32>(
+    lock: LockUse<'m, M, impl LockContext<'m, M>>,
+    owner: Entry,
+    left: Counters<BITS>,
+    now: Counters<BITS>,
+) -> Option<M::Op> {
+    let readers = left.came_back(Mode::Shared);
+    let served = owner.is_valid() && owner.others() == readers && now.came_back(Mode::Shared) == readers;
+    let grant = owner.grant(lock.context.lock(), left.came_back(Mode::Exclusive));
+    if served { owner.tell(lock.memory, lock.context, grant) } else { None }
 }
 
 #[cfg(test)]

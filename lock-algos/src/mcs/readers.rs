@@ -5,7 +5,7 @@ use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 use super::home::Home;
 use super::node::clean;
 use super::{Queue, Turn, Waiter};
-use crate::recovery::{Suspicion, announce};
+use crate::recovery::{Boxed, Suspicion, announce};
 use crate::{LockContext, Mode};
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, '_, M, P> {
@@ -37,12 +37,15 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, '_, M, P> {
 }
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
-    /// Adds a reader that is first in the queue to the count, and hands over.
-    pub(super) async fn read(&self) -> Result<Turn, Fault> {
-        announce(self.0.memory, self.0.context)?;
-        let before = self.0.memory.fetch_add(self.0.home, Home::READER).await?;
-        self.hand_over(Home(before).joined(), Mode::Shared, false).await?;
-        clean(self.0.memory, self.0.context)?;
-        Ok(Turn::Mine(Mode::Shared))
+    /// Adds a reader that is first in the queue to the count, and hands over. Boxed: in the future of
+    /// every waiter it would be the largest.
+    pub(super) fn read(&self) -> Boxed<'_, Result<Turn, Fault>> {
+        Box::pin(async move {
+            announce(self.0.memory, self.0.context)?;
+            let before = self.0.memory.fetch_add(self.0.home, Home::READER).await?;
+            self.hand_over(Home(before).joined(), Mode::Shared, false).await?;
+            clean(self.0.memory, self.0.context)?;
+            Ok(Turn::Mine(Mode::Shared))
+        })
     }
 }

@@ -48,7 +48,10 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Wai
                     let suspected = if due { self.suspect(&mut waiting, found, 0).await? } else { None };
                     found = match suspected {
                         Some(recovering) => recovering,
-                        None => self.pause(1).await?,
+                        None => {
+                            self.lock.memory.pause(self.lock.home, self.pauses.next_behind(1)).await;
+                            self.lock.look().await?
+                        }
                     };
                     continue;
                 }

@@ -311,13 +311,14 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Wai
         reads_first(self.lock.owner)
     }
 
-    /// Waits with the ticket that was taken from the word `before`.
+    /// Waits with the ticket that was taken from the word `before`. What can be computed again is not
+    /// kept during a wait.
     fn turn(&mut self, before: Counters<BITS>) -> impl Future<Output = Result<Turn, Fault>> + Send {
         async move {
-            let given = before.unguarded().joined(self.lock.mode);
-            let mut word = if self.reads_first() { given } else { before.taken(self.lock.mode) };
+            let mut word = if self.reads_first() { self.given(before) } else { before.taken(self.lock.mode) };
             while word.has_guards() {
-                word = self.lock.change(word, word.unguarded()).await?;
+                let now = self.lock.swap(word, word.unguarded()).await?;
+                word = if now == word { word.unguarded() } else { now };
             }
             self.ring_slot.begin();
             let mut waiting = Waiting::new(word);
@@ -325,12 +326,11 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Wai
                 if word.is_recovering() {
                     return Ok(Turn::Void);
                 }
-                let ahead = word.ahead(before, self.lock.mode);
-                if ahead == 0 {
+                if word.ahead(before, self.lock.mode) == 0 {
                     return Ok(Turn::Mine);
                 }
                 let intent = (self.intent)();
-                if word.gave_as(given) && !intent.is_patient() {
+                if word.gave_as(self.given(before)) && !intent.is_patient() {
                     let now = self.lock.swap(word, word.withdrawn(self.lock.mode)).await?;
                     if now == word {
                         return Ok(Turn::Withdrawn(intent.given_up()));
@@ -348,19 +348,18 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Wai
                 word = match self.ring_slot.wait(&self.lock, before, word).await? {
                     Waited::Granted => return Ok(Turn::Mine),
                     Waited::Seen(word) => word,
-                    Waited::Standing => self.pause(ahead).await?,
+                    Waited::Standing => {
+                        let nanos = self.pauses.next_behind(word.ahead(before, self.lock.mode));
+                        self.lock.memory.pause(self.lock.home, nanos).await;
+                        self.lock.look().await?
+                    }
                 };
             }
         }
     }
 
-    /// Pauses behind this many tickets. Returns the current word.
-    fn pause(&mut self, ahead: u64) -> impl Future<Output = Result<Counters<BITS>, Fault>> + Send {
-        let nanos = self.pauses.next_behind(ahead);
-        let lock = &self.lock;
-        async move {
-            lock.memory.pause(lock.home, nanos).await;
-            lock.look().await
-        }
+    /// The word after this owner has taken its ticket from `before`.
+    const fn given(&self, before: Counters<BITS>) -> Counters<BITS> {
+        before.unguarded().joined(self.lock.mode)
     }
 }

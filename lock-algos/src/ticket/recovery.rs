@@ -29,22 +29,22 @@ impl<const BITS: u32> RecoverableWord for Counters<BITS> {
 
 /// A wait for tickets to return.
 pub(super) struct Waiting<const BITS: u32> {
-    /// The returned tickets when the word was last read.
-    returned: (u64, u64),
+    /// The word when a ticket was last returned.
+    since: Counters<BITS>,
     /// The suspicion since then.
     suspicion: Suspicion,
 }
 
 impl<const BITS: u32> Waiting<BITS> {
     pub(super) fn new(word: Counters<BITS>) -> Self {
-        Self { returned: word.returned(), suspicion: Suspicion::default() }
+        Self { since: word, suspicion: Suspicion::default() }
     }
 }
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Waiter<'m, '_, M, P, R, BITS> {
     /// Whether the holders of this word are to be [suspected](Self::suspect).
     pub(super) fn is_due(&mut self, waiting: &mut Waiting<BITS>, word: Counters<BITS>) -> bool {
-        if word.returned() != waiting.returned {
+        if word.returned() != waiting.since.returned() {
             *waiting = Waiting::new(word);
             self.pauses.restart();
         }

@@ -104,43 +104,55 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'_, 'm, M, P> {
 
     /// Acquires the lock, with the turn in the queue, as far as one attempt goes. `died` is the
     /// death in the queue. After an error the turn is still this owner's.
-    pub(super) async fn with_turn(&self, died: Option<Rank>, intent: IntentFn<'_>) -> Result<Global, Fault> {
-        let mut state = self.state().await?;
-        if let (GlobalState::Kept(_), None) = (state.global, died)
-            && lost_on(self.used.memory, self.used.context, self.leader).is_some()
-        {
-            state = Box::pin(self.renew(state)).await?; // as all that follows a death
-        }
-        match state.global {
-            GlobalState::Uncertain => Box::pin(self.recover(state, died, intent)).await,
-            _ if died.is_some() => Box::pin(self.recover(state, died, intent)).await,
-            GlobalState::Kept(_) if intent().is_over() => {
-                Box::pin(self.hand_over(state)).await.map(|()| Global::Cancelled)
+    pub(super) fn with_turn(
+        &self,
+        died: Option<Rank>,
+        intent: IntentFn<'_>,
+    ) -> impl Future<Output = Result<Global, Fault>> + Send {
+        async move {
+            let mut state = self.state().await?;
+            if let (GlobalState::Kept(_), None) = (state.global, died)
+                && lost_on(self.used.memory, self.used.context, self.leader).is_some()
+            {
+                state = Box::pin(self.renew(state)).await?; // as all that follows a death
             }
-            GlobalState::Kept(_) => Ok(Global::Held(self.owner_word(state), Held::cleanly(Mode::Exclusive))),
-            GlobalState::Away { yields } => {
-                if yields {
-                    let nanos = self.lock.home.pauses(self.used.context.owner()).next_nanos();
-                    self.used.memory.pause(self.used.home, nanos).await;
+            match state.global {
+                GlobalState::Uncertain => Box::pin(self.recover(state, died, intent)).await,
+                _ if died.is_some() => Box::pin(self.recover(state, died, intent)).await,
+                GlobalState::Kept(_) if intent().is_over() => {
+                    Box::pin(self.hand_over(state)).await.map(|()| Global::Cancelled)
                 }
-                self.try_global(state, intent).await
+                GlobalState::Kept(_) => Ok(Global::Held(self.owner_word(state), Held::cleanly(Mode::Exclusive))),
+                GlobalState::Away { yields } => {
+                    if yields {
+                        let nanos = self.lock.home.pauses(self.used.context.owner()).next_nanos();
+                        self.used.memory.pause(self.used.home, nanos).await;
+                    }
+                    self.try_global(state, intent).await
+                }
             }
         }
     }
 
     /// Tries to acquire the lock at the home, with the turn in the queue.
-    pub(super) async fn try_global(&self, state: State, intent: IntentFn<'_>) -> Result<Global, Fault> {
+    pub(super) fn try_global(
+        &self,
+        state: State,
+        intent: IntentFn<'_>,
+    ) -> impl Future<Output = Result<Global, Fault>> + Send {
         // From here on the generation is unique to this hold.
         let state = State { global: GlobalState::Away { yields: false }, generation: state.generation + 1 };
-        self.set(state).await?;
-        if intent().is_over() {
-            return Err(Fault::new(FaultKind::Closed));
+        async move {
+            self.set(state).await?;
+            if intent().is_over() {
+                return Err(Fault::new(FaultKind::Closed));
+            }
+            let owner_word = self.owner_word(state);
+            Ok(match self.used.memory.compare_swap(self.used.home, 0, owner_word.0).await {
+                Ok(0) => Global::Held(owner_word, Held::cleanly(Mode::Exclusive)),
+                found => Global::Contended(state, found),
+            })
         }
-        let owner_word = self.owner_word(state);
-        Ok(match self.used.memory.compare_swap(self.used.home, 0, owner_word.0).await {
-            Ok(0) => Global::Held(owner_word, Held::cleanly(Mode::Exclusive)),
-            found => Global::Contended(state, found),
-        })
     }
 
     /// Ends the acquire of an owner whose turn it is. `contended`: whether it waited at the home,

@@ -50,14 +50,20 @@ struct Kept {
     backoff_cap: AtomicU8,
 }
 
+/// Where the words of a lock are, seen from a host.
+#[derive(Debug)]
+pub(super) struct Place<S> {
+    /// Every rank's segment, by rank; `None`: the memory that every rank of a simulation has.
+    pub(super) segments: Option<Vec<S>>,
+    /// The memory of the lowest rank of this host.
+    pub(super) leader: Option<S>,
+}
+
 /// What the contexts of an origin's acquires share. There may be very many: small.
 #[derive(Debug)]
 pub(super) struct Site<'m, F: Fabric, A> {
-    pub(super) fabric: &'m F,
-    /// Every rank's segment, by rank; `None`: the memory that every rank of a simulation has.
-    segments: Option<&'m Vec<F::Segment>>,
-    /// The memory of the lowest rank of this host, if the lock has host words.
-    leader: Option<&'m F::Segment>,
+    pub(super) fabric: F,
+    place: &'m Place<F::Segment>,
     kept: Kept,
     /// Of the acquire under way.
     pub(super) generation: u32,
@@ -67,14 +73,17 @@ pub(super) struct Site<'m, F: Fabric, A> {
 impl<'m, F: Fabric, A: LockAlgorithm> Site<'m, F, A> {
     const WORDS: Words = Words::of::<A>();
 
-    pub(super) fn new(fabric: &'m F, segments: Option<&'m Vec<F::Segment>>, leader: Option<&'m F::Segment>) -> Self {
-        let leader = leader.filter(|_| A::HOST_WORDS > 0);
-        Self { fabric, segments, leader, kept: Kept::default(), generation: 0, of: PhantomData }
+    pub(super) fn new(fabric: F, place: &'m Place<F::Segment>) -> Self {
+        Self { fabric, place, kept: Kept::default(), generation: 0, of: PhantomData }
+    }
+
+    fn leader(&self) -> Option<&F::Segment> {
+        self.place.leader.as_ref().filter(|_| A::HOST_WORDS > 0)
     }
 
     fn word(&self, rank: Rank, index: usize) -> Result<F::Word<'_>, Fault> {
         let offset = 8 * index as u64;
-        match self.segments {
+        match &self.place.segments {
             Some(segments) => {
                 let segment = segments.get(rank.index()).ok_or(Fault::of(FaultKind::NoSuchRank, rank))?;
                 self.fabric.word_in(segment, offset)
@@ -131,12 +140,12 @@ impl<'m, F: Fabric, A: LockAlgorithm> LockContext<'m, F> for Spot<'m, F, A> {
 
     fn host_word(&self, rank: Rank, index: usize) -> Result<F::Word<'m>, Fault> {
         let leader =
-            self.0.leader.filter(|leader| leader.rank() == rank).ok_or(Fault::of(FaultKind::Unsupported, rank))?;
+            self.0.leader().filter(|leader| leader.rank() == rank).ok_or(Fault::of(FaultKind::Unsupported, rank))?;
         self.0.fabric.same_host_word(leader, 8 * (usize::from(Site::<F, A>::WORDS.host) + index) as u64)
     }
 
     fn cohort_home(&self) -> Option<Rank> {
-        self.0.leader.map(Segment::rank)
+        self.0.leader().map(Segment::rank)
     }
 
     fn host_of(&self, rank: Rank) -> u32 {
@@ -145,7 +154,7 @@ impl<'m, F: Fabric, A: LockAlgorithm> LockContext<'m, F> for Spot<'m, F, A> {
 
     /// Only of a simulated home: threads serve no lock.
     fn request_slot_of(&self, rank: Rank, line: u16) -> Result<F::Word<'m>, Fault> {
-        match (self.0.segments, line) {
+        match (&self.0.place.segments, line) {
             (None, 0) => self.0.fabric.word(At { rank: Rank(0), region: REQUEST_SLOTS, offset: 8 * u64::from(rank.0) }),
             _ => Err(Fault::of(FaultKind::Unsupported, rank)),
         }
@@ -164,7 +173,7 @@ impl<'m, F: Fabric, A: LockAlgorithm> LockContext<'m, F> for Spot<'m, F, A> {
 
     /// As windows keep it, where an attempt is a round trip.
     fn backoff_cap(&self) -> BackoffCap {
-        if self.0.segments.is_some() {
+        if self.0.place.segments.is_some() {
             return BackoffCap::ALL;
         }
         BackoffCap(self.0.kept.backoff_cap.load(Ordering::Relaxed))

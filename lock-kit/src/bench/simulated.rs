@@ -1,9 +1,8 @@
 //! A throughput run of simulated ranks, in virtual time.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
-use std::num::NonZeroU64;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use onesided_lock_algos::LockAlgorithm;
 use onesided_remote_memory::{Fault, Rank, RemoteMemory};
 use onesided_sim::{SimFabric, SimSegment, Simulation};
 
-use super::context::{Site, Spot};
+use super::context::{Place, Site, Spot};
 use super::throughput::{Beside, Common, Origin, Outcome, Stop, ThroughputRun};
 use super::{Histogram, Operations};
 
@@ -27,10 +26,11 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
     #[must_use]
     pub fn simulated(&self) -> Outcome {
         let acquired = AtomicU64::new(0);
+        let hosts = if A::HOST_WORDS > 0 { self.origins / self.per_host.max(1) } else { 0 };
         let contest = &Contest {
-            run: self,
-            common: Common { acquired: &acquired, failed: None },
+            common: Common { run: self, acquired: &acquired, failed: None },
             notes: RefCell::new(Notes::of(self.origins)),
+            hosts: (0..=hosts).map(|_| OnceCell::new()).collect(),
             stopped: Cell::new(false),
             stops: Cell::new(None),
             rest: Cell::new(AFTER_STOP),
@@ -51,9 +51,9 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
         let notes = contest.notes.take();
         let whole = report.virtual_time.as_nanos() as u64;
         Outcome {
-            worst_p99: notes.each.iter().map(|waits| waits.p99().unwrap_or(whole)).max().unwrap_or_default(),
+            worst_p99: notes.each.worst_p99().unwrap_or(whole),
             longest_gap: Duration::from_nanos(notes.longest_gap.max(whole - notes.last_at)),
-            counts: notes.each.iter().map(|waits| waits.count()).collect(),
+            counts: notes.each.counts(),
             lasted: report.virtual_time,
             waits: notes.waits,
             bypasses: notes.bypasses,
@@ -73,17 +73,19 @@ pub(super) fn server<A: LockAlgorithm + Clone + 'static>(lock: &A, home: SimFabr
     let slots = home.allocate(8 * u64::from(home.size()));
     Box::pin(async move {
         let _slots = slots;
-        let site = Site::<_, A>::new(&home, None, None);
+        let place = Place { segments: None, leader: None };
+        let site = Site::<_, A>::new(home, &place);
         // It fails only when the simulation is over.
-        let _ = lock.serve(&home, Spot(&site), || true).await;
+        let _ = lock.serve(&site.fabric, Spot(&site), || true).await;
     })
 }
 
 /// What all ranks share.
 struct Contest<'a, A> {
-    run: &'a ThroughputRun<'a, A>,
-    common: Common<'a>,
+    common: Common<'a, A>,
     notes: RefCell<Notes>,
+    /// One for each host, if the lock has host words, otherwise one for all.
+    hosts: Vec<OnceCell<Place<SimSegment>>>,
     /// Whether an owner has stopped.
     stopped: Cell<bool>,
     /// The owner that is about to stop in its section.
@@ -96,33 +98,33 @@ struct Contest<'a, A> {
 
 impl<A: LockAlgorithm> Contest<'_, A> {
     /// The program of a rank: the home's, or an origin's.
-    #[expect(clippy::manual_async_fn, reason = "an `async fn` keeps its arguments twice, of every rank")]
     fn take_part(&self, fabric: SimFabric) -> impl Future<Output = ()> {
+        let place = self.place(&fabric);
+        let mut origin = Origin::new(Site::new(fabric, place), self);
         async move {
+            let (fabric, contest) = (&origin.site.fabric, origin.beside);
             if fabric.rank() == Rank(0) {
-                if let (true, Some((by, server))) = (A::SERVED, self.run.server)
-                    && let Err(fault) = fabric.serve_apart(server(self.run.lock, fabric.clone()), by)
+                if let (true, Some((by, server))) = (A::SERVED, contest.common.run.server)
+                    && let Err(fault) = fabric.serve_apart(server(contest.common.run.lock, fabric.clone()), by)
                 {
-                    self.fails(&fabric, fault);
+                    contest.fails(fabric, fault);
                 }
                 return;
             }
-            let leader = self.leader_of(&fabric);
-            let mut origin = Origin::new(self.run, Site::new(&fabric, None, leader.as_deref()), &self.common);
             let fault = loop {
-                if let Err(fault) = origin.once(self).await {
+                if let Err(fault) = origin.once().await {
                     break fault;
                 }
             };
-            self.fails(&fabric, fault);
+            origin.beside.fails(&origin.site.fabric, fault);
         }
     }
 
-    /// The lowest rank of a host, if the lock has host words. Boxed: few locks have.
-    fn leader_of(&self, fabric: &SimFabric) -> Option<Box<SimSegment>> {
-        let Rank(rank) = fabric.rank();
-        let leader = || fabric.world_segment(Rank(rank - rank % self.run.per_host.max(1))).ok();
-        (A::HOST_WORDS > 0).then(leader).flatten().map(Box::new)
+    fn place(&self, fabric: &SimFabric) -> &Place<SimSegment> {
+        let (Rank(rank), per_host) = (fabric.rank(), self.common.run.per_host.max(1));
+        let leader = || fabric.world_segment(Rank(rank - rank % per_host)).ok();
+        let host = self.hosts.get((rank / per_host) as usize).unwrap_or(&self.hosts[0]);
+        host.get_or_init(|| Place { segments: None, leader: if A::HOST_WORDS > 0 { leader() } else { None } })
     }
 
     fn fails(&self, fabric: &SimFabric, fault: Fault) {
@@ -131,14 +133,18 @@ impl<A: LockAlgorithm> Contest<'_, A> {
 }
 
 /// What an origin does beside its operations, in virtual time.
-impl<R: LockAlgorithm> Beside<SimFabric> for Contest<'_, R> {
+impl<A: LockAlgorithm> Beside<SimFabric, A> for Contest<'_, A> {
     const TIMES: bool = true;
 
-    fn acquired<A>(&self, site: &Site<'_, SimFabric, A>, waited: u64, others: u64) {
+    fn common(&self) -> &Common<'_, A> {
+        &self.common
+    }
+
+    fn acquired(&self, site: &Site<'_, SimFabric, A>, waited: u64, others: u64) {
         let (now, rank) = (site.fabric.now(), site.fabric.rank());
         self.notes.borrow_mut().add(rank.index() - 1, now, waited, others);
         let stops_now = |stop: Stop| now >= stop.after.as_nanos() as u64 && !self.stopped.replace(true);
-        if self.run.stop.is_some_and(stops_now) {
+        if self.common.run.stop.is_some_and(stops_now) {
             self.stops.set(Some(rank));
         }
         if self.stopped.get() {
@@ -149,9 +155,9 @@ impl<R: LockAlgorithm> Beside<SimFabric> for Contest<'_, R> {
         }
     }
 
-    async fn spend<A: LockAlgorithm>(&self, site: &Site<'_, SimFabric, A>, long: Duration) -> Result<(), Fault> {
+    async fn spend(&self, site: &Site<'_, SimFabric, A>, long: Duration) -> Result<(), Fault> {
         let stops = self.stops.get() == Some(site.fabric.rank());
-        let long = match self.run.stop.filter(|_| stops) {
+        let long = match self.common.run.stop.filter(|_| stops) {
             None => long,
             Some(Stop { long: Some(stopped), .. }) => {
                 self.stops.set(None);
@@ -175,64 +181,91 @@ impl<R: LockAlgorithm> Beside<SimFabric> for Contest<'_, R> {
 struct Notes {
     waits: Histogram,
     bypasses: Histogram,
-    /// By origin.
-    each: Vec<Waits>,
+    each: Waits,
     last_at: u64,
     longest_gap: u64,
 }
 
 impl Notes {
     fn of(origins: u32) -> Self {
-        Self { each: (0..origins).map(|_| Waits::default()).collect(), ..Self::default() }
+        Self { each: Waits::of(origins), ..Self::default() }
     }
 
     fn add(&mut self, origin: usize, now: u64, waited: u64, between: u64) {
         self.waits.add(waited);
         self.bypasses.add(between);
-        self.each[origin].add(waited);
+        self.each.add(origin, waited);
         self.longest_gap = self.longest_gap.max(now - self.last_at);
         self.last_at = now;
     }
 }
 
-/// An origin's waits. There may be very many origins with one wait or none each; a [`Histogram`]
-/// has 35 kB.
+/// The waits of each origin. There may be very many origins with one wait or none each; a
+/// [`Histogram`] has 35 kB.
 #[derive(Default)]
 struct Waits {
-    /// Plus one, to be as small as a number.
-    first: Option<NonZeroU64>,
-    #[expect(clippy::box_collection, reason = "a third of the size, of very many")]
-    further: Option<Box<BTreeMap<u64, u64>>>,
+    /// By origin; [`NONE`](Self::NONE) without a wait.
+    first: Vec<u16>,
+    /// By origin and wait: how often.
+    further: HashMap<usize, BTreeMap<u16, u64>>,
 }
 
 impl Waits {
-    /// Rounded to 1 %, to bound the number of values.
-    fn add(&mut self, value: u64) {
-        let low = value.checked_ilog2().map_or(0, |power| power.saturating_sub(6));
-        let value = value >> low << low;
-        match self.first {
-            None => self.first = NonZeroU64::MIN.checked_add(value),
-            Some(_) => *self.further.get_or_insert_default().entry(value).or_default() += 1,
+    const NONE: u16 = u16::MAX;
+    /// Bits of a value that are kept, below the highest: 1 %.
+    const BITS: u32 = 6;
+
+    fn of(origins: u32) -> Self {
+        Self { first: vec![Self::NONE; origins as usize], further: HashMap::new() }
+    }
+
+    /// A value rounded to 1 %, as its highest bits and the number of those left out: in the order of
+    /// the values.
+    fn rounded(value: u64) -> u16 {
+        let left_out = value.checked_ilog2().map_or(0, |power| power.saturating_sub(Self::BITS));
+        ((left_out << Self::BITS) + (value >> left_out) as u32) as u16
+    }
+
+    const fn value(rounded: u16) -> u64 {
+        let left_out = (rounded >> Self::BITS).saturating_sub(1);
+        ((rounded - (left_out << Self::BITS)) as u64) << left_out
+    }
+
+    fn add(&mut self, origin: usize, value: u64) {
+        let rounded = Self::rounded(value);
+        match &mut self.first[origin] {
+            first if *first == Self::NONE => *first = rounded,
+            _ => *self.further.entry(origin).or_default().entry(rounded).or_default() += 1,
         }
     }
 
-    fn count(&self) -> u64 {
-        let further = self.further.as_ref().map_or(0, |further| further.values().sum());
-        u64::from(self.first.is_some()) + further
+    fn counts(&self) -> Vec<u64> {
+        (0..self.first.len()).map(|origin| self.of_origin(origin).map(|(_, count)| count).sum()).collect()
     }
 
-    fn p99(&self) -> Option<u64> {
-        let first = self.first?.get() - 1;
-        let none = BTreeMap::new();
-        let further = self.further.as_deref().unwrap_or(&none);
-        let above = self.count() - (self.count() as f64 * 0.99).ceil() as u64;
-        let mut all: Vec<_> = further.iter().map(|(value, count)| (*value, *count)).chain([(first, 1)]).collect();
+    /// The waits of an origin and how often each, the longest one first.
+    fn of_origin(&self, origin: usize) -> impl Iterator<Item = (u16, u64)> {
+        let first = self.first[origin];
+        let further = self.further.get(&origin).into_iter().flatten().map(|(value, count)| (*value, *count));
+        let mut all: Vec<_> = further.chain((first != Self::NONE).then_some((first, 1))).collect();
         all.sort_unstable_by_key(|(value, _)| std::cmp::Reverse(*value));
+        all.into_iter()
+    }
+
+    fn p99(&self, origin: usize) -> Option<u64> {
+        let count: u64 = self.of_origin(origin).map(|(_, count)| count).sum();
+        let above = count - (count as f64 * 0.99).ceil() as u64;
         let mut seen = 0;
-        all.into_iter().find_map(|(value, count)| {
+        let p99 = self.of_origin(origin).find(|(_, count)| {
             seen += count;
-            (seen > above).then_some(value)
-        })
+            seen > above
+        });
+        p99.map(|(value, _)| Self::value(value))
+    }
+
+    /// The largest of all origins; `None` if one has not waited.
+    fn worst_p99(&self) -> Option<u64> {
+        (0..self.first.len()).map(|origin| self.p99(origin)).try_fold(0, |worst, p99| Some(worst.max(p99?)))
     }
 }
 
@@ -249,9 +282,10 @@ mod tests {
     /// The bytes of the future of an acquire that waits.
     fn waiter<A: LockAlgorithm>(lock: &A) -> usize {
         let report = Simulation::new(Network::default()).ranks(1).run_direct(|fabric| async move {
-            let site = Site::<_, A>::new(&fabric, None, None);
+            let place = Place { segments: None, leader: None };
+            let site = Site::<_, A>::new(fabric, &place);
             let words = lock.words(Spot(&site)).unwrap();
-            let lock_use = LockUse::new(&fabric, Spot(&site), words, Mode::Exclusive);
+            let lock_use = LockUse::new(&site.fabric, Spot(&site), words, Mode::Exclusive);
             size_of_val(&lock.contend(lock_use, Ok(0), &|| Intent::LOCK))
         });
         report.results[0].unwrap()
@@ -261,24 +295,30 @@ mod tests {
     #[test]
     fn waiters_are_small() {
         let all = [
-            (TestAndSet::NAME, waiter(&TestAndSet::default()), 248),
-            (Mcs::NAME, waiter(&Mcs::default()), 312),
-            (Ticket::<15>::NAME, waiter(&<Ticket>::default()), 280),
-            (FetchAddQueue::<15>::NAME, waiter(&<FetchAddQueue>::default()), 376),
-            (DistributedCounters::<15>::NAME, waiter(&<DistributedCounters>::default()), 288),
-            (TwoLevel::NAME, waiter(&TwoLevel::default()), 456),
-            (DedicatedThread::NAME, waiter(&DedicatedThread::default()), 288),
-            (EventThread::NAME, waiter(&EventThread::default()), 288),
+            (TestAndSet::NAME, waiter(&TestAndSet::default()), 232),
+            (Mcs::NAME, waiter(&Mcs::default()), 256),
+            (Ticket::<15>::NAME, waiter(&<Ticket>::default()), 216),
+            (FetchAddQueue::<15>::NAME, waiter(&<FetchAddQueue>::default()), 296),
+            (DistributedCounters::<15>::NAME, waiter(&<DistributedCounters>::default()), 224),
+            (TwoLevel::NAME, waiter(&TwoLevel::default()), 384),
+            (DedicatedThread::NAME, waiter(&DedicatedThread::default()), 280),
+            (EventThread::NAME, waiter(&EventThread::default()), 280),
         ];
         assert!(all.iter().all(|(_, bytes, most)| bytes <= most), "bytes, and at most: {all:?}");
     }
 
     #[test]
     fn few_waits_have_their_percentile() {
-        let mut waits = Waits::default();
-        assert_eq!(waits.p99(), None);
-        (1..=100).for_each(|value| waits.add(value * 1000));
-        let p99 = waits.p99().unwrap();
+        let mut waits = Waits::of(2);
+        assert_eq!(waits.p99(1), None);
+        (1..=100).for_each(|value| waits.add(1, value * 1000));
+        let p99 = waits.p99(1).unwrap();
         assert!((98_000..=99_000).contains(&p99), "{p99}");
+        assert_eq!((waits.worst_p99(), waits.counts()), (None, vec![0, 100]));
+        waits.add(0, 7);
+        assert_eq!(waits.worst_p99(), Some(p99));
+        for (value, rounded) in [(0, 0), (127, 127), (128, 128), (129, 128), (9_999, 9_984), (u64::MAX, 127 << 57)] {
+            assert_eq!(Waits::value(Waits::rounded(value)), rounded, "{value}");
+        }
     }
 }

@@ -10,7 +10,7 @@ use onesided_lock_algos::LockAlgorithm;
 use onesided_remote_memory::{Fault, FaultKind};
 
 use super::barrier::Barrier;
-use super::context::{Site, leader, words};
+use super::context::{Place, Site, leader, words};
 use super::throughput::{Beside, Common, Origin, Outcome, ThroughputRun};
 use super::{Counted, Histogram, Operations};
 
@@ -91,27 +91,30 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
             fabric.open(&key)
         };
         let segments = keys.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-        let leader = &segments[leader(fabric).index()];
+        let leader = segments[leader(fabric).index()].clone();
+        let place = &Place { segments: Some(segments), leader: Some(leader) };
         let referee = |flag: &AtomicBool| {
             std::thread::sleep(self.long);
             flag.store(true, Ordering::Relaxed);
         };
         let mut count = 0;
         let counted = Counted::new(fabric.clone());
-        let waits = Timed { clock: clock_takes(&counted), waits: RefCell::default(), bypasses: RefCell::default() };
         if !barrier.all_here() {
             return Ok(None);
         }
-        let common = &Common { acquired, failed: Some(barrier.failed()) };
+        let common = &Common { run: self, acquired, failed: Some(barrier.failed()) };
+        let timed =
+            Timed { common, clock: clock_takes(&counted), waits: RefCell::default(), bypasses: RefCell::default() };
         let started = Instant::now();
         let mut lasted = Duration::ZERO;
         let rounds = std::thread::scope(|scope| {
             if world.rank() == 0 {
                 scope.spawn(|| referee(&over[0]));
             }
-            let mut origin = Origin::new(self, Site::new(fabric, Some(&segments), Some(leader)), common);
+            let untimed = Untimed(common);
+            let mut origin = Origin::new(Site::new(fabric.clone(), place), &untimed);
             while !over[0].load(Ordering::Relaxed) && !barrier.failed().load(Ordering::Relaxed) {
-                block_on(fabric, origin.once(&Untimed))?;
+                block_on(fabric, origin.once())?;
                 count += 1;
             }
             lasted = started.elapsed();
@@ -121,20 +124,20 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
         if !barrier.all_here() {
             return Ok(None);
         }
-        let timed = std::thread::scope(|scope| {
+        let ended = std::thread::scope(|scope| {
             if world.rank() == 0 {
                 scope.spawn(|| referee(&over[1]));
             }
-            let mut origin = Origin::new(self, Site::new(&counted, Some(&segments), Some(leader)), common);
+            let mut origin = Origin::new(Site::new(counted.clone(), place), &timed);
             origin.site.generation = generation; // the nodes are the same
             while !over[1].load(Ordering::Relaxed) && !barrier.failed().load(Ordering::Relaxed) {
-                block_on(&counted, origin.once(&waits))?;
+                block_on(&counted, origin.once())?;
             }
             Ok::<_, Fault>(())
         });
-        timed.map_err(Error::operation(A::NAME))?;
+        ended.map_err(Error::operation(A::NAME))?;
         world.barrier().wait()?; // no rank accesses a segment that is gone
-        let (waits, bypasses) = (waits.waits.into_inner(), waits.bypasses.into_inner());
+        let (waits, bypasses) = (timed.waits.into_inner(), timed.bypasses.into_inner());
         Ok(Some(RankResult { count, lasted, waits, bypasses, operations: counted.operations() }))
     }
 }
@@ -158,36 +161,45 @@ fn spin(long: Duration) {
 }
 
 /// An origin that only counts.
-struct Untimed;
+struct Untimed<'m, A>(&'m Common<'m, A>);
 
-impl<F: Fabric> Beside<F> for Untimed {
+impl<F: Fabric, A: LockAlgorithm> Beside<F, A> for Untimed<'_, A> {
     const TIMES: bool = false;
 
-    fn acquired<A>(&self, _: &Site<'_, F, A>, _waited: u64, _others: u64) {}
+    fn common(&self) -> &Common<'_, A> {
+        self.0
+    }
 
-    async fn spend<A: LockAlgorithm>(&self, _: &Site<'_, F, A>, long: Duration) -> Result<(), Fault> {
+    fn acquired(&self, _: &Site<'_, F, A>, _waited: u64, _others: u64) {}
+
+    async fn spend(&self, _: &Site<'_, F, A>, long: Duration) -> Result<(), Fault> {
         spin(long);
         Ok(())
     }
 }
 
 /// An origin whose waits are timed.
-struct Timed {
+struct Timed<'m, A> {
+    common: &'m Common<'m, A>,
     /// The time that reading the clock takes, in nanoseconds.
     clock: u64,
     waits: RefCell<Histogram>,
     bypasses: RefCell<Histogram>,
 }
 
-impl<F: Fabric> Beside<F> for Timed {
+impl<F: Fabric, A: LockAlgorithm> Beside<F, A> for Timed<'_, A> {
     const TIMES: bool = true;
 
-    fn acquired<A>(&self, _: &Site<'_, F, A>, waited: u64, others: u64) {
+    fn common(&self) -> &Common<'_, A> {
+        self.common
+    }
+
+    fn acquired(&self, _: &Site<'_, F, A>, waited: u64, others: u64) {
         self.waits.borrow_mut().add(waited.saturating_sub(self.clock));
         self.bypasses.borrow_mut().add(others);
     }
 
-    async fn spend<A: LockAlgorithm>(&self, _: &Site<'_, F, A>, long: Duration) -> Result<(), Fault> {
+    async fn spend(&self, _: &Site<'_, F, A>, long: Duration) -> Result<(), Fault> {
         spin(long);
         Ok(())
     }

@@ -210,84 +210,102 @@ impl Outcome {
 }
 
 /// What an origin does beside its operations.
-pub(super) trait Beside<F: Fabric> {
+pub(super) trait Beside<F: Fabric, A> {
     /// Whether the waits are timed.
     const TIMES: bool;
 
+    fn common(&self) -> &Common<'_, A>;
+
     /// Records a wait, in nanoseconds, and the number of acquisitions of others meanwhile.
-    fn acquired<A>(&self, site: &Site<'_, F, A>, waited: u64, others: u64);
+    fn acquired(&self, site: &Site<'_, F, A>, waited: u64, others: u64);
 
     /// Lets the time of the section pass, or of the idle phase.
-    async fn spend<A: LockAlgorithm>(&self, site: &Site<'_, F, A>, long: Duration) -> Result<(), Fault>;
+    async fn spend(&self, site: &Site<'_, F, A>, long: Duration) -> Result<(), Fault>;
 }
 
 /// What the origins share.
-pub(super) struct Common<'m> {
+pub(super) struct Common<'m, A> {
+    pub(super) run: &'m ThroughputRun<'m, A>,
     /// The acquisitions of all origins.
     pub(super) acquired: &'m AtomicU64,
     /// Whether one has failed, and all others cancel.
     pub(super) failed: Option<&'m AtomicBool>,
 }
 
-/// The state of an origin. There may be very many: small.
-pub(super) struct Origin<'m, F: Fabric, A> {
-    contest: &'m ThroughputRun<'m, A>,
-    pub(super) site: Site<'m, F, A>,
-    common: &'m Common<'m>,
-    rng: Rng,
+impl<A> Common<'_, A> {
+    fn intent(&self) -> Intent {
+        let over = self.failed.is_some_and(|failed| failed.load(Ordering::Relaxed));
+        Intent { recovers: self.run.stop.is_some(), ..if over { Intent::CANCELLED } else { Intent::LOCK } }
+    }
 }
 
-impl<'m, F: Fabric, A: LockAlgorithm> Origin<'m, F, A> {
-    pub(super) fn new(contest: &'m ThroughputRun<'m, A>, site: Site<'m, F, A>, common: &'m Common<'m>) -> Self {
-        let rng = Rng::new(contest.seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ u64::from(site.fabric.rank().0));
-        Self { contest, site, common, rng }
+/// The state of an origin. There may be very many: small.
+pub(super) struct Origin<'m, F: Fabric, A, B> {
+    pub(super) site: Site<'m, F, A>,
+    pub(super) beside: &'m B,
+}
+
+impl<'m, F: Fabric, A: LockAlgorithm, B: Beside<F, A>> Origin<'m, F, A, B> {
+    pub(super) const fn new(site: Site<'m, F, A>, beside: &'m B) -> Self {
+        Self { site, beside }
     }
 
-    fn mode(&mut self) -> Mode {
-        let readers = self.contest.readers;
-        let reads = readers > 0 && self.rng.next_u64() % 100 < u64::from(readers);
+    #[inline(always)] // the fast path of the lock
+    fn run(&self) -> &ThroughputRun<'_, A> {
+        self.beside.common().run
+    }
+
+    /// By chance.
+    fn mode(&self) -> Mode {
+        let ThroughputRun { readers, seed, .. } = *self.run();
+        if readers == 0 {
+            return Mode::Exclusive;
+        }
+        let origin = u64::from(self.site.fabric.rank().0) << 32 | u64::from(self.site.generation);
+        let reads = Rng::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ origin).next_u64() % 100 < u64::from(readers);
         if reads { Mode::Shared } else { Mode::Exclusive }
-    }
-
-    fn intent(&self) -> Intent {
-        let over = self.common.failed.is_some_and(|failed| failed.load(Ordering::Relaxed));
-        Intent { recovers: self.contest.stop.is_some(), ..if over { Intent::CANCELLED } else { Intent::LOCK } }
     }
 
     #[inline(always)] // the fast path of the lock
     fn lock_use<'a>(&'a self, words: Words<'a, F>, mode: Mode) -> LockUse<'a, F, Spot<'a, F, A>> {
-        LockUse::new(self.site.fabric, Spot(&self.site), words, mode)
+        LockUse::new(&self.site.fabric, Spot(&self.site), words, mode)
     }
 
     /// Acquires and releases once.
-    pub(super) fn once<B: Beside<F>>(&mut self, beside: &B) -> impl Future<Output = Result<(), Fault>> {
+    pub(super) fn once(&mut self) -> impl Future<Output = Result<(), Fault>> {
         let mode = self.mode();
         self.site.generation = self.site.generation.wrapping_add(1) & 0x3ff_ffff;
         let this = &*self;
         // Not an `async fn`, which keeps its arguments twice.
         async move {
             let asked_at = if B::TIMES { this.site.fabric.now() } else { 0 };
-            let words = this.contest.lock.words(Spot(&this.site))?;
-            let started = this.contest.lock.start(this.lock_use(words, mode))?;
-            let before = if B::TIMES { this.common.acquired.load(Ordering::Relaxed) } else { 0 };
+            let words = this.run().lock.words(Spot(&this.site))?;
+            let started = this.run().lock.start(this.lock_use(words, mode))?;
+            // Of very many origins the low bits are enough, and smaller.
+            let before = if B::TIMES { this.beside.common().acquired.load(Ordering::Relaxed) as u32 } else { 0 };
             // As `finish`, without a future around that of `contend`.
             let first = started.await;
-            let mode = if first.is_ok_and(|first| this.contest.lock.holds(words.1, mode, first)) {
+            let common = this.beside.common();
+            let mode = if first.is_ok_and(|first| this.run().lock.holds(words.1, mode, first)) {
                 mode
             } else {
-                this.contest.lock.contend(this.lock_use(words, mode), first, &|| this.intent()).await?.mode
+                this.run().lock.contend(this.lock_use(words, mode), first, &|| common.intent()).await?.mode
             };
             if B::TIMES {
-                let others = this.common.acquired.fetch_add(1, Ordering::Relaxed) - before;
-                beside.acquired(&this.site, this.site.fabric.now() - asked_at, others);
+                let acquired = this.beside.common().acquired.fetch_add(1, Ordering::Relaxed) as u32;
+                this.beside.acquired(
+                    &this.site,
+                    this.site.fabric.now() - asked_at,
+                    acquired.wrapping_sub(before).into(),
+                );
             }
-            if !this.contest.section.is_zero() || this.contest.stop.is_some() {
-                beside.spend(&this.site, this.contest.section).await?;
+            if !this.run().section.is_zero() || this.run().stop.is_some() {
+                this.beside.spend(&this.site, this.run().section).await?;
             }
-            let released = this.contest.lock.start_release(this.lock_use(words, mode))?.await;
-            this.contest.lock.finish_release(this.lock_use(words, mode), released).await?;
-            if !this.contest.idle.is_zero() {
-                beside.spend(&this.site, this.contest.idle).await?;
+            let released = this.run().lock.start_release(this.lock_use(words, mode))?.await;
+            this.run().lock.finish_release(this.lock_use(words, mode), released).await?;
+            if !this.run().idle.is_zero() {
+                this.beside.spend(&this.site, this.run().idle).await?;
             }
             Ok(())
         }

@@ -4,7 +4,7 @@ use onesided_remote_memory::{Notify, Rank};
 
 use super::State;
 use crate::agenda::Due;
-use crate::report::WaitsFor;
+use crate::rank::What;
 
 /// A datagram in flight.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl State {
             self.note_change();
         }
         self.ranks[to.index()].more().rare().datagrams.push_back(bytes);
-        self.look(to, Notify::Yes, |what| matches!(what, WaitsFor::Packet | WaitsFor::Room(_)));
+        self.look(to, Notify::Yes, |what| matches!(what, What::Packet | What::Room(_)));
     }
 
     pub(crate) fn take_datagram(&mut self, rank: Rank) -> Option<Box<[u8]>> {

@@ -6,7 +6,7 @@ use super::State;
 use crate::agenda::Due;
 use crate::operation::{Action, Operation, Stage};
 use crate::rank::Life;
-use crate::report::WaitsFor;
+use crate::rank::What;
 
 impl State {
     /// Posts an operation; its outcome will be in the returned slot.
@@ -179,19 +179,18 @@ impl State {
 
     /// The head of a message arrives at a card, which receives one message after another.
     fn arrive(&mut self, card: u32, slot: u32) {
-        let rank = self.ranks[card as usize].more();
-        let busy = rank.is_receiving();
-        if !busy && rank.receives_at <= self.now && self.operations[slot].action.bytes() == 0 {
+        let busy = self.ranks[card as usize].is_receiving();
+        if !busy && self.receives_at.of(card) <= self.now && self.operations[slot].action.bytes() == 0 {
             return self.receive(card, slot);
         }
-        rank.rare().inbound.push_back(slot);
+        self.ranks[card as usize].more().rare().inbound.push_back(slot);
         if !busy {
             self.begin_to_receive(card, slot);
         }
     }
 
     fn begin_to_receive(&mut self, card: u32, slot: u32) {
-        let begins_at = self.ranks[card as usize].more().receives_at.max(self.now);
+        let begins_at = self.receives_at.of(card).max(self.now);
         let bytes = self.operations[slot].action.bytes();
         self.agenda.enter(begins_at + self.wire.occupied(bytes), Due::Card(card));
     }
@@ -207,16 +206,16 @@ impl State {
     }
 
     fn receive(&mut self, card: u32, slot: u32) {
-        let state = self.ranks[card as usize].more();
         let operation = &self.operations[slot];
         if operation.stage == Stage::Stale {
             return drop(self.operations.remove(slot));
         }
         if operation.stage == Stage::Outward {
-            state.receives_at = self.now + self.wire.receive;
+            if self.wire.receive > 0 {
+                self.receives_at.set(card, self.now + self.wire.receive);
+            }
             return self.take_effect(slot);
         }
-        state.receives_at = self.now;
         let connection = self.ranks[operation.origin as usize].connection(operation.target);
         connection.bulky -= 1;
         connection.completes_at = connection.completes_at.max(self.now);
@@ -307,7 +306,7 @@ impl State {
             _ => (None, None),
         };
         if let Some(into) = into {
-            let memory = &mut rank.more().memory;
+            let memory = &mut rank.memory;
             if let Some(bytes) = bytes {
                 memory.write(into.region, into.offset, bytes);
             }
@@ -322,7 +321,7 @@ impl State {
             drop(self.operations.remove(slot));
             return None;
         }
-        let flushes = rank.waits_for(|what| what == WaitsFor::Flush(Rank(target)));
+        let flushes = rank.waits_for(|what| what == What::Flush(Rank(target)));
         if !awaited {
             self.finish(slot);
         }
@@ -341,7 +340,7 @@ impl State {
     fn keep_fault(&mut self, slot: u32) {
         let operation = &self.operations[slot];
         if let Err(fault) = operation.outcome() {
-            self.ranks[operation.origin as usize].connection(operation.target).fault.get_or_insert(fault);
+            self.faults.entry((operation.origin, operation.target)).or_insert(fault);
         }
     }
 

@@ -55,6 +55,7 @@ impl State {
     /// Drops what a dead rank has posted, and what was posted to it: neither reaches the new
     /// process, or is taken for what it posts.
     fn drop_stale(&mut self, dead: Rank) {
+        self.faults.retain(|(origin, _), _| *origin != dead.0);
         let unexplained = self.ranks[dead.index()].renew();
         unexplained.into_iter().for_each(|slot| drop(self.operations.remove(slot)));
         for (_, held) in self.limited.extract_if(|(origin, _), _| *origin == dead.0) {

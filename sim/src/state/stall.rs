@@ -129,7 +129,7 @@ impl State {
     pub(crate) fn stuck(&self, ranks: &[Rank]) -> Vec<Stuck> {
         let of = |rank: &Rank| {
             let waits = self.ranks[rank.index()].waiting().iter().filter(|waiter| !waiter.watches);
-            let waits = waits.map(|waiter| waiter.what);
+            let waits = waits.map(|waiter| WaitsFor::from(waiter.what));
             let found = self.stall.retried.get(&rank.0).copied().flatten();
             let retried = found.map(|(At { rank, region, offset }, found)| WaitsFor::Retried {
                 rank,

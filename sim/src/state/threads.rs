@@ -4,7 +4,7 @@ use onesided_remote_memory::Rank;
 
 use super::State;
 use crate::agenda::Due;
-use crate::report::WaitsFor;
+use crate::rank::What;
 
 impl State {
     /// The time of the thread that is polled.
@@ -24,6 +24,11 @@ impl State {
         let Some(processors) = &mut self.processors else { return true };
         processors.start(late, &mut self.agenda);
         false
+    }
+
+    /// Whether threads are modelled: a rank may have several.
+    pub(crate) const fn has_threads(&self) -> bool {
+        self.processors.is_some()
     }
 
     /// The thread that posts for a rank.
@@ -90,7 +95,7 @@ impl State {
         if let Some(target) = flushes {
             let rank = processors.rank_of(thread);
             for waiter in self.ranks[rank as usize].waiting() {
-                if waiter.what == WaitsFor::Flush(target) && !(awaited && waiter.thread == thread) {
+                if waiter.what == What::Flush(target) && !(awaited && waiter.thread == thread) {
                     processors.event(self.now, waiter.thread, true, &mut self.agenda);
                 }
             }

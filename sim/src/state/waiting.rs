@@ -5,8 +5,8 @@ use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, R
 use super::{State, Step};
 use crate::agenda::Due;
 use crate::operation::{Action, Operation};
+use crate::rank::What;
 use crate::rank::{Life, Waiter};
-use crate::report::WaitsFor;
 
 impl State {
     /// A rank changed `len` bytes of memory: wakes the tasks that wait for one of them.
@@ -14,7 +14,7 @@ impl State {
         self.note_change();
         self.stall.remember(origin, at);
         self.look(at.rank, notify, |what| match what {
-            WaitsFor::Word { region, offset: word } => {
+            What::Word { region, offset: word } => {
                 region == at.region.0 && word < at.offset + len && at.offset < word + 8
             }
             _ => false,
@@ -23,7 +23,7 @@ impl State {
 
     /// A polling rank sees what it waits for immediately; a sleeping one notices only the doorbell,
     /// and then checks everything.
-    pub(super) fn look(&mut self, rank: Rank, notify: Notify, concerns: impl Fn(WaitsFor) -> bool) {
+    pub(super) fn look(&mut self, rank: Rank, notify: Notify, concerns: impl Fn(What) -> bool) {
         let state = &mut self.ranks[rank.index()];
         if let Some(processors) = &mut self.processors {
             let (seen_at, rings) = (self.now + self.wire.deliver, notify == Notify::Yes);
@@ -71,8 +71,17 @@ impl State {
         self.agenda.enter(time, Due::Timer(thread));
     }
 
+    /// The same for a pause that mostly ends before its time: it relies on an earlier timer, if there
+    /// is one, and calls this again if it is polled before its time.
+    pub(crate) fn alarm_at_latest(&mut self, rank: Rank, time: u64) {
+        if !(self.now + 1..=time).contains(&self.timer_at.of(rank.0)) {
+            self.timer_at.set(rank.0, time);
+            self.alarm(rank, time);
+        }
+    }
+
     /// Registers what a future of this rank waits for.
-    pub(crate) fn wait(&mut self, rank: Rank, what: WaitsFor, watch: Watch) {
+    pub(crate) fn wait(&mut self, rank: Rank, what: What, watch: Watch) {
         let thread = self.thread_of(rank.0);
         let waiting = &mut self.ranks[rank.index()].more().waiting;
         if waiting.is_empty() {
@@ -84,13 +93,13 @@ impl State {
 
     /// Has this rank see the changes of a word on its host.
     pub(crate) fn watch_word(&mut self, rank: Rank, at: At) {
-        let what = WaitsFor::Word { region: at.region.0, offset: at.offset };
+        let what = What::Word { region: at.region.0, offset: at.offset };
         let waiter = Waiter { what, watch: Watch::NoRank, thread: self.thread_of(rank.0), watches: true };
         self.ranks[at.rank.index()].more().waiting.push(waiter);
     }
 
     pub(crate) fn stop_watching_word(&mut self, rank: Rank, at: At) {
-        let what = WaitsFor::Word { region: at.region.0, offset: at.offset };
+        let what = What::Word { region: at.region.0, offset: at.offset };
         let is_this = |other: &Waiter| other.watches && other.what == what && self.rank_of(other.thread) == rank.0;
         if let Some(index) = self.ranks[at.rank.index()].waiting().iter().position(is_this) {
             self.ranks[at.rank.index()].more().waiting.swap_remove(index);
@@ -98,11 +107,11 @@ impl State {
     }
 
     pub(crate) fn load(&self, at: At) -> u64 {
-        self.ranks[at.rank.index()].memory().load(at.region.0, at.offset)
+        self.ranks[at.rank.index()].memory.load(at.region.0, at.offset)
     }
 
     /// Removes such a registration, of a thread if that is given.
-    pub(crate) fn stop_waiting(&mut self, rank: Rank, what: WaitsFor, watch: Watch, thread: Option<u32>) {
+    pub(crate) fn stop_waiting(&mut self, rank: Rank, what: What, watch: Watch, thread: Option<u32>) {
         let waiting = &mut self.ranks[rank.index()].more().waiting;
         let is_this = |waiter: &Waiter| {
             (waiter.what, waiter.watch, waiter.watches) == (what, watch, false)
@@ -208,7 +217,7 @@ impl State {
         let (from, bytes) = self.ranks[rank.index()].more().rare().packets.pop_front()?;
         let sender = &mut self.ranks[from.index()];
         sender.connection(rank.0).unread -= 1;
-        if sender.waits_for(|what| what == WaitsFor::Room(rank)) {
+        if sender.waits_for(|what| what == What::Room(rank)) {
             self.wake_rank(from, self.now + self.wire.latency);
         }
         Some((from, bytes))
