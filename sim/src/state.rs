@@ -47,7 +47,7 @@ pub(crate) struct State {
     watching: usize,
     /// What ranks have yet to learn.
     news: Vec<(Rank, Failure)>,
-    /// Whether any rank has learned of a failure.
+    /// Whether any rank has learned of a failure, or of a lost connection.
     any_failed: bool,
     /// Pairs of ranks whose first rank's card refuses the operations of the second.
     revoked: BTreeSet<(u32, u32)>,

@@ -139,10 +139,10 @@ impl RemoteMemory for SimFabric {
     }
 
     fn failures(&self) -> u32 {
-        self.state().ranks[self.rank.index()].failures().len() as u32
+        self.state().known_failures(self.rank).len() as u32
     }
 
     fn failure(&self, index: u32) -> Option<Rank> {
-        self.state().ranks[self.rank.index()].failures().get(index as usize).map(|(rank, _)| *rank)
+        self.state().known_failures(self.rank).get(index as usize).map(|(rank, _)| *rank)
     }
 }

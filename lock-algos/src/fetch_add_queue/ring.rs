@@ -139,8 +139,6 @@ impl InRing for () {
 
 /// A waiter's state of its ring slot. There may be very many: small.
 pub(crate) struct RingSlot {
-    /// The notification that the ticket is served, or 0: it has no entry.
-    grant: u64,
     /// The last value of the node's word.
     last: u64,
     attempt: u32,
@@ -148,17 +146,19 @@ pub(crate) struct RingSlot {
     ring: u16,
     /// How often it polled without a notification.
     looked: u8,
+    /// Whether the ticket has an entry.
+    is_entered: bool,
 }
 
 impl RingSlot {
     pub(super) const fn new(ring: u16) -> Self {
-        Self { grant: 0, last: 0, attempt: 0, ring, looked: 0 }
+        Self { last: 0, attempt: 0, ring, looked: 0, is_entered: false }
     }
 }
 
 impl InRing for RingSlot {
     fn begin(&mut self) {
-        (self.attempt, self.grant) = (self.attempt.wrapping_add(1), 0);
+        (self.attempt, self.is_entered) = (self.attempt.wrapping_add(1), false);
     }
 
     fn wait<'m, M: RemoteMemory, const BITS: u32>(
@@ -171,13 +171,13 @@ impl InRing for RingSlot {
         let ahead = before.given(lock.mode).wrapping_sub(word.came_back(lock.mode)) & Counters::<BITS>::ROOM;
         let is_near = ahead < u64::from(self.ring);
         async move {
-            if self.grant == 0 {
+            if !self.is_entered {
                 return match (is_near, lock.mode) {
                     (false, _) => Ok(Waited::Standing),
                     (true, Mode::Exclusive) => {
                         let written = self.write_entry(lock, before)?;
                         let [_, now] = written.await?;
-                        self.entered(lock, before);
+                        self.is_entered = true;
                         Ok(Waited::Seen(Counters(now)))
                     }
                     (true, Mode::Shared) => self.enter_readers(lock, before).await,
@@ -185,7 +185,7 @@ impl InRing for RingSlot {
             }
             let wait = self.wait_for_grant(lock)?; // `?` and `await` in one expression keep it twice
             match wait.await {
-                Ok(told) if told == self.grant => return Ok(Waited::Granted),
+                Ok(told) if told == self.grant(lock, before) => return Ok(Waited::Granted),
                 // A hint or a death: the interval starts over.
                 Ok(told) => (self.last, self.looked) = (told, 0),
                 Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
@@ -267,7 +267,7 @@ impl RingSlot {
             let swapped = self.post(lock, before, swap)?;
             let [swapped, now] = swapped.await?;
             if swapped == found.0 {
-                self.entered(lock, before);
+                self.is_entered = true;
                 if found.is_valid()
                     && behind == 0
                     && let Some(hint) = found.tell(lock.memory, lock.context, self.entry(lock, before).hint())
@@ -279,13 +279,13 @@ impl RingSlot {
         })
     }
 
-    /// The entry is there.
-    fn entered<'m, M: RemoteMemory, const BITS: u32>(
-        &mut self,
+    /// The notification that the ticket is served. Computed when it comes, not kept.
+    fn grant<'m, M: RemoteMemory, const BITS: u32>(
+        &self,
         lock: &LockUse<'m, M, impl LockContext<'m, M>>,
         before: Counters<BITS>,
-    ) {
-        self.grant = self.entry(lock, before).grant(lock.context.lock(), before.given(lock.mode));
+    ) -> u64 {
+        self.entry(lock, before).grant(lock.context.lock(), before.given(lock.mode))
     }
 }
 

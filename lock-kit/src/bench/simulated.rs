@@ -1,7 +1,8 @@
 //! A throughput run of simulated ranks, in virtual time.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -49,11 +50,12 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
         }
         let onesided_sim::Counts { reads, writes, compare_swaps, fetch_adds, .. } = report.counts;
         let notes = contest.notes.take();
+        let (counts, worst_p99) = notes.each.of_each();
         let whole = report.virtual_time.as_nanos() as u64;
         Outcome {
-            worst_p99: notes.each.worst_p99().unwrap_or(whole),
+            worst_p99: worst_p99.unwrap_or(whole),
             longest_gap: Duration::from_nanos(notes.longest_gap.max(whole - notes.last_at)),
-            counts: notes.each.counts(),
+            counts,
             lasted: report.virtual_time,
             waits: notes.waits,
             bypasses: notes.bypasses,
@@ -207,7 +209,7 @@ struct Waits {
     /// By origin; [`NONE`](Self::NONE) without a wait.
     first: Vec<u16>,
     /// By origin and wait: how often.
-    further: HashMap<usize, BTreeMap<u16, u64>>,
+    further: HashMap<(u32, u16), u32>,
 }
 
 impl Waits {
@@ -235,37 +237,32 @@ impl Waits {
         let rounded = Self::rounded(value);
         match &mut self.first[origin] {
             first if *first == Self::NONE => *first = rounded,
-            _ => *self.further.entry(origin).or_default().entry(rounded).or_default() += 1,
+            _ => *self.further.entry((origin as u32, rounded)).or_default() += 1,
         }
     }
 
-    fn counts(&self) -> Vec<u64> {
-        (0..self.first.len()).map(|origin| self.of_origin(origin).map(|(_, count)| count).sum()).collect()
-    }
-
-    /// The waits of an origin and how often each, the longest one first.
-    fn of_origin(&self, origin: usize) -> impl Iterator<Item = (u16, u64)> {
-        let first = self.first[origin];
-        let further = self.further.get(&origin).into_iter().flatten().map(|(value, count)| (*value, *count));
-        let mut all: Vec<_> = further.chain((first != Self::NONE).then_some((first, 1))).collect();
-        all.sort_unstable_by_key(|(value, _)| std::cmp::Reverse(*value));
-        all.into_iter()
-    }
-
-    fn p99(&self, origin: usize) -> Option<u64> {
-        let count: u64 = self.of_origin(origin).map(|(_, count)| count).sum();
-        let above = count - (count as f64 * 0.99).ceil() as u64;
-        let mut seen = 0;
-        let p99 = self.of_origin(origin).find(|(_, count)| {
-            seen += count;
-            seen > above
-        });
-        p99.map(|(value, _)| Self::value(value))
-    }
-
-    /// The largest of all origins; `None` if one has not waited.
-    fn worst_p99(&self) -> Option<u64> {
-        (0..self.first.len()).map(|origin| self.p99(origin)).try_fold(0, |worst, p99| Some(worst.max(p99?)))
+    /// How often each origin has waited, and the largest of their 99th percentiles: `None` if one has
+    /// not waited.
+    fn of_each(&self) -> (Vec<u64>, Option<u64>) {
+        let first = self.first.iter().zip(0..).filter(|(value, _)| **value != Self::NONE);
+        let first = first.map(|(value, origin)| (origin, *value, 1));
+        let further = self.further.iter().map(|((origin, value), count)| (*origin, *value, *count));
+        let mut all: Vec<(u32, u16, u32)> = first.chain(further).collect();
+        all.sort_unstable_by_key(|(origin, value, _)| (*origin, Reverse(*value)));
+        let (mut counts, mut worst) = (vec![0; self.first.len()], 0);
+        for waits in all.chunk_by(|one, next| one.0 == next.0) {
+            let count = waits.iter().map(|(.., count)| u64::from(*count)).sum::<u64>();
+            let above = count - (count as f64 * 0.99).ceil() as u64;
+            let mut seen = 0;
+            let p99 = waits.iter().find(|(.., count)| {
+                seen += u64::from(*count);
+                seen > above
+            });
+            worst = worst.max(p99.map_or(0, |(_, value, _)| Self::value(*value)));
+            counts[waits[0].0 as usize] = count;
+        }
+        let all_waited = !counts.contains(&0);
+        (counts, all_waited.then_some(worst))
     }
 }
 
@@ -298,7 +295,7 @@ mod tests {
             (TestAndSet::NAME, waiter(&TestAndSet::default()), 232),
             (Mcs::NAME, waiter(&Mcs::default()), 256),
             (Ticket::<15>::NAME, waiter(&<Ticket>::default()), 216),
-            (FetchAddQueue::<15>::NAME, waiter(&<FetchAddQueue>::default()), 296),
+            (FetchAddQueue::<15>::NAME, waiter(&<FetchAddQueue>::default()), 288),
             (DistributedCounters::<15>::NAME, waiter(&<DistributedCounters>::default()), 224),
             (TwoLevel::NAME, waiter(&TwoLevel::default()), 384),
             (DedicatedThread::NAME, waiter(&DedicatedThread::default()), 280),
@@ -310,13 +307,11 @@ mod tests {
     #[test]
     fn few_waits_have_their_percentile() {
         let mut waits = Waits::of(2);
-        assert_eq!(waits.p99(1), None);
         (1..=100).for_each(|value| waits.add(1, value * 1000));
-        let p99 = waits.p99(1).unwrap();
-        assert!((98_000..=99_000).contains(&p99), "{p99}");
-        assert_eq!((waits.worst_p99(), waits.counts()), (None, vec![0, 100]));
+        assert_eq!(waits.of_each(), (vec![0, 100], None));
         waits.add(0, 7);
-        assert_eq!(waits.worst_p99(), Some(p99));
+        let (counts, p99) = waits.of_each();
+        assert!(counts == [1, 100] && p99.is_some_and(|p99| (98_000..=99_000).contains(&p99)), "{p99:?}");
         for (value, rounded) in [(0, 0), (127, 127), (128, 128), (129, 128), (9_999, 9_984), (u64::MAX, 127 << 57)] {
             assert_eq!(Waits::value(Waits::rounded(value)), rounded, "{value}");
         }

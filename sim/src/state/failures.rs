@@ -66,11 +66,18 @@ impl State {
             home if home == *other => Some(*one),
             _ => None,
         };
-        self.ranks[asks.index()].lost().iter().filter_map(partner).filter(|rank| *rank >= from).min()
+        let lost = if self.any_failed { self.ranks[asks.index()].lost() } else { &[] };
+        lost.iter().filter_map(partner).filter(|rank| *rank >= from).min()
     }
 
     pub(super) fn knows_failed(&self, rank: Rank, other: Rank) -> bool {
-        self.any_failed && self.ranks[rank.index()].failures().contains(&(other, true))
+        self.known_failures(rank).contains(&(other, true))
+    }
+
+    /// The ranks that this one has known to have failed, and whether they have: asked for often, and
+    /// mostly without a look at the rank.
+    pub(crate) fn known_failures(&self, rank: Rank) -> &[(Rank, bool)] {
+        if self.any_failed { self.ranks[rank.index()].failures() } else { &[] }
     }
 
     /// Revokes a peer's access to a rank's memory.
@@ -179,6 +186,7 @@ impl State {
         if self.knows_lost(rank, lost.0, lost.1) {
             return;
         }
+        self.any_failed = true;
         self.ranks[rank.index()].more().rare().lost.push(lost);
         self.wake_after_failure(rank, lost);
     }

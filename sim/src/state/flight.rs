@@ -127,7 +127,10 @@ impl State {
     pub(super) fn advance(&mut self, slot: u32) -> Option<u32> {
         let operation = &self.operations[slot];
         match operation.stage {
-            Stage::Outward if operation.same_host => return self.take_effect_on_host(slot),
+            Stage::Outward if operation.same_host => {
+                self.arrivals += 1;
+                return self.take_effect_on_host(slot);
+            }
             Stage::Outward => {
                 self.arrivals += 1;
                 self.arrive(self.card_of(operation.target), slot);
