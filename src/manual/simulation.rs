@@ -149,8 +149,21 @@
 //! processors are on [testbeds](super::reproduce#testbeds).
 //!
 //! `onesided bench scale` runs locks with up to a million simulated origins: see
-//! [benchmarks](super::benchmarks). A rank that waits there takes 0.6 to 1.3 kB, most of which is the
-//! future of its acquire.
+//! [benchmarks](super::benchmarks). What that takes on one core (`--simulator`; a virtual machine with
+//! two cores of an AMD EPYC, November 2026):
+//!
+//! | | bytes a rank, 100,000 ranks | events a second, 10,000 ranks | 100,000 ranks |
+//! |---|---|---|---|
+//! | `ticket` | 525 | 4.1 M | 1.5 M |
+//! | `test-and-set` | 541 | 3.8 M | 1.9 M |
+//! | `mcs` | 565 | 5.0 M | 1.5 M |
+//! | `fetch-add-queue` | 596 | 3.2 M | 1.5 M |
+//! | `distributed-counters` | 694 | 4.2 M | 1.4 M |
+//! | `two-level` | 799 | 3.9 M | 2.5 M |
+//! | `dedicated-thread`, `event-thread` | 906 | 1.9 M, 1.7 M | 1.3 M |
+//!
+//! More than half of a rank is the future of its acquire. An event is an operation that takes effect, or
+//! a timer; 100,000 ranks are in no cache. A million ranks take 530 to 890 MB.
 //!
 //! [`Simulation`]: ../../../onesided_sim/struct.Simulation.html
 //! [`SimFabric`]: ../../../onesided_sim/struct.SimFabric.html
