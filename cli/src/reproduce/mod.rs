@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use onesided_sim::{Parameter, Profile};
+use onesided_sim::{Check, Parameter, Profile};
 use serde::Serialize;
 
 use crate::failure::{Failure, USAGE};
@@ -243,6 +243,14 @@ fn summary(profile: &Profile, verdicts: &[Line]) -> String {
     });
     let none = none.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>();
     text += &format!("not in the profile: {}; 0: {}\n", some.collect::<Vec<_>>().join(", "), none.join(", "));
+    for Check { measures, value, unit, source } in &profile.checks {
+        let ours = profile.measure(measures).unwrap_or(f64::NAN);
+        let off = 100.0 * (ours / value - 1.0);
+        text += &format!("set from {measures} {value} {unit} ({source}): simulated {ours:.4} {unit}, {off:+.1} %\n");
+    }
+    if profile.checks.is_empty() {
+        text += "set from no measurement: see the sources of its parameters\n";
+    }
     let predicted = || verdicts.iter().filter(|line| line.kind == Kind::Prediction);
     for verdict in [Verdict::Missed, Verdict::Explained, Verdict::Reproduced] {
         let lines: Vec<_> = predicted().filter(|line| line.verdict == verdict).collect();

@@ -39,6 +39,10 @@ fn all_figures_have_their_verdicts() {
     );
     let text = summary(&lab.profile, &verdicts);
     assert!(text.contains("missed 1 of 27") && text.contains("explained 7 of 27"), "{text}");
+    assert!(
+        text.contains("set from lock loop 12.83 us (calibration: jiang-2004, section 6.1): simulated 12.8"),
+        "{text}"
+    );
 }
 
 fn contend(lock: Lock) -> Contention {
