@@ -52,6 +52,7 @@ impl SimWaits {
         let thread = self.fabric.state().thread_of(self.fabric.rank().0);
         let known = self.receiving.iter().position(|(of, _)| *of == thread);
         let at = known.unwrap_or_else(|| {
+            self.receiving.reserve_exact(1); // most ranks have one thread
             self.receiving.push((thread, Waiting::new(Arc::clone(&self.fabric), What::Packet)));
             self.receiving.len() - 1
         });
