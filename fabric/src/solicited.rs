@@ -1,5 +1,7 @@
 //! Solicited events: packets that wake a handler while all other threads of a rank compute.
 
+use std::task::Poll;
+
 use crate::Ticket;
 
 /// Events that wake one thread of a rank, its handler: of
@@ -26,6 +28,17 @@ pub trait SolicitedEvents: Send + Sync {
 
     /// Ends the handler's sleep.
     fn wake(&self);
+
+    /// Whether the handler is a task, because no thread sleeps (in the simulator).
+    fn is_for_tasks(&self) -> bool {
+        false
+    }
+
+    /// The [sleep](Self::sleep) of a task, which is polled when it ends.
+    fn poll_sleep(&self, ticket: Ticket, until: u64) -> Poll<()> {
+        self.sleep(ticket, until);
+        Poll::Ready(())
+    }
 }
 
 /// When a rank asks for solicited events: while it expects something and none of its threads polls

@@ -2,7 +2,9 @@
 
 use std::thread::JoinHandle;
 
-use onesided_fabric::{AtomicAgent, Capabilities, Error, Fabric, Note, SegmentKey, ServerThread, Task, UserMemory};
+use onesided_fabric::{
+    AtomicAgent, Capabilities, Error, Fabric, Note, SegmentKey, ServerThread, SolicitedEvents, Task, UserMemory,
+};
 use onesided_remote_memory::{At, Fault, FaultKind, Notify, Rank, RegionId, RemoteMemory};
 
 use crate::endpoint::{SimFabric, Word};
@@ -232,6 +234,11 @@ impl Fabric for SimFabric {
             false => return Err(Fault::of(FaultKind::Unsupported, rank)),
         }
         Ok(true)
+    }
+
+    /// Where hosts have cores: otherwise computation takes no time.
+    fn solicited(&self) -> Option<&dyn SolicitedEvents> {
+        self.state().has_handlers().then_some(self as _)
     }
 
     fn spawn(&self, task: Task) {

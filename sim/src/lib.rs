@@ -30,6 +30,7 @@ mod rank;
 mod report;
 mod segment;
 mod simulation;
+mod solicited;
 mod state;
 mod testbed;
 mod transport;

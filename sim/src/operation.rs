@@ -20,7 +20,8 @@ pub(crate) enum Action {
         len: u64,
         into: Option<Box<GetBuffer>>,
     },
-    Send(Box<[u8]>),
+    /// A packet, and whether it is solicited.
+    Send(Box<[u8]>, bool),
     /// Whether the target has cut this rank.
     HasCut(Rank),
     /// What a get returns. Boxed: every rank has an operation in flight, and few of them get.
@@ -54,7 +55,7 @@ impl Action {
     /// Bulk bytes that travel with it: to the target, or back to the origin.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
-            Self::Put(bytes) | Self::Send(bytes) => bytes.len() as u64,
+            Self::Put(bytes) | Self::Send(bytes, _) => bytes.len() as u64,
             Self::Got(got) => got.bytes.len() as u64,
             _ => 0,
         }

@@ -45,6 +45,8 @@ pub(crate) struct Rare {
     pub(crate) packets: VecDeque<(Rank, Box<[u8]>)>,
     /// Datagrams that arrived and were not taken.
     pub(crate) datagrams: VecDeque<Box<[u8]>>,
+    /// Its handler of messages.
+    pub(crate) handler: Handler,
     /// Whether a transport has them.
     pub(crate) has_transport: bool,
     /// Operations that its card has yet to receive, in the order of arrival.
@@ -76,6 +78,16 @@ impl From<What> for WaitsFor {
             What::Flush(target) => Self::Flush(target),
         }
     }
+}
+
+/// A thread that sleeps until a solicited packet.
+#[derive(Debug, Default)]
+pub(crate) struct Handler {
+    pub(crate) is_armed: bool,
+    /// How many events it has had.
+    pub(crate) events: u32,
+    /// Once it has slept.
+    pub(crate) thread: Option<u32>,
 }
 
 /// A wait of a thread.
@@ -252,6 +264,11 @@ impl RankState {
 
     fn rare(&self) -> Option<&Rare> {
         self.more.as_ref()?.rare.as_deref()
+    }
+
+    /// The thread of its handler.
+    pub(crate) fn handler(&self) -> Option<u32> {
+        self.rare()?.handler.thread
     }
 
     /// Whether one of its tasks serves peers.

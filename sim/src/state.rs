@@ -282,7 +282,7 @@ impl State {
         let target = Rank(operation.target);
         let origin = Rank(operation.origin);
         if self.has_revoked(target, origin) {
-            if let Action::Send(_) = self.operations[slot].action {
+            if let Action::Send(..) = self.operations[slot].action {
                 self.ranks[origin.index()].connection(target.0).unread -= 1;
             }
             return Err(Fault::of(FaultKind::Revoked, target));
@@ -292,7 +292,7 @@ impl State {
             return Ok(self.has_cut(target, rank).into());
         }
         let memory = &mut self.ranks[target.index()].memory;
-        if !matches!(operation.action, Action::Send(_)) && memory.len(region).is_none() {
+        if !matches!(operation.action, Action::Send(..)) && memory.len(region).is_none() {
             return Err(Fault::of(FaultKind::NoSuchRegion, target));
         }
         let (found, changed, notify) = match &mut operation.action {
@@ -324,11 +324,14 @@ impl State {
                 operation.action = Action::Got(Box::new(Got { bytes, into: into.take() }));
                 (0, 0, Notify::No)
             }
-            Action::Send(bytes) => {
-                let (from, bytes) = (Rank(operation.origin), std::mem::take(bytes));
+            Action::Send(bytes, is_solicited) => {
+                let (from, bytes, is_solicited) = (Rank(operation.origin), std::mem::take(bytes), *is_solicited);
                 self.ranks[target.index()].more().rare().packets.push_back((from, bytes));
                 self.note_change();
                 self.look(target, Notify::Yes, |what| what == What::Packet);
+                if is_solicited {
+                    self.solicit(target);
+                }
                 return Ok(0);
             }
             Action::HasCut(_) | Action::Got(_) => (0, 0, Notify::No),
@@ -352,7 +355,7 @@ impl State {
             Action::FetchAdd(_) => (&mut counts.fetch_adds, 0),
             Action::Put(bytes) => (&mut counts.puts, bytes.len() as u64),
             Action::Get { len, .. } => (&mut counts.gets, *len),
-            Action::Send(message) => (&mut counts.messages, message.len() as u64),
+            Action::Send(message, _) => (&mut counts.messages, message.len() as u64),
             Action::Got(_) => return,
         };
         *count += 1;

@@ -94,13 +94,9 @@ pub struct ConnectionTransport {
     current: Option<(Rank, Box<[u8]>)>,
 }
 
-impl Transport for ConnectionTransport {
-    fn packet_max(&self, _to: Rank) -> usize {
-        PACKET_MAX
-    }
-
-    fn poll_send(&mut self, _: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
-        let (fabric, len) = (&self.waits.fabric, head.len() + body.len());
+impl ConnectionTransport {
+    fn poll_post(&mut self, to: Rank, packet: (&[u8], &[u8]), is_solicited: bool) -> Poll<Result<(), Fault>> {
+        let (fabric, len) = (&self.waits.fabric, packet.0.len() + packet.1.len());
         if len > PACKET_MAX {
             return Poll::Ready(Err(Fault::new(FaultKind::TooLong).with_detail(len as u32)));
         }
@@ -108,7 +104,7 @@ impl Transport for ConnectionTransport {
             return Poll::Ready(Err(Fault::of(FaultKind::NoSuchRank, to)));
         }
         let mut state = fabric.state();
-        let sent = state.send(fabric.rank(), to, head, body);
+        let sent = state.send(fabric.rank(), to, packet, is_solicited);
         fabric.shared.advance_clock(&state);
         drop(state);
         if sent? {
@@ -116,6 +112,26 @@ impl Transport for ConnectionTransport {
             return Poll::Ready(Ok(()));
         }
         self.waits.register(Some(to), Patience::on(to))
+    }
+}
+
+impl Transport for ConnectionTransport {
+    fn packet_max(&self, _to: Rank) -> usize {
+        PACKET_MAX
+    }
+
+    fn poll_send(&mut self, _: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
+        self.poll_post(to, (head, body), false)
+    }
+
+    fn poll_send_solicited(
+        &mut self,
+        _: &mut Context<'_>,
+        to: Rank,
+        head: &[u8],
+        body: &[u8],
+    ) -> Poll<Result<(), Fault>> {
+        self.poll_post(to, (head, body), true)
     }
 
     fn follows_writes(&self) -> bool {

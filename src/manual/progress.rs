@@ -29,7 +29,8 @@
 //! wait at their sender until the receiver is in a call, as with `Polling`. With `Thread`, whose
 //! thread asks for every packet's event at all times, they wait once their credit is used. A packet
 //! that ends the sleep of a thread in a wait wakes the handler too, and so may the first one after
-//! that. In the simulator, whose packets have no events of their own, `Hybrid` is `Thread`.
+//! that. In the simulator a handler is a thread where hosts have cores and packets travel over
+//! connections, with the costs of their profile; elsewhere `Hybrid` is `Thread` there.
 //!
 //! With datagrams (`ONESIDED_MESSAGES_CHANNEL=ud`) the ranks acknowledge packets and send them
 //! again, and the handler takes part. What starts a rendezvous is solicited each time it is sent,

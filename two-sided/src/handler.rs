@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::thread::{self, JoinHandle};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Fabric, ServerThread, SolicitedEvents};
+use onesided_fabric::{Fabric, ServerThread, SolicitedEvents, Ticket};
 
 use crate::engine::{Direct, Engine};
 use crate::progress::{Progress, lock};
@@ -42,8 +42,8 @@ pub enum ProgressMode {
     TwoThreads,
     /// A handler moves long messages (RGET with interrupt: sur-2006, section 4). Only the packets
     /// that start a transfer have an event (RTS; RTR of RPUT), and none while a thread of the rank
-    /// polls, or while no receive and no send is pending. In the simulator, which has no such
-    /// events, this is `Thread`.
+    /// polls, or while no receive and no send is pending. In a simulation
+    /// of datagrams, or of hosts without cores, this is `Thread`.
     Hybrid,
 }
 
@@ -139,18 +139,32 @@ impl<F: Fabric + 'static> Progress<F> {
         state: &mut State,
         events: fn(&F) -> Option<&dyn SolicitedEvents>,
     ) -> Result<(), Fault> {
-        let (this, fabric, last) = (Arc::downgrade(self), self.fabric.clone(), state.handler.take());
+        let this = Arc::downgrade(self);
+        if events(&self.fabric).is_some_and(SolicitedEvents::is_for_tasks) {
+            let task = poll_fn(move |_| {
+                loop {
+                    // The fabric is not kept: a handler keeps no rank in the world.
+                    let Some(progress) = this.upgrade().filter(|_| !stop.load(Ordering::Acquire)) else { break };
+                    let Some(events) = events(&progress.fabric) else { break };
+                    let slept = progress.turn(events.ticket()).map(|(ticket, until)| events.poll_sleep(ticket, until));
+                    if slept.is_some_and(|slept| slept.is_pending()) {
+                        return Poll::Pending;
+                    }
+                }
+                Poll::Ready(())
+            });
+            return self.fabric.serve_apart(Box::pin(task), ServerThread::Sleeps).map(drop);
+        }
+        let (fabric, last) = (self.fabric.clone(), state.handler.take());
         let handle = move || {
             last.map(JoinHandle::join); // two would take each other's events
             let Some(events) = events(&fabric) else { return };
             loop {
                 let ticket = events.ticket();
                 let Some(progress) = this.upgrade().filter(|_| !stop.load(Ordering::Acquire)) else { return };
-                let is_under_way = progress.drain();
-                let looks = progress.change_interest(|_| {});
+                let sleeps = progress.turn(ticket);
                 drop(progress);
-                let until = if is_under_way { fabric.now().saturating_add(AGAIN) } else { u64::MAX };
-                if !looks {
+                if let Some((ticket, until)) = sleeps {
                     events.sleep(ticket, until);
                 }
             }
@@ -158,6 +172,15 @@ impl<F: Fabric + 'static> Progress<F> {
         let refused = |_| Fault::new(FaultKind::Refused);
         state.handler = Some(thread::Builder::new().name("onesided-handler".into()).spawn(handle).map_err(refused)?);
         Ok(())
+    }
+
+    /// One turn of a handler, which took this ticket before: with which one it sleeps, and until
+    /// when.
+    fn turn(&self, ticket: Ticket) -> Option<(Ticket, u64)> {
+        let is_under_way = self.drain();
+        let looks = self.change_interest(|_| {});
+        let until = if is_under_way { self.fabric.now().saturating_add(AGAIN) } else { u64::MAX };
+        (!looks).then_some((ticket, until))
     }
 
     /// Starts the thread that moves messages at every event.

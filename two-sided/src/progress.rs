@@ -396,7 +396,7 @@ impl<F: Fabric> Progress<F> {
         failed: impl Fn(&Engine<Registered<F>>) -> Option<R> + 'a,
         what: impl Fn() -> Option<Wait> + 'a,
     ) -> impl Future<Output = R> + 'a {
-        let mut told = Told::NOTHING;
+        let (mut told, mut polls) = (Told::NOTHING, None);
         let patience = Patience { deadline: u64::MAX, watch: Watch::RankAndFailures(watch) };
         poll_fn(move |cx| {
             self.move_tasks(cx);
@@ -453,11 +453,35 @@ impl<F: Fabric> Progress<F> {
             self.unlock(state);
             if found.is_none() {
                 told.tell(&what);
-            } else if !self.tasks.are_none() {
-                self.leave_tasks();
+                if polls.is_none() && self.handler.is_solicited() {
+                    polls = PollingTask::begin(self, cx.waker());
+                }
+            } else {
+                drop(polls.take());
+                if !self.tasks.are_none() {
+                    self.leave_tasks();
+                }
             }
             found.map_or(Poll::Pending, Poll::Ready)
         })
+    }
+}
+
+/// A task that waits where tasks stand for threads (in the simulator): a thread that polls.
+struct PollingTask<'a, F: Fabric>(&'a Progress<F>);
+
+impl<'a, F: Fabric> PollingTask<'a, F> {
+    /// `None`: that is of no interest, or it is polled once.
+    #[cold]
+    fn begin(progress: &'a Progress<F>, waker: &Waker) -> Option<Self> {
+        let is_one = progress.fabric.solicited()?.is_for_tasks() && !waker.will_wake(NOBODY);
+        (is_one && progress.begins_polling()).then(|| Self(progress))
+    }
+}
+
+impl<F: Fabric> Drop for PollingTask<'_, F> {
+    fn drop(&mut self) {
+        self.0.ends_polling();
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::RemoteMemory as _;
-use onesided_fabric::{Any, World, threads};
+use onesided_fabric::{Any, Fabric as _, World, threads};
 use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
 use onesided_two_sided::{Messages, ProgressMode, Source, Tag};
@@ -172,29 +172,63 @@ fn a_simulated_thread_sees_the_packets_after_a_wait() {
     const COMPUTES: u64 = 1_000_000;
     let mut network = Network::default();
     network.host.cores = 2;
+    for mode in [ProgressMode::Thread, ProgressMode::Hybrid] {
+        let report = Simulation::new(network.clone()).ranks(2).run(|world| async move {
+            let messages = Messages::new(&world).await.unwrap();
+            messages.set_progress(mode).unwrap();
+            let elements = vec![7_u64; 1_000];
+            let fabric = world.fabric();
+            for round in 0..6 {
+                let computes = round % 2 == 1;
+                if world.rank() == 0 {
+                    fabric.sleep(if computes { COMPUTES / 10 } else { COMPUTES }).await; // the receive is posted
+                    let begin = fabric.now();
+                    messages.send(&elements, 1, Tag(0)).await.unwrap();
+                    let held = fabric.now() - begin;
+                    assert!(held < COMPUTES / 2, "{mode}, round {round}: held for {held} ns");
+                } else {
+                    let receive = messages.recv::<u64>(0, Tag(0));
+                    if computes {
+                        fabric.sleep(COMPUTES).await;
+                    }
+                    assert_eq!(receive.await.unwrap().0, elements);
+                }
+                world.barrier().await.unwrap();
+            }
+            messages.set_progress(ProgressMode::Polling).unwrap();
+        });
+        assert_eq!(report.end, End::Finished);
+    }
+}
+
+/// What wakes a simulated handler while its rank computes: the start of a long message, if a
+/// receive is pending, and no short one.
+#[test]
+fn only_solicited_packets_wake_a_simulated_handler() {
+    const COMPUTES: u64 = 1_000_000;
+    let mut network = Network::default();
+    network.host.cores = 2;
     let report = Simulation::new(network).ranks(2).run(|world| async move {
         let messages = Messages::new(&world).await.unwrap();
-        messages.set_progress(ProgressMode::Thread).unwrap();
-        let elements = vec![7_u64; 1_000];
+        messages.set_progress(ProgressMode::Hybrid).unwrap();
         let fabric = world.fabric();
-        for round in 0..6 {
-            let computes = round % 2 == 1;
-            if world.rank() == 0 {
-                fabric.sleep(if computes { COMPUTES / 10 } else { COMPUTES }).await; // the receive is posted
-                let begin = fabric.now();
-                messages.send(&elements, 1, Tag(0)).await.unwrap();
-                let held = fabric.now() - begin;
-                assert!(held < COMPUTES / 2, "round {round}: held for {held} ns");
-            } else {
-                let receive = messages.recv::<u64>(0, Tag(0));
-                if computes {
-                    fabric.sleep(COMPUTES).await;
-                }
-                assert_eq!(receive.await.unwrap().0, elements);
-            }
+        let long = vec![7_u64; 1_000];
+        for (len, is_posted, expected) in [(1, true, 0), (1_000, true, 1), (1_000, false, 0), (1, false, 0)] {
             world.barrier().await.unwrap();
+            if world.rank() == 0 {
+                fabric.sleep(COMPUTES / 10).await;
+                messages.send(&long[..len], 1, Tag(0)).await.unwrap();
+            } else {
+                let receive = is_posted.then(|| messages.recv::<u64>(0, Tag(0)));
+                fabric.sleep(COMPUTES / 20).await;
+                let before = fabric.solicited().unwrap().ticket();
+                fabric.sleep(COMPUTES).await;
+                let events = fabric.solicited().unwrap().ticket().0 - before.0;
+                assert_eq!(events, expected, "{len} words, posted: {is_posted}");
+                let receive = receive.unwrap_or_else(|| messages.recv::<u64>(0, Tag(0)));
+                assert_eq!(receive.await.unwrap().0, long[..len]);
+            }
         }
-        messages.set_progress(ProgressMode::Polling).unwrap();
     });
     assert_eq!(report.end, End::Finished);
 }

@@ -67,7 +67,7 @@ impl State {
             } else if operation.target == dead.0 && (operation.stage == Stage::Outward || operation.outcome().is_err())
             {
                 operation.set_outcome(Err(Fault::of(FaultKind::PeerDied, dead)));
-                let holds_room = operation.stage == Stage::Outward && matches!(operation.action, Action::Send(_));
+                let holds_room = operation.stage == Stage::Outward && matches!(operation.action, Action::Send(..));
                 self.ranks[operation.origin as usize].connection(dead.0).unread += u32::from(holds_room);
             }
         }

@@ -30,7 +30,10 @@ impl State {
             if rings && state.serves() {
                 processors.event(seen_at, rank.0, true, &mut self.agenda);
             }
-            for waiter in state.waiting().iter().filter(|waiter| concerns(waiter.what)) {
+            // What a handler sees has events of its own.
+            let of_handler =
+                |waiter: &Waiter| waiter.what == What::Packet && Some(waiter.thread) == state.handler();
+            for waiter in state.waiting().iter().filter(|waiter| concerns(waiter.what) && !of_handler(waiter)) {
                 processors.event(seen_at, waiter.thread, rings, &mut self.agenda);
             }
             return;
@@ -196,7 +199,13 @@ impl State {
     // ---- Packets ----
 
     /// Sends a packet if the connection has room.
-    pub(crate) fn send(&mut self, from: Rank, to: Rank, head: &[u8], body: &[u8]) -> Result<bool, Fault> {
+    pub(crate) fn send(
+        &mut self,
+        from: Rank,
+        to: Rank,
+        (head, body): (&[u8], &[u8]),
+        is_solicited: bool,
+    ) -> Result<bool, Fault> {
         if let Some(fault) = self.absent(from, to).or_else(|| self.denied(from, to)) {
             return Err(fault);
         }
@@ -206,10 +215,29 @@ impl State {
             return Ok(false);
         }
         connection.unread += 1;
-        let action = Action::Send([head, body].concat().into());
+        // A handler makes room.
+        let is_solicited = is_solicited || connection.unread == room;
+        let action = Action::Send([head, body].concat().into(), is_solicited);
         let slot = self.post(Operation::new(from, to, 0, 0, action));
         self.detach(slot);
         Ok(true)
+    }
+
+    /// Whether handlers of messages are modelled: threads that sleep until solicited packets, which
+    /// have connections.
+    pub(crate) fn has_handlers(&self) -> bool {
+        self.processors.is_some() && !self.wire.datagrams
+    }
+
+    /// A solicited packet wakes the handler if it is armed.
+    pub(super) fn solicit(&mut self, rank: Rank) {
+        let handler = &mut self.ranks[rank.index()].more().rare().handler;
+        if handler.is_armed {
+            handler.events = handler.events.wrapping_add(1);
+            if let (Some(thread), Some(processors)) = (handler.thread, &mut self.processors) {
+                processors.event(self.now + self.wire.deliver, thread, true, &mut self.agenda);
+            }
+        }
     }
 
     /// Takes the next packet; its sender learns that there is room.
