@@ -31,8 +31,7 @@ impl State {
                 processors.event(seen_at, rank.0, true, &mut self.agenda);
             }
             // What a handler sees has events of its own.
-            let of_handler =
-                |waiter: &Waiter| waiter.what == What::Packet && Some(waiter.thread) == state.handler();
+            let of_handler = |waiter: &Waiter| waiter.what == What::Packet && Some(waiter.thread) == state.handler();
             for waiter in state.waiting().iter().filter(|waiter| concerns(waiter.what) && !of_handler(waiter)) {
                 processors.event(seen_at, waiter.thread, rings, &mut self.agenda);
             }
