@@ -135,7 +135,7 @@ struct Connections {
 }
 
 impl Connections {
-    const MANY: usize = 16;
+    const MANY: usize = 32;
 
     fn to(&mut self, target: u32) -> &mut Connection {
         let found = match &self.places {
