@@ -88,11 +88,12 @@ impl<F: Fabric + 'static> CreateMessages<'_, F> {
         let mine = mine.map_or_else(Fault::to_bits, u64::from).to_le_bytes();
         let all = world.gather(Collective::CreateMessages, &mine).await.map_err(failed)?;
         let progress = shared.progress.as_ref().map_err(|error| *error)?;
-        let mut all = all.iter().map(|bytes| bytes[..].try_into().map_or(0, u64::from_le_bytes));
-        if let Some(fault) = all.clone().find_map(Fault::from_bits) {
+        let mut words = all.iter().map(|bytes| bytes[..].try_into().map_or(0, u64::from_le_bytes));
+        if let Some(fault) = words.clone().find_map(Fault::from_bits) {
             return Err(failed(world.translate(fault)));
         }
-        let number = all.next().map_or(0, |first| first as u32); // the first member gives it
+        let number = words.next().map_or(0, |first| first as u32); // the first member gives it
+        drop(all); // before others are waited for
         let may_offer = fabric.capabilities().completes_at_post && {
             test_next(world);
             world.meet(Collective::CreateMessages).await.map_err(failed)?;

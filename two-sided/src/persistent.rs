@@ -159,8 +159,9 @@ fn by_communicator<'a, F: Fabric, S, R>(
     start: impl Fn(&'a Messages<F>, Vec<S>) -> Vec<R>,
 ) -> Vec<R> {
     let (mut requests, mut all) = (Vec::new(), all.peekable());
+    let mut expected = all.size_hint().0; // most are of one communicator
     while let Some(&(messages, _)) = all.peek() {
-        let mut run = Vec::with_capacity(all.size_hint().0);
+        let mut run = Vec::with_capacity(std::mem::take(&mut expected));
         while let Some((_, next)) = all.next_if(|(of, _)| std::ptr::eq(*of, messages)) {
             run.push(next);
         }

@@ -150,9 +150,14 @@ impl<F: Fabric> Progress<F> {
         }
     }
 
+    /// The longest message that fits a packet.
+    pub(crate) fn packet_room(&self, to: Rank) -> usize {
+        self.state.lock().transport.packet_max(to) - EAGER_HEAD
+    }
+
     /// The longest eager message.
     pub(crate) fn eager_max(&self, to: Rank) -> usize {
-        (self.state.lock().transport.packet_max(to) - EAGER_HEAD).min(self.rules.eager())
+        self.packet_room(to).min(self.rules.eager())
     }
 
     /// Starts an eager send. `Ok(None)`: it is on its way already.
@@ -475,7 +480,7 @@ impl<'a, F: Fabric> PollingTask<'a, F> {
     /// `None`: that is of no interest, or it is polled once.
     #[cold]
     fn begin(progress: &'a Progress<F>, waker: &Waker) -> Option<Self> {
-        let is_one = progress.fabric.solicited()?.is_for_tasks() && !waker.will_wake(NOBODY);
+        let is_one = progress.fabric.solicited()?.is_for_tasks() && !waker.will_wake(NOBODY) && !Tasks::is_moving();
         (is_one && progress.begins_polling()).then(|| Self(progress))
     }
 }

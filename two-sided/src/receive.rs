@@ -439,12 +439,12 @@ impl<F: Fabric> RecvInto<'_, F> {
     }
 
     /// Whether a message that is not too long for the slice comes in a packet.
-    fn is_short(&self, progress: &Progress<F>, eager_max: usize) -> bool {
+    fn is_short(&self, progress: &Progress<F>, packet_room: usize) -> bool {
         let room = match &self.call {
             Call::NotStarted(Into::Started(Start::Posted(_), room) | Into::Landed(LandedIn { room, .. })) => room,
             _ => return false,
         };
-        let is_plain = room.places.is_none() && !self.limit.is_set() && room.into.len() <= eager_max;
+        let is_plain = room.places.is_none() && !self.limit.is_set() && room.into.len() <= packet_room;
         is_plain && std::ptr::eq(self.messages.progress(), progress)
     }
 
@@ -457,8 +457,8 @@ impl<F: Fabric> RecvInto<'_, F> {
     {
         let Some(first) = receives.first() else { return Vec::new() };
         let progress = first.messages.progress();
-        let eager_max = progress.eager_max(progress.fabric.rank());
-        if !receives.iter().all(|receive| receive.is_short(progress, eager_max)) {
+        let packet_room = progress.packet_room(progress.fabric.rank());
+        if !receives.iter().all(|receive| receive.is_short(progress, packet_room)) {
             return Vec::new();
         }
         let (mut outcomes, mut short) = (Vec::with_capacity(receives.len()), receives.iter_mut());

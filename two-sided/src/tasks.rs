@@ -57,6 +57,11 @@ impl Tasks {
         self.count.load(Ordering::Relaxed) == 0 || IS_MOVING.get()
     }
 
+    /// Whether this thread moves tasks now.
+    pub(crate) fn is_moving() -> bool {
+        IS_MOVING.get()
+    }
+
     /// Whether all are over.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0

@@ -233,6 +233,36 @@ fn only_solicited_packets_wake_a_simulated_handler() {
     assert_eq!(report.end, End::Finished);
 }
 
+/// A collective that was started is no thread that polls: the handler is armed while its rank computes.
+#[test]
+fn a_simulated_handler_moves_messages_beside_a_started_collective() {
+    const COMPUTES: u64 = 1_000_000;
+    let mut network = Network::default();
+    network.host.cores = 2;
+    let report = Simulation::new(network).ranks(2).run(|world| async move {
+        let messages = Messages::new(&world).await.unwrap();
+        messages.set_progress(ProgressMode::Hybrid).unwrap();
+        let (fabric, long) = (world.fabric(), vec![7_u64; 1_000]);
+        if world.rank() == 0 {
+            messages.send(&[1_u64], 1, Tag(1)).await.unwrap();
+            fabric.sleep(COMPUTES / 10).await; // the receive is posted
+            let begin = fabric.now();
+            messages.send(&long, 1, Tag(0)).await.unwrap();
+            let held = fabric.now() - begin;
+            assert!(held < COMPUTES / 2, "held for {held} ns");
+            messages.barrier().await.unwrap();
+        } else {
+            let barrier = messages.barrier().start();
+            messages.recv::<u64>(0, Tag(1)).await.unwrap();
+            let receive = messages.recv::<u64>(0, Tag(0));
+            fabric.sleep(COMPUTES).await;
+            assert_eq!(receive.await.unwrap().0, long);
+            barrier.await.unwrap();
+        }
+    });
+    assert_eq!(report.end, End::Finished);
+}
+
 /// In the simulator a mode with a thread is a task that moves messages: the sender goes on long
 /// before its receiver has computed. In the other modes it waits for the receiver.
 #[test]

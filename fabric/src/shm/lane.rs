@@ -313,11 +313,15 @@ impl Reader {
         if self.told != self.next.number {
             self.tell(lane);
         }
-        // The next packet may be as long as the last one: all its cells come at once then, where one would
-        // be fetched after the other.
+        None
+    }
+
+    /// Fetches the cells that the next packet may have, if it is as long as the last one: they come at once
+    /// then, where one would be fetched after the other.
+    #[inline]
+    pub(crate) fn prefetch(&self, lane: Lane<'_>) {
         let expected = lane.cells.get(self.next.index + 1..self.next.index + self.expected);
         expected.into_iter().flatten().for_each(bare::prefetch_to_read);
-        None
     }
 
     /// The first bytes of the packet that [`peek`](Self::peek) has just seen. Its cell has as many.

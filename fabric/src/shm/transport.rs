@@ -236,6 +236,7 @@ impl Transport for ShmTransport {
             let lane = lane(self.shm.job_segment(), *offset);
             let mut looks = 0..looks;
             while reader.peek(lane).is_none() && looks.next().is_some() {
+                reader.prefetch(lane);
                 spin_loop();
             }
         }

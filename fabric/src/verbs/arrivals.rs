@@ -98,6 +98,11 @@ impl Arrivals {
         waiting.pop_front().or_else(|| self.poll(unposted))
     }
 
+    /// Whether packets that were taken out of their receives are to be received still.
+    pub(super) fn packets_wait(&self) -> bool {
+        !self.waiting().is_empty()
+    }
+
     /// Takes in a completion of a shared queue.
     pub(super) fn complete(&self, completion: &ibv_wc) {
         match self.packet(completion) {

@@ -25,6 +25,7 @@ use onesided_remote_memory::{Fault, Liveness, Rank};
 
 use crate::Renewed;
 use crate::verbs::Inner;
+use crate::verbs::arrivals::Arrivals;
 use crate::verbs::peer::{Peer, REFUSED, Revocation, is_after_break};
 use crate::verbs::traffic::{ConnectionId, Traffic};
 
@@ -110,7 +111,9 @@ impl Inner {
         peer.fail_again(); // nothing arrives any more
         rails.iter().for_each(|rail| rail.fail()); // what belongs to messages that end now
         self.report_packets(peer);
-        if peer.is_busy() || rails.iter().any(|rail| rail.is_busy()) || self.save() {
+        let is_busy = peer.is_busy() || rails.iter().any(|rail| rail.is_busy());
+        // What another thread has saved may be this connection's.
+        if is_busy || self.save() || self.arrivals.get().is_some_and(Arrivals::packets_wait) {
             return None;
         }
         for rail in rails {
