@@ -9,7 +9,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use crate::engine::{QUEUED_MAX, is_refused};
 use crate::pieces::Pieces;
 use crate::progress::Registered;
-use crate::rules::{OfferedFrom, Origin, Rules, Way};
+use crate::rules::{EAGER_LEAST, OfferedFrom, Origin, Rules, Way};
 use crate::wire::By;
 use crate::{Error, Messages};
 
@@ -122,7 +122,8 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { to, bytes, protocol, eager_max, never_offered, bound: (low, high), rules, origin } = self;
         write!(f, "{bytes} bytes to rank {to}: {protocol}")?;
-        let rule = if rules.eager.is_some() { format!(" ({origin})") } else { String::new() };
+        let is_rule = rules.eager.is_some_and(|bytes| bytes.max(EAGER_LEAST) as usize == *eager_max);
+        let rule = if is_rule { format!(" ({origin})") } else { String::new() };
         let at_once = match *eager_max > QUEUED_MAX {
             true => format!(", more than {QUEUED_MAX} if there is room at once"),
             false => String::new(),
@@ -251,9 +252,9 @@ impl<F: Fabric> Messages<F> {
         self.set_rules(Rules { rendezvous, ..self.rules() });
     }
 
-    /// Sets by which protocol this rank sends messages from now on, in all its communicators, and how
-    /// long an eager one may be. Each rank has its own rules; a process begins with those
-    /// of `ONESIDED_MESSAGES_RULES`. It cannot fail.
+    /// Sets by which protocol this rank sends messages from now on, in all its communicators, and
+    /// how long an eager one may be. Each rank has its own rules; a process begins with those of
+    /// `ONESIDED_MESSAGES_RULES`. It cannot fail.
     ///
     /// ```
     /// use onesided_two_sided::{Messages, Protocol};
@@ -262,7 +263,8 @@ impl<F: Fabric> Messages<F> {
     ///     let messages = Messages::new(&world).wait().unwrap();
     ///     messages.set_rules("offered=never".parse().unwrap()); // long messages are copied at both ends
     ///     assert_eq!(messages.explain(1 - world.rank(), 100_000).unwrap().protocol(), Protocol::Rget);
-    ///     messages.set_rules("eager=1000".parse().unwrap()); // their receiver keeps no longer ones
+    ///     // Longer ones stay at this rank until they are received.
+    ///     messages.set_rules("eager=1000".parse().unwrap());
     ///     assert_eq!(messages.explain(1 - world.rank(), 1_001).unwrap().protocol(), Protocol::Rget);
     /// })
     /// .unwrap();

@@ -3,7 +3,7 @@
 //! | peer | length | protocol | who says it |
 //! |---|---|---|---|
 //! | oneself | any | a copy | |
-//! | any | at most a packet, and [`Rules::eager`] | eager | the fabric |
+//! | any | at most a packet, and [`Rules::eager`] | eager | the fabric, or [`Rules::eager`] |
 //! | another process of this host | from a bound on | offered, by RGET | measured, or [`Rules::offered`] |
 //! | any | longer | [`Rules::rendezvous`] | |
 //!
@@ -36,9 +36,9 @@ const ENOUGH: u32 = 16;
 /// After so many tries that were not all timed, slices are offered.
 const TRIES: u32 = 256;
 
-/// Messages of so many bytes are eager, whatever a rule says: what ranks tell one another for locks and
-/// collectives, and the messages of lists, which share packets.
-const EAGER_LEAST: u32 = 128;
+/// The least limit of eager messages. Ranks send each other messages of up to this length for locks
+/// and collectives, and short messages of lists share packets.
+pub(crate) const EAGER_LEAST: u32 = 128;
 
 /// From which length on a slice is [offered](crate::Protocol::Offered) to another process of this host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -57,9 +57,9 @@ pub enum OfferedFrom {
 /// The protocols of the messages that a rank sends. See
 /// [`Messages::set_rules`](crate::Messages::set_rules).
 ///
-/// As text: words with commas between them, each `rget`, `rput`, `pipeline`, `copy`, `offered=BYTES`,
-/// `offered=measured`, `offered=never`, `eager=BYTES` or `eager=packet`. The last of a kind counts; a kind
-/// without a word has its default.
+/// As text: words with commas between them, each `rget`, `rput`, `pipeline`, `copy`,
+/// `offered=BYTES`, `offered=measured`, `offered=never`, `eager=BYTES` or `eager=packet`. The last
+/// of a kind counts; a kind without a word has its default.
 ///
 /// ```
 /// use onesided_two_sided::{OfferedFrom, Rendezvous, Rules};

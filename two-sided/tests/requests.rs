@@ -177,8 +177,8 @@ fn a_list_is_as_one_after_the_other() {
     });
 }
 
-/// Messages up to the limit end without a receive, longer ones with it: slices, shapes, buffers, and those
-/// of a list.
+/// Messages up to the limit end without a receive, longer ones with it: slices, shapes, buffers,
+/// and those of a list.
 #[test]
 fn the_longest_eager_message_is_a_rule() {
     ranks(2, |world, messages| {
@@ -188,6 +188,7 @@ fn the_longest_eager_message_is_a_rule() {
             assert_eq!(explained.eager_max() == limit, eager.is_some_and(|eager| eager <= 500));
             let said = format!("eager     at most {limit} bytes (the program): one packet, copied at both ends");
             assert_eq!(explained.to_string().contains(&said), limit <= 500, "{explained}");
+            assert_eq!(explained.to_string().contains("bytes (the program)"), limit <= 500, "{explained}");
             for (len, is_eager) in [(limit, true), (limit + 1, limit > 500)] {
                 let sent = vec![7_u8; 2 * len];
                 if world.rank() == 0 {
