@@ -1,11 +1,10 @@
 //! The sleep of the one thread of a rank that waits for a card's events, while the others wait for
 //! the doorbell alone.
 //!
-//! With [completion events](crate::Fabric::completion_events) of their own, *completions* are
-//! awaited by a thread of its own, and the listener sleeps for packets only. That thread takes the
-//! events, which those that wait for a completion have requested, drains the queue, and rings,
-//! whether it found something or not: another thread may drain at that moment, and have looked
-//! before. When it ends it rings as well, and the listener sleeps for completions again.
+//! With [completion events](crate::Fabric::completion_events) a second thread sleeps for
+//! completions, and the listener for packets only. At each event the second thread drains the
+//! queue, and rings in any case: another thread may be draining, whose waiters have already looked.
+//! When the second thread ends, it rings as well, and the listener sleeps for completions again.
 //!
 //! Explored by loom in `shm::explored::two_threads`.
 
@@ -29,7 +28,7 @@ impl Listener {
 
     /// Sleeps unless the doorbell rang since the ticket. `sleep` gets whether completions end it.
     pub(crate) fn sleep(&self, doorbell: Doorbell<'_>, ticket: Ticket, sleep: impl FnOnce(bool)) {
-        // What is made after this wakes the thread.
+        // A change made after this store wakes the thread.
         self.is_asleep.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if doorbell.rings.load(Ordering::Acquire) == ticket.0 {
@@ -38,7 +37,7 @@ impl Listener {
         self.is_asleep.store(false, Ordering::Relaxed);
     }
 
-    /// Wakes it, after what it is to see.
+    /// Wakes the sleeping thread. The caller has made its change before.
     pub(crate) fn wake(&self, wake: impl FnOnce()) {
         fence(Ordering::SeqCst);
         if self.is_asleep.load(Ordering::SeqCst) {

@@ -34,7 +34,8 @@ pub trait SolicitedEvents: Send + Sync {
         false
     }
 
-    /// The [sleep](Self::sleep) of a task, which is polled when it ends.
+    /// The [sleep](Self::sleep) of a task. `Ready`: it is over, or an event came after the ticket.
+    /// `Pending`: the task is polled again at an event, at [`wake`](Self::wake) or at `until`.
     fn poll_sleep(&self, ticket: Ticket, until: u64) -> Poll<()> {
         self.sleep(ticket, until);
         Poll::Ready(())

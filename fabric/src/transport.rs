@@ -75,11 +75,13 @@ pub trait Transport: Debug + Send + 'static {
     ///
     /// # Errors
     /// `TimedOut`, `PeerDied`, `PeerLeft` as [`Patience`] says, and `ConnectionLost`, which may be
-    /// [of one connection](Self::renewed); packets that have arrived come first. `Protocol`, which names the sender, if its packets cannot be read any more.
+    /// [of one connection](Self::renewed); packets that have arrived come first. `Protocol`, which
+    /// names the sender, if its packets cannot be read any more.
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>>;
 
-    /// Looks so many times, until the next packet may have come, where that takes less than to receive
-    /// none.
+    /// Looks up to `looks` times for the next packet, and returns early when one may have arrived.
+    /// For transports where this costs less than a [`poll_recv`](Self::poll_recv) that finds
+    /// nothing; the default does nothing.
     #[inline]
     fn spin(&mut self, looks: u32) {
         let _ = looks;

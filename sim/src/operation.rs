@@ -137,7 +137,8 @@ impl Operation {
 #[derive(Debug, Default)]
 pub(crate) struct Operations {
     slots: Vec<Operation>,
-    /// The first free slot, plus one. Each free slot has the next one, in the same way, as its origin.
+    /// The first free slot, plus one; 0: none. The origin of a free slot is the next one, in the
+    /// same form.
     free: u32,
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct RankState {
 
 const _: () = assert!(size_of::<RankState>() == 96);
 
-/// State that a rank needs that waits for others, or has several targets.
+/// State of a rank that waits for others, or has several targets.
 #[derive(Debug, Default)]
 pub(crate) struct More {
     /// Connections to further targets.

@@ -20,8 +20,7 @@ use crate::agenda::{Agenda, Due};
 use crate::network::Wire;
 use crate::operation::{Action, Got, Operations};
 use crate::processors::Processors;
-use crate::rank::What;
-use crate::rank::{Life, RankState};
+use crate::rank::{Life, RankState, What};
 use crate::report::Counts;
 use crate::state::datagrams::Datagram;
 use crate::state::failures::Failure;
@@ -57,7 +56,7 @@ pub(crate) struct State {
     agenda: Agenda,
     /// The time from which a rank's card can receive.
     receives_at: Times,
-    /// When the timer ends that a rank entered last for its pauses at words that it watches.
+    /// When the last timer that a rank set for a pause at a watched word ends.
     timer_at: Times,
     spawned: Spawned,
     /// The thread that is polled.

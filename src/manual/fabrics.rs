@@ -94,10 +94,10 @@
 //! with any stale key.
 //!
 //! The fabric uses reliable connections, completion queues with completion channels (one for the
-//! packets of messages, unless `ONESIDED_MESSAGES_QUEUES` is `one`, and one for all else), and
-//! shared receive queues. Two ranks are connected at the first operation of either on the other's
-//! memory, by datagrams, and once more at the first message between them: so a rank takes a queue
-//! pair for itself, one or two for each rank that it speaks to (with
+//! packets of messages and one for all else; a single one with `ONESIDED_MESSAGES_QUEUES=one` and
+//! over datagrams), and shared receive queues. Two ranks are connected at the first operation of
+//! either on the other's memory, by datagrams, and once more at the first message between them: so
+//! a rank takes a queue pair for itself, one or two for each rank that it speaks to (with
 //! [rails](super::messages#over-several-rails) up to four), and none for the others. Neither a rank
 //! that takes in no messages nor a message that breaks its connection (a stale key) holds up a put
 //! or a lock. A rank with more connections of messages than `ONESIDED_MESSAGES_CONNECTIONS` gives
@@ -105,10 +105,10 @@
 //! destroyed, and the next message makes another one. Busy ones stay, so there may be more. The
 //! receive queue of messages, 2 MiB of locked memory, is made with a rank's first communicator. The
 //! creation of a window or a communicator, like a barrier, speaks to the ranks 1, 2, 4, 8 and so on
-//! before and after this one: with 1,000 ranks to 20. The completion queue grows with the
-//! connections, if the card can resize one. A thread of the target answers, also while the target
-//! computes. A target that is stopped answers when it goes on; if it has not answered within 30
-//! seconds, the connection is [lost](super::failures#lost-connections). Once they are connected,
+//! before and after this one: with 1,000 ranks to 20. The completion queue of all else grows with
+//! the connections, if the card can resize one. A thread of the target answers, also while the
+//! target computes. A target that is stopped answers when it goes on; if it has not answered within
+//! 30 seconds, the connection is [lost](super::failures#lost-connections). Once they are connected,
 //! operations need no thread of the target. Memory is registered without relaxed ordering, so that
 //! a flag written after data arrives after it. The packets of messages may travel as
 //! [datagrams](super::messages#over-datagrams) instead, by one queue pair for all ranks.

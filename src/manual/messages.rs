@@ -96,10 +96,10 @@
 //!
 //! # The same again and again
 //!
-//! [`send_init`](crate::Messages::send_init) and [`recv_init`](crate::Messages::recv_init) name a rank and a
-//! tag once, for messages that are started in every step (the persistent requests of MPI-4.1, section
-//! 3.9). A start is given its elements, so that they are the program's between two starts. Here the rows
-//! beside a block, around a ring:
+//! [`send_init`](crate::Messages::send_init) and [`recv_init`](crate::Messages::recv_init) name a
+//! rank and a tag once, for messages that are started in every step (the persistent requests of
+//! MPI-4.1, section 3.9). A start is given its elements, so that they are the program's between two
+//! starts. Here the rows beside a block, around a ring:
 //!
 //! ```
 //! # use onesided::{Messages, PersistentRecv, PersistentSend, Tag};
@@ -127,10 +127,11 @@
 //! # Ok::<(), onesided::Error>(())
 //! ```
 //!
-//! A start looks no rank up, and does all else that a send or a receive does: of 1,330 instructions of
-//! both with 8 bytes it saves 160, some of them because the compiler inlines a start, and nothing that can
-//! be measured of a long message. `start_all` of 16 costs what `send_all` and `recv_all_into` cost. Where
-//! memory is to be registered once, a [buffer](crate::Messages::buffer) keeps it so.
+//! `start` looks no rank up; all else it does as `send` and `recv_into` do. A send and a receive of
+//! 8 bytes take 1,330 instructions together: `start` saves 160 of them, some because the compiler
+//! inlines it. A long message gains nothing that can be measured. `start_all` of 16 messages looks
+//! the ranks up, and costs what `send_all` and `recv_all_into` cost. A
+//! [buffer](crate::Messages::buffer) keeps its memory registered.
 //!
 //! # Synchronous sends
 //!
@@ -182,7 +183,7 @@
 //!
 //! | message | protocol | the send is complete |
 //! |---|---|---|
-//! | of at most 2 KiB, or fits a packet that can leave at once | eager: one packet, which the receiver copies | when the packet is on its way |
+//! | of at most 2 KiB, or fits a packet that can leave at once; and not longer than the rule `eager` | eager: one packet, which the receiver copies | when the packet is on its way |
 //! | longer | rendezvous (RGET): a packet with the key of registered memory (RTS), an RDMA read by the receiver, a packet back (FIN) | when the receiver has read it |
 //! | longer, where the sender [chose](crate::Messages::set_rendezvous) RPUT | rendezvous: RTS, a packet with the key of memory that the receiver exposes (RTR), an RDMA write by the sender, FIN behind it (over datagrams, and with [rails](#over-several-rails): after it) | when it is written |
 //! | longer, where it chose a pipeline | as RPUT in pieces of 64 to 512 KiB (longer ones from 32 MiB on), each with an RTR and a write of its own; one FIN | when the last one is written |
@@ -214,12 +215,12 @@
 //! |---|---|---|
 //! | `rget`, `rput`, `pipeline`, `copy` | who moves a long message ([`Rendezvous`](crate::Rendezvous)) | `rget` |
 //! | `offered=BYTES`, `offered=never`, `offered=measured` | from which length on a slice is offered to another process of this host, with `rget` | `offered=measured` |
-//! | `eager=BYTES`, `eager=packet` | the longest eager message; what has 128 bytes is eager in any case | `eager=packet` |
+//! | `eager=BYTES`, `eager=packet` | the longest eager message, at least 128 bytes; a synchronous send is never eager | `eager=packet` |
 //!
-//! A lower limit of eager messages leaves the longer ones at their senders until they are received: it is
-//! for receivers with little memory, which otherwise keep what is eager and not received yet. The sends
-//! wait for the receiver, and take longer: 1,000 bytes half a round trip of 2.9 us in place of 0.95 with
-//! a modelled ConnectX-7. A limit above a packet's is that of a packet.
+//! A lower limit of eager messages leaves the longer ones at their senders until they are received:
+//! it is for receivers with little memory, which otherwise keep what is eager and not received yet.
+//! The sender waits for the receiver: on a modelled ConnectX-7, half a round trip of 1,000 bytes
+//! takes 2.9 us by rendezvous and 0.95 us eagerly. A limit above a packet's is that of a packet.
 //!
 //! RGET is that of sur-2006, section 4: its sender does nothing between the two packets. RPUT, of its
 //! section 3, needs both sides twice: a message does not move while either of them computes, unless a
@@ -251,8 +252,9 @@
 //!
 //! A slice is copied before the call returns: its pipeline begins behind the copy.
 //!
-//! The RTS of RGET carries no data, as a read of the rest takes as long. A prototype with the first bytes in
-//! the RTS (RGET of slices, the sender's copies counted once) took in the simulator, half a round trip:
+//! The RTS of RGET carries no data, as a read of the rest takes as long. A prototype with the first
+//! bytes in the RTS (RGET of slices, the sender's copies counted once) took in the simulator, half
+//! a round trip:
 //!
 //! | | without | 512 bytes | 2,000 bytes | 4,000 bytes |
 //! |---|---|---|---|---|
@@ -262,11 +264,11 @@
 //! | InfiniHost, 4,200 bytes | 24.7 us | 25.3 | 26.7 | 28.7 |
 //! | InfiniHost, 16 messages of 4,200 bytes | 315 us | 312 | 306 | 313 |
 //!
-//! That is with one copy of the first bytes at the receiver. Without any it is as fast as without data, to
-//! the nanosecond, where one message is under way; a receiver that keeps the packet until it is matched
-//! copies twice, and then no case gains. Between threads, on shared memory, where a read is a copy, 9,000
-//! bytes took 2.4 us without and 3.0 with 2,000 bytes in the RTS, 16 KiB 2.8 and 3.4 (the best of five
-//! runs).
+//! That is with one copy of the first bytes at the receiver. Without any it is as fast as without
+//! data, to the nanosecond, where one message is under way; a receiver that keeps the packet until
+//! it is matched copies twice, and then no case gains. Between threads, on shared memory, where a
+//! read is a copy, 9,000 bytes took 2.4 us without and 3.0 with 2,000 bytes in the RTS, 16 KiB 2.8
+//! and 3.4 (the best of five runs).
 //!
 //! Registered memory is locked memory, which `ulimit -l` limits. A long message whose memory cannot be
 //! registered, at its sender or its receiver, goes in packets, which both copy (*copy*, woodall-2006);

@@ -47,7 +47,8 @@
 //! | `MPI_Ssend`, `MPI_Issend` | [`Messages::send_synchronous`](crate::Messages::send_synchronous) |
 //! | `MPI_Waitany`, `MPI_Waitsome`, `MPI_Waitall`, `MPI_Testsome` | [`World::wait_any`](crate::World::wait_any), `wait_some`, `wait_all`, `test_some` |
 //! | `MPI_Sendrecv` | `send`, then `recv`, then wait for both |
-//! | `MPI_Send_init`, `MPI_Recv_init`; `MPI_Start`, `MPI_Startall` | [`Messages::send_init`](crate::Messages::send_init), [`recv_init`](crate::Messages::recv_init), which have no buffer; [`start`](crate::PersistentSend::start), [`start_all`](crate::PersistentSend::start_all) with it |
+//! | `MPI_Send_init`, `MPI_Recv_init`; `MPI_Start`, `MPI_Startall` | [`Messages::send_init`](crate::Messages::send_init), [`recv_init`](crate::Messages::recv_init), which have no buffer; [`start`](crate::PersistentSend::start), [`start_all`](crate::PersistentSend::start_all) with it, and those of [`PersistentRecv`](crate::PersistentRecv) |
+//! | `MPI_Ssend_init`, `MPI_Bsend_init`, `MPI_Rsend_init`; persistent sends of shapes | none so far; `MPI_Request_free` is `drop` |
 //!
 //! # Collectives
 //!

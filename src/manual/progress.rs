@@ -1,11 +1,13 @@
 //! Progress: who moves messages while a program computes.
 //!
-//! A short message (up to 8 KiB on shared memory, if there is room) is on its way when its send returns, and waits at
+//! A short message (up to 8 KiB on shared memory, if there is room, unless a
+//! [rule](super::messages#protocols) says less) is on its way when its send returns, and waits at
 //! its receiver. A longer one is sent by rendezvous: its receiver reads it, and somebody at the
-//! receiver has to (of RPUT somebody at the sender as well). By default that is a thread of the rank
-//! that is in a call of the library, for whatever it waits; while all threads of the rank compute,
-//! its senders wait (MPI-4.1, section 2.9). [`Messages::set_progress`](crate::Messages::set_progress)
-//! chooses another [mode](crate::ProgressMode), for a rank and at run time:
+//! receiver has to (of RPUT somebody at the sender as well). By default that is a thread of the
+//! rank that is in a call of the library, for whatever it waits; while all threads of the rank
+//! compute, its senders wait (MPI-4.1, section 2.9).
+//! [`Messages::set_progress`](crate::Messages::set_progress) chooses another
+//! [mode](crate::ProgressMode), for a rank and at run time:
 //!
 //! | mode | who moves a long message while the receiver computes | what it costs |
 //! |---|---|---|
@@ -29,8 +31,8 @@
 //! wait at their sender until the receiver is in a call, as with `Polling`. With `Thread`, whose
 //! thread asks for every packet's event at all times, they wait once their credit is used. A packet
 //! that ends the sleep of a thread in a wait wakes the handler too, and so may the first one after
-//! that. In the simulator a handler is a thread where hosts have cores and packets travel over
-//! connections, with the costs of their profile; elsewhere `Hybrid` is `Thread` there.
+//! that. In the simulator `Hybrid` needs hosts with cores and packets over connections: its handler
+//! is then a thread that costs what the profile says. Otherwise `Hybrid` is `Thread` there.
 //!
 //! With datagrams (`ONESIDED_MESSAGES_CHANNEL=ud`) the ranks acknowledge packets and send them
 //! again, and the handler takes part. What starts a rendezvous is solicited each time it is sent,
@@ -42,11 +44,11 @@
 //!
 //! On cards, packets over connections complete in a queue of their own, and everything else in
 //! another: the two queues of Yu et al. (OSU-CISRC-10/04-TR54, section 4.3). With
-//! `ONESIDED_MESSAGES_QUEUES=one`, and with datagrams, one queue has both kinds, which is the other
-//! design of that paper (Fig. 8 compares them). One thread can sleep for the events of both queues,
-//! so that two queues need no second thread; `TwoThreads` has one for each, and is `Thread` with
-//! one queue. With one queue the event that the handler asks for while it reads is that of any
-//! packet or completion.
+//! `ONESIDED_MESSAGES_QUEUES=one`, and always over datagrams, one queue has both kinds: the
+//! one-queue design of that paper, whose Fig. 8 compares the two. One thread can sleep for the
+//! events of both queues, so that two queues need no second thread; `TwoThreads` has one for each,
+//! and is `Thread` with one queue. With one queue the event that the handler asks for while it
+//! reads is that of any packet or completion.
 //!
 //! ```
 //! # use onesided::{Messages, ProgressMode, Tag};

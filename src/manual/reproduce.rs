@@ -17,10 +17,10 @@
 //!
 //! A testbed is a profile: a TOML file that gives each cost of cards, wires and hosts with unit and
 //! source, and the measurements that it was set from. `reproduce` repeats these on the simulated
-//! testbed and shows both (`set from ...`); a test finds them within 1 %. A cost that the file does not
-//! name has the simulator's default: `reproduce` lists these, with the source `default` on the page and
-//! in JSON. `--profile FILE` takes a profile of your own; `sim/profiles` has those that come with the
-//! program:
+//! testbed and shows both (`set from ...`); a test finds them within 1 %. A cost that the file does
+//! not name has the simulator's default: `reproduce` lists these, with the source `default` on the
+//! page and in JSON. `--profile FILE` takes a profile of your own; `sim/profiles` has those that
+//! come with the program:
 //!
 //! | profile | models | set from |
 //! |---|---|---|
@@ -49,10 +49,10 @@
 //! A number of a paper is a *calibration* if the profile was set from it, otherwise a *prediction*.
 //! A prediction is *reproduced* if it is within 10 %, and *explained* if changing one cost brings
 //! it there; otherwise it is *missed*. A claim of the text holds, or holds with one cost changed,
-//! or does not. A profile is never changed after a figure ran on it: `shm` and `soft-roce`, on which no
-//! figure below was drawn, were set anew on 27 November 2026. A cost that the model
-//! learns of later is added: so `register`, which only the allocation of memory takes, and
-//! `hand-over`, which only several threads behind one progress engine take.
+//! or does not. A profile is never changed after a figure ran on it: `shm` and `soft-roce`, on
+//! which no figure below was drawn, were set anew on 27 November 2026. A cost that the model learns
+//! of later is added: so `register`, which only the allocation of memory takes, and `hand-over`,
+//! which only several threads behind one progress engine take.
 //!
 //! # jiang-2004: passive one-sided communication on InfiniBand
 //!
@@ -88,9 +88,9 @@
 //!   over faster than test-and-set, and seven origins do not keep it busy.
 //! - A waiter of the shipped test-and-set pauses before it asks again: after a wait of 150 us for
 //!   18 us on average. Without backoff it hands over faster than an event-driven thread, but asks
-//!   all the time (figure 4). A short delay and few messages at once need a queue. The claim would hold
-//!   only if a message cost a thread 23 us (`--set progress=23000`), more than a whole lock and unlock
-//!   by a thread takes: that explains nothing, so it counts as missed.
+//!   all the time (figure 4). A short delay and few messages at once need a queue. The claim would
+//!   hold only if a message cost a thread 23 us (`--set progress=23000`), more than a whole lock
+//!   and unlock by a thread takes: that explains nothing, so it counts as missed.
 //! - Several threads behind one progress engine lose by its mutex: a hand-over takes 7.06 us
 //!   (`hand-over` and `switch`). Where it takes only the switch, seven threads take 28.7 us,
 //!   dedicated and event-driven ones alike, and still gain nothing. The requests of two or three

@@ -148,9 +148,13 @@
 //! of `Network`, by default those of present-day hardware. Caches and processors are not modelled;
 //! processors are on [testbeds](super::reproduce#testbeds).
 //!
+//! Messages move in waits for messages, and by the thread or handler of their
+//! [mode](super::progress). On hosts without cores, and over datagrams, `ProgressMode::Hybrid` is
+//! `Thread`.
+//!
 //! `onesided bench scale` runs locks with up to a million simulated origins: see
-//! [benchmarks](super::benchmarks). What that takes on one core (`--simulator`; a virtual machine with
-//! two cores of an AMD EPYC, November 2026):
+//! [benchmarks](super::benchmarks). What that takes on one core (`--simulator`; a virtual machine
+//! with two cores of an AMD EPYC, November 2026):
 //!
 //! | | bytes a rank, 100,000 ranks | events a second, 10,000 ranks | 100,000 ranks |
 //! |---|---|---|---|
@@ -162,8 +166,9 @@
 //! | `two-level` | 799 | 3.9 M | 2.5 M |
 //! | `dedicated-thread`, `event-thread` | 906 | 1.9 M, 1.7 M | 1.3 M |
 //!
-//! More than half of a rank is the future of its acquire. An event is an operation that takes effect, or
-//! a timer; 100,000 ranks are in no cache. A million ranks take 530 to 890 MB.
+//! More than half of a rank is the future of its acquire. An event is an operation that takes
+//! effect, or a timer; 100,000 ranks are in no cache. A million ranks were measured at 530 to 890
+//! MB.
 //!
 //! [`Simulation`]: ../../../onesided_sim/struct.Simulation.html
 //! [`SimFabric`]: ../../../onesided_sim/struct.SimFabric.html

@@ -79,7 +79,8 @@ impl<F: Fabric + 'static> CreateMessages<'_, F> {
         let fabric = world.fabric();
         introduce(fabric);
         let mine = match &shared.progress {
-            Err(error) => Err(Fault::of(error.fault().kind(), fabric.rank())), // the others are told
+            // The gather below reports it to the others.
+            Err(error) => Err(Fault::of(error.fault().kind(), fabric.rank())),
             // All ranks make such communicators in one order.
             Ok(_) if world.size() == fabric.size() => Ok(2 * shared.wholes.fetch_add(1, Ordering::Relaxed)),
             Ok(_) if world.rank() == 0 => shared.number_part(fabric),

@@ -298,8 +298,8 @@ impl<F: Fabric> Creation<'_, F> {
         self.members.iter().flat_map(|member| member.to_le_bytes())
     }
 
-    /// What follows the first word of a message, unless that is a fault. Of a lost connection with this
-    /// rank its other end is named.
+    /// What follows the first word of a message, unless that is a fault. Of a lost connection with
+    /// this rank its other end is named.
     fn rest_of<'b>(&self, bytes: &'b [u8], from: u32) -> Result<&'b [u8], Fault> {
         let fault = match word(bytes) {
             Some(OK) => return Ok(&bytes[8..]),

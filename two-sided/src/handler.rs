@@ -40,10 +40,12 @@ pub enum ProgressMode {
     /// 4.3). On fabrics without such events of their own (shared memory, cards with one completion
     /// queue, the simulator) this is `Thread`.
     TwoThreads,
-    /// A handler moves long messages (RGET with interrupt: sur-2006, section 4). Only the packets
-    /// that start a transfer have an event (RTS; RTR of RPUT), and none while a thread of the rank
-    /// polls, or while no receive and no send is pending. In a simulation
-    /// of datagrams, or of hosts without cores, this is `Thread`.
+    /// A handler moves long messages (RGET with interrupt: sur-2006, section 4). Only solicited
+    /// packets wake it: those that start or carry a transfer (RTS, RTR, the data of a copy) or say
+    /// that it failed, those for which the receiver has to make room or credit, on cards at least
+    /// one in 32, and over datagrams those that ask for an acknowledgement. None does while a
+    /// thread of the rank polls, or while no receive and no send is pending. In a simulation of
+    /// datagrams, or of hosts without cores, this is `Thread`.
     Hybrid,
 }
 

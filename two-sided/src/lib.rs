@@ -10,7 +10,7 @@
 //! | ssend, issend | [`Messages::send_synchronous`], [`Messages::send_synchronous_shaped`] |
 //! | recv, irecv | [`Messages::recv`], [`Messages::recv_into`] |
 //! | `MPI_Type_vector`, `MPI_Type_indexed` | [`Shape`], [`Messages::send_shaped`], [`Messages::recv_shaped`] |
-//! | `MPI_Send_init`, `MPI_Recv_init`; `MPI_Start`, `MPI_Startall` | [`Messages::send_init`], [`Messages::recv_init`]; [`PersistentSend::start`], [`PersistentSend::start_all`] |
+//! | `MPI_Send_init`, `MPI_Recv_init`; `MPI_Start`, `MPI_Startall` | [`Messages::send_init`], [`Messages::recv_init`]; [`PersistentSend::start`], [`PersistentSend::start_all`], and those of [`PersistentRecv`] |
 //! | any source, any tag | [`Source::Any`], [`Tags::Any`] |
 //! | probe, iprobe | [`Messages::probe`] |
 //! | mprobe, mrecv | [`Messages::match_probe`], [`Message`] |

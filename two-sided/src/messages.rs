@@ -43,16 +43,17 @@ use crate::{
 /// Messages from one rank to another that the same receive fits are received in the order in which
 /// they were sent (MPI-4.1, section 3.5). Threads may share a communicator.
 ///
-/// A message that fits a packet (8 KiB on shared memory, 2 KiB on cards) is sent *eagerly*: it is on
-/// its way when [`send`](Self::send) returns, whether there is a receive or not. A longer one, and one
-/// of more than 2 KiB that finds no room, is sent by *rendezvous*: its receiver reads it by RDMA (RGET:
-/// sur-2006, section 4), or its sender [writes](Self::set_rendezvous) it, whole (RPUT: section 3) or in
-/// pieces (pipeline: woodall-2006). What a rank keeps of messages that no receive has fitted is
-/// bounded: 256 KiB of each other rank, less among more than 64 ranks; further ones wait at their
-/// senders.
+/// A message that fits a packet (8 KiB on shared memory, 2 KiB on cards), and is not longer than
+/// [`Rules::eager`](crate::Rules::eager), is sent *eagerly*: it is on its way when
+/// [`send`](Self::send) returns, whether there is a receive or not. A longer one, and one of more
+/// than 2 KiB that finds no room, is sent by *rendezvous*: its receiver reads it by RDMA (RGET:
+/// sur-2006, section 4), or its sender [writes](Self::set_rendezvous) it, whole (RPUT: section 3)
+/// or in pieces (pipeline: woodall-2006). What a rank keeps of messages without a receive is
+/// bounded: 256 KiB of each other rank, less among more than 64 ranks; more wait at their senders.
 ///
-/// Messages move while this rank is in a call that waits, for whatever: a message, a lock, a barrier
-/// (MPI-4.1, section 2.9). In the simulator they move in waits for messages alone.
+/// Messages move while this rank is in a call that waits, for whatever: a message, a lock, a
+/// barrier (MPI-4.1, section 2.9). In the simulator they move in waits for messages, and by the
+/// thread or handler of a [mode](Self::set_progress).
 pub struct Messages<F: Fabric = onesided_fabric::Any> {
     /// Dropped first. None: of a task, which does not keep its communicator.
     open: Option<Arc<Open<F>>>,
@@ -279,8 +280,7 @@ impl<F: Fabric> Messages<F> {
     /// [`Error::Length`].
     ///
     /// # Cancel safety
-    /// A dropped handle cancels the receive. A message that it had matched goes to the next receive
-    /// that fits.
+    /// A dropped handle cancels the receive. A message it had matched goes to the next that fits.
     pub fn recv<T: Payload>(&self, from: impl Into<Source>, tag: impl Into<Tags>) -> Recv<'_, T, F> {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
         Recv::start(self, from.into(), tag.into())

@@ -26,9 +26,10 @@ pub struct PersistentRecv<'m, F: Fabric = onesided_fabric::Any> {
 }
 
 impl<F: Fabric> Messages<F> {
-    /// A send to be started again and again (`MPI_Send_init`: MPI-4.1, section 3.9). The rank is looked
-    /// up once. Nothing is sent before a [start](PersistentSend::start), which is given the elements: a
-    /// program may change them between two starts, or send others.
+    /// A send to be started again and again (`MPI_Send_init`: MPI-4.1, section 3.9). The rank is
+    /// checked here, and a [start](PersistentSend::start) does not look it up again;
+    /// [`start_all`](PersistentSend::start_all) does. Nothing is sent before a start, which is
+    /// given the elements: a program may change them between two starts, or send others.
     ///
     /// ```
     /// use onesided_two_sided::{Messages, PersistentRecv, PersistentSend, Tag};
@@ -66,9 +67,10 @@ impl<F: Fabric> Messages<F> {
         Ok(PersistentSend { messages: self, rank: self.rank("send", to)?, to, tag })
     }
 
-    /// A receive to be started again and again (`MPI_Recv_init`: MPI-4.1, section 3.9), from a rank or
-    /// any, with a tag or any. The rank is looked up once. Nothing is posted before a
-    /// [start](PersistentRecv::start), which is given the slice.
+    /// A receive to be started again and again (`MPI_Recv_init`: MPI-4.1, section 3.9), from a rank
+    /// or any, with a tag or any. The rank is checked here, and a [start](PersistentRecv::start)
+    /// does not look it up again; [`start_all`](PersistentRecv::start_all) does. Nothing is posted
+    /// before a start, which is given the slice.
     ///
     /// # Errors
     /// [`Error::Rank`].
@@ -116,8 +118,9 @@ impl<'m, F: Fabric> PersistentSend<'m, F> {
 }
 
 impl<'m, F: Fabric> PersistentRecv<'m, F> {
-    /// Posts a receive into a slice, as [`Messages::recv_into`] (`MPI_Start`). It may be started again
-    /// before its last message is here, unlike in MPI; the receives are matched in the order of the starts.
+    /// Posts a receive into a slice, as [`Messages::recv_into`] (`MPI_Start`). It may be started
+    /// again before its last message is here, unlike in MPI; the receives are matched in the order
+    /// of the starts.
     ///
     /// # Errors
     /// From the handle, as of [`Messages::recv_into`], but for [`Error::Rank`].

@@ -36,9 +36,9 @@ pub(crate) struct Progress<F: Fabric> {
     pub(crate) rules: Applied,
 }
 
-/// How often a receive that is waited for looks for its packet before it waits as all else does, which
-/// takes less than a poll of a wait. So many times the engine is locked, for so many looks with
-/// [`SPINS`] after each: altogether for about a round trip of short messages.
+/// How a receive into a slice polls before it waits like all else: it locks the engine `LOOKS.0`
+/// times, each time with `LOOKS.1` looks, and spins [`SPINS`] times after each look. Together about
+/// a round trip of short messages. A look costs less than a poll of a wait.
 const LOOKS: (u32, u32) = (4, 2);
 const SPINS: u32 = 8;
 /// When a thread looks again for what may have come for a task.
@@ -234,9 +234,9 @@ impl<F: Fabric> Progress<F> {
         posting
     }
 
-    /// Takes in what has arrived, until the message of a posted receive is in its memory: whether it is.
-    /// The receive is over then. On shared memory this looks [several times](LOOKS), if nothing else is
-    /// to be done.
+    /// Takes in what has arrived, until the message of a posted receive is in its memory: whether
+    /// it is. The receive is over then. On shared memory this looks [several times](LOOKS), if
+    /// nothing else is to be done.
     #[inline(never)]
     pub(crate) fn land(&self, receive: usize, direct: &mut Direct<'_>) -> bool {
         let (times, looks) = if self.fabric.capabilities().completes_at_post { LOOKS } else { (1, 1) };
@@ -473,11 +473,11 @@ impl<F: Fabric> Progress<F> {
     }
 }
 
-/// A task that waits where tasks stand for threads (in the simulator): a thread that polls.
+/// Counts a waiting task as a polling thread, where tasks stand for threads (the simulator).
 struct PollingTask<'a, F: Fabric>(&'a Progress<F>);
 
 impl<'a, F: Fabric> PollingTask<'a, F> {
-    /// `None`: that is of no interest, or it is polled once.
+    /// `None`: the mode has no handler, or the task is polled only once.
     #[cold]
     fn begin(progress: &'a Progress<F>, waker: &Waker) -> Option<Self> {
         let is_one = progress.fabric.solicited()?.is_for_tasks() && !waker.will_wake(NOBODY) && !Tasks::is_moving();

@@ -7,13 +7,14 @@
 //! | another process of this host | from a bound on | offered, by RGET | measured, or [`Rules::offered`] |
 //! | any | longer | [`Rules::rendezvous`] | |
 //!
-//! The bound between a slice that its receiver copies by a system call and bytes that are copied twice,
-//! by the sender into registered memory and by the receiver out of it, depends on the machine: on one,
-//! two copies of 32 KiB take half of the time, on another three times as long. So it is found by
-//! *tries*: messages between 4 and 128 KiB go either way, in turns, until in each group of lengths (a
-//! power of two) each way has been timed [`ENOUGH`] times. What counts is the best sum of the copies, at both ends, and not what lies between:
-//! a receiver may be late. One try is under way at a time, so that the next one has warm memory. The bound
-//! is known as an interval, which each decision makes shorter.
+//! The bound between a slice that its receiver copies by a system call and bytes that are copied
+//! twice, by the sender into registered memory and by the receiver out of it, depends on the
+//! machine: on one, two copies of 32 KiB take half of the time, on another three times as long. So
+//! it is found by *tries*: messages between 4 and 128 KiB go either way, in turns, until in each
+//! group of lengths (a power of two) each way has been timed [`ENOUGH`] times. What counts is the
+//! best sum of the copies, at both ends, and not what lies between: a receiver may be late. One try
+//! is under way at a time, so that the next one has warm memory. The bound is known as an interval,
+//! which each decision makes shorter.
 
 use std::fmt;
 use std::str::FromStr;

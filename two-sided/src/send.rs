@@ -123,8 +123,8 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
         Self::begun(messages, what, Self::post_to(messages, (messages.context(), rank), bytes, (what, false)))
     }
 
-    /// The handle, made in its place where the message is on its way: a move would wait for the stores of
-    /// its parts.
+    /// The handle, made in its place where the message is on its way: a move would wait for the
+    /// stores of its parts.
     #[inline]
     fn begun(messages: &'m Messages<F>, what: What, started: Started<'m, F>) -> Self {
         match started {

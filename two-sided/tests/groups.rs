@@ -317,8 +317,8 @@ fn lists_with_different_lowest_ranks_wait_for_the_deadline() {
     }
 }
 
-/// A creation of ranks 0, 1 and 2 with these faults. Rank 0 does not hear for a while that all is well at
-/// the others; rank 1 has a deadline meanwhile, or none.
+/// A creation of ranks 0, 1 and 2 with these faults. Rank 0 does not hear for a while that all is
+/// well at the others; rank 1 has a deadline meanwhile, or none.
 fn hears_late(bugs: [Bug; 3], deadline: Option<Duration>) -> Vec<String> {
     let report = Simulation::new(Network::default()).ranks(3).run_direct(|fabric| async move {
         let me = fabric.rank();
@@ -351,8 +351,8 @@ fn a_member_that_gives_up_late_is_heard() {
     assert_eq!(hears_late([Bug::None; 3], Some(Duration::from_millis(5))), [gave_up, late, gave_up]);
 }
 
-/// The connection of a member with the lowest rank breaks, and is made anew: the lowest rank has nothing
-/// under way with the member, which alone waits.
+/// The connection of a member with the lowest rank breaks, and is made anew: the lowest rank has
+/// nothing under way with the member, which alone waits.
 #[test]
 fn a_member_that_fails_by_itself_is_heard() {
     let breaks = |with| Bug::BreaksAt(5_000_000, Rank(with));

@@ -70,8 +70,8 @@ fn and_in_the_simulator() {
     }
 }
 
-/// Sets of two communicators, of a split world among them: each message stays in its own, and the order of
-/// the starts is that of the messages.
+/// Sets of two communicators, of a split world among them: each message stays in its own, and the
+/// order of the starts is that of the messages.
 #[test]
 fn all_are_started_together_in_each_communicator() {
     ranks(4, |world, messages| {

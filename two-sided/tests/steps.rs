@@ -1,4 +1,5 @@
-//! An exchange by every protocol in which each post may find no room, and a rank dies between any two steps.
+//! An exchange by every protocol in which each post may find no room, and a rank dies between any
+//! two steps.
 
 #[path = "support/exchange.rs"]
 mod exchange;

@@ -221,8 +221,8 @@ fn store(cells: &[Cell], first: usize, offset: usize, bytes: &[u8]) {
     });
 }
 
-/// Stores all of a packet but its header, where it wraps around the lane's end or its head is no whole
-/// number of words.
+/// Stores all of a packet but its header, where it wraps around the lane's end or its head is no
+/// whole number of words.
 #[cold]
 fn store_wrapping(cells: &[Cell], first: usize, head: &[u8], body: &[u8]) {
     if head.len().is_multiple_of(8) || body.is_empty() {
@@ -316,8 +316,8 @@ impl Reader {
         None
     }
 
-    /// Fetches the cells that the next packet may have, if it is as long as the last one: they come at once
-    /// then, where one would be fetched after the other.
+    /// Fetches the cells that the next packet may have, if it is as long as the last one: they come at
+    /// once then, where one would be fetched after the other.
     #[inline]
     pub(crate) fn prefetch(&self, lane: Lane<'_>) {
         let expected = lane.cells.get(self.next.index + 1..self.next.index + self.expected);

@@ -230,9 +230,9 @@ impl RingSlot {
         Ok(lock.memory.post([link(word), Link::Read { word: lock.home, waited: true }]))
     }
 
-    /// Writes the entry of an exclusive ticket, and reads the counters behind it, in case it is late:
-    /// a rank that serves this ticket reads the entry after its fetch-add. Exclusive tickets return in
-    /// order: the previous user of this entry has left.
+    /// Writes the entry of an exclusive ticket, and reads the counters behind it, in case it is
+    /// late: a rank that serves this ticket reads the entry after its fetch-add. Exclusive tickets
+    /// return in order: the previous user of this entry has left.
     fn write_entry<'m, M: RemoteMemory, const BITS: u32>(
         &mut self,
         lock: &LockUse<'m, M, impl LockContext<'m, M>>,
@@ -289,8 +289,8 @@ impl RingSlot {
     }
 }
 
-/// Notifies the owners that are served now. `left` are the counters after the release of this use of
-/// the lock.
+/// Notifies the owners that are served now. `left` are the counters after the release of this use
+/// of the lock.
 pub(super) fn hand_over<'m, M: RemoteMemory, const BITS: u32, const RING: usize>(
     lock: LockUse<'m, M, impl LockContext<'m, M> + 'm>,
     left: Counters<BITS>,

@@ -37,8 +37,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, '_, M, P> {
 }
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
-    /// Adds a reader that is first in the queue to the count, and hands over. Boxed: in the future of
-    /// every waiter it would be the largest.
+    /// Adds a reader that is first in the queue to the count, and hands over. Boxed: in the future
+    /// of every waiter it would be the largest.
     pub(super) fn read(&self) -> Boxed<'_, Result<Turn, Fault>> {
         Box::pin(async move {
             announce(self.0.memory, self.0.context)?;

@@ -311,8 +311,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Wai
         reads_first(self.lock.owner)
     }
 
-    /// Waits with the ticket that was taken from the word `before`. What can be computed again is not
-    /// kept during a wait.
+    /// Waits with the ticket that was taken from the word `before`. What can be computed again is
+    /// not kept during a wait.
     fn turn(&mut self, before: Counters<BITS>) -> impl Future<Output = Result<Turn, Fault>> + Send {
         async move {
             let mut word = if self.reads_first() { self.given(before) } else { before.taken(self.lock.mode) };

@@ -50,9 +50,9 @@ struct Kept {
     backoff_cap: AtomicU8,
 }
 
-/// Where the words of a lock are, seen from a host.
+/// The memory of a lock's words, as one host sees it.
 #[derive(Debug)]
-pub(super) struct Place<S> {
+pub(super) struct LockMemory<S> {
     /// Every rank's segment, by rank; `None`: the memory that every rank of a simulation has.
     pub(super) segments: Option<Vec<S>>,
     /// The memory of the lowest rank of this host.
@@ -63,7 +63,7 @@ pub(super) struct Place<S> {
 #[derive(Debug)]
 pub(super) struct Site<'m, F: Fabric, A> {
     pub(super) fabric: F,
-    place: &'m Place<F::Segment>,
+    place: &'m LockMemory<F::Segment>,
     kept: Kept,
     /// Of the acquire under way.
     pub(super) generation: u32,
@@ -73,7 +73,7 @@ pub(super) struct Site<'m, F: Fabric, A> {
 impl<'m, F: Fabric, A: LockAlgorithm> Site<'m, F, A> {
     const WORDS: Words = Words::of::<A>();
 
-    pub(super) fn new(fabric: F, place: &'m Place<F::Segment>) -> Self {
+    pub(super) fn new(fabric: F, place: &'m LockMemory<F::Segment>) -> Self {
         Self { fabric, place, kept: Kept::default(), generation: 0, of: PhantomData }
     }
 

@@ -12,7 +12,7 @@ use onesided_lock_algos::LockAlgorithm;
 use onesided_remote_memory::{Fault, Rank, RemoteMemory};
 use onesided_sim::{SimFabric, SimSegment, Simulation};
 
-use super::context::{Place, Site, Spot};
+use super::context::{LockMemory, Site, Spot};
 use super::throughput::{Beside, Common, Origin, Outcome, Stop, ThroughputRun};
 use super::{Histogram, Operations};
 
@@ -75,7 +75,7 @@ pub(super) fn server<A: LockAlgorithm + Clone + 'static>(lock: &A, home: SimFabr
     let slots = home.allocate(8 * u64::from(home.size()));
     Box::pin(async move {
         let _slots = slots;
-        let place = Place { segments: None, leader: None };
+        let place = LockMemory { segments: None, leader: None };
         let site = Site::<_, A>::new(home, &place);
         // It fails only when the simulation is over.
         let _ = lock.serve(&site.fabric, Spot(&site), || true).await;
@@ -87,7 +87,7 @@ struct Contest<'a, A> {
     common: Common<'a, A>,
     notes: RefCell<Notes>,
     /// One for each host, if the lock has host words, otherwise one for all.
-    hosts: Vec<OnceCell<Place<SimSegment>>>,
+    hosts: Vec<OnceCell<LockMemory<SimSegment>>>,
     /// Whether an owner has stopped.
     stopped: Cell<bool>,
     /// The owner that is about to stop in its section.
@@ -122,11 +122,11 @@ impl<A: LockAlgorithm> Contest<'_, A> {
         }
     }
 
-    fn place(&self, fabric: &SimFabric) -> &Place<SimSegment> {
+    fn place(&self, fabric: &SimFabric) -> &LockMemory<SimSegment> {
         let (Rank(rank), per_host) = (fabric.rank(), self.common.run.per_host.max(1));
         let leader = || fabric.world_segment(Rank(rank - rank % per_host)).ok();
         let host = self.hosts.get((rank / per_host) as usize).unwrap_or(&self.hosts[0]);
-        host.get_or_init(|| Place { segments: None, leader: if A::HOST_WORDS > 0 { leader() } else { None } })
+        host.get_or_init(|| LockMemory { segments: None, leader: if A::HOST_WORDS > 0 { leader() } else { None } })
     }
 
     fn fails(&self, fabric: &SimFabric, fault: Fault) {
@@ -221,8 +221,8 @@ impl Waits {
         Self { first: vec![Self::NONE; origins as usize], further: HashMap::new() }
     }
 
-    /// A value rounded to 1 %, as its highest bits and the number of those left out: in the order of
-    /// the values.
+    /// A value rounded to 1 %, as its highest bits and the number of those left out: in the order
+    /// of the values.
     fn rounded(value: u64) -> u16 {
         let left_out = value.checked_ilog2().map_or(0, |power| power.saturating_sub(Self::BITS));
         ((left_out << Self::BITS) + (value >> left_out) as u32) as u16
@@ -241,8 +241,8 @@ impl Waits {
         }
     }
 
-    /// How often each origin has waited, and the largest of their 99th percentiles: `None` if one has
-    /// not waited.
+    /// How often each origin has waited, and the largest of their 99th percentiles: `None` if one
+    /// has not waited.
     fn of_each(&self) -> (Vec<u64>, Option<u64>) {
         let first = self.first.iter().zip(0..).filter(|(value, _)| **value != Self::NONE);
         let first = first.map(|(value, origin)| (origin, *value, 1));
@@ -279,7 +279,7 @@ mod tests {
     /// The bytes of the future of an acquire that waits.
     fn waiter<A: LockAlgorithm>(lock: &A) -> usize {
         let report = Simulation::new(Network::default()).ranks(1).run_direct(|fabric| async move {
-            let place = Place { segments: None, leader: None };
+            let place = LockMemory { segments: None, leader: None };
             let site = Site::<_, A>::new(fabric, &place);
             let words = lock.words(Spot(&site)).unwrap();
             let lock_use = LockUse::new(&site.fabric, Spot(&site), words, Mode::Exclusive);

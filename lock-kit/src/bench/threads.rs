@@ -10,7 +10,7 @@ use onesided_lock_algos::LockAlgorithm;
 use onesided_remote_memory::{Fault, FaultKind};
 
 use super::barrier::Barrier;
-use super::context::{Place, Site, leader, words};
+use super::context::{LockMemory, Site, leader, words};
 use super::throughput::{Beside, Common, Origin, Outcome, ThroughputRun};
 use super::{Counted, Histogram, Operations};
 
@@ -92,7 +92,7 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
         };
         let segments = keys.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let leader = segments[leader(fabric).index()].clone();
-        let place = &Place { segments: Some(segments), leader: Some(leader) };
+        let place = &LockMemory { segments: Some(segments), leader: Some(leader) };
         let referee = |flag: &AtomicBool| {
             std::thread::sleep(self.long);
             flag.store(true, Ordering::Relaxed);

@@ -74,8 +74,8 @@ impl State {
         self.known_failures(rank).contains(&(other, true))
     }
 
-    /// The ranks that this one has known to have failed, and whether they have: asked for often, and
-    /// mostly without a look at the rank.
+    /// The ranks that this one has known to have failed, and whether they have: asked for often,
+    /// and mostly without a look at the rank.
     pub(crate) fn known_failures(&self, rank: Rank) -> &[(Rank, bool)] {
         if self.any_failed { self.ranks[rank.index()].failures() } else { &[] }
     }

@@ -5,8 +5,7 @@ use onesided_remote_memory::{At, Fault, FaultKind, Rank, RegionId};
 use super::State;
 use crate::agenda::Due;
 use crate::operation::{Action, Operation, Stage};
-use crate::rank::Life;
-use crate::rank::What;
+use crate::rank::{Life, What};
 
 impl State {
     /// Posts an operation; its outcome will be in the returned slot.

@@ -5,8 +5,7 @@ use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, R
 use super::{State, Step};
 use crate::agenda::Due;
 use crate::operation::{Action, Operation};
-use crate::rank::What;
-use crate::rank::{Life, Waiter};
+use crate::rank::{Life, Waiter, What};
 
 impl State {
     /// A rank changed `len` bytes of memory: wakes the tasks that wait for one of them.
@@ -73,8 +72,8 @@ impl State {
         self.agenda.enter(time, Due::Timer(thread));
     }
 
-    /// The same for a pause that mostly ends before its time: it relies on an earlier timer, if there
-    /// is one, and calls this again if it is polled before its time.
+    /// As [`alarm`](Self::alarm), for pauses that mostly end early: sets no timer if an earlier one
+    /// is pending. The caller calls it again when it is polled before `time`.
     pub(crate) fn alarm_at_latest(&mut self, rank: Rank, time: u64) {
         if !(self.now + 1..=time).contains(&self.timer_at.of(rank.0)) {
             self.timer_at.set(rank.0, time);

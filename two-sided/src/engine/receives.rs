@@ -272,8 +272,8 @@ impl<S> Engine<S> {
         self.give_back(Matched { envelope, arrival, is_consumed: true, body });
     }
 
-    /// Takes in packets until an eager message is in the slice of a posted receive, which is over then:
-    /// whether it is; `arrive` as of [`receive_into`](Self::receive_into).
+    /// Takes in packets until an eager message is in the slice of a posted receive, which is over
+    /// then: whether it is; `arrive` as of [`receive_into`](Self::receive_into).
     #[inline]
     pub(crate) fn land(
         &mut self,

@@ -13,7 +13,7 @@ impl<F: Fabric> Background for Progress<F> {
         };
         let is_idle = state.engine.is_idle() && state.transfers.is_empty() && self.tasks.are_none();
         drop(state);
-        // On cards all senders share the receives: packets that are not taken in hold up the others.
+        // On cards all senders share the receives: packets that are not taken in hold up others.
         if !is_idle || !self.fabric.capabilities().completes_at_post {
             self.move_all();
         }
