@@ -65,8 +65,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::task::Waker;
 
-use onesided_fabric::SegmentKey;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
+use onesided_fabric::{NOBODY, SegmentKey};
 use slab::Slab;
 
 use self::batch::Batch;
@@ -172,9 +172,11 @@ pub(crate) struct Engine<S> {
     seen: Seen,
 }
 
-/// Keeps a waker in place of an earlier one.
+/// Keeps a waker in place of an earlier one; of a thread that polls again by itself none.
 fn keep(kept: &mut Option<Waker>, waker: &Waker, retired: &mut Vec<Waker>) {
-    if !kept.as_ref().is_some_and(|kept| kept.will_wake(waker)) {
+    if waker.will_wake(NOBODY) {
+        retired.extend(kept.take());
+    } else if !kept.as_ref().is_some_and(|kept| kept.will_wake(waker)) {
         retired.extend(kept.replace(waker.clone()));
     }
 }

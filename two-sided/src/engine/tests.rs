@@ -96,6 +96,27 @@ fn packets_for_a_peer_that_takes_none_are_bounded() {
     assert_eq!(engine.lost(Rank(1)).map(Fault::kind), Some(FaultKind::Protocol));
 }
 
+/// What a thread waits for that polls again by itself leaves nothing to be done without the lock.
+#[test]
+fn a_thread_that_polls_by_itself_leaves_no_waker() {
+    let mut engine = Engine::<u64>::new(Rank(0), WINDOW, u32::MAX);
+    let mut into = [0; 8];
+    for (waker, is_kept) in [(NOBODY, false), (&Waker::from(Arc::new(Other)), true)] {
+        let receive = posted(engine.receive(Pattern { context: 0, source: Some(1), tag: Some(5) }));
+        assert!(engine.received(receive, waker).is_none());
+        let mut direct = Direct::posted(receive, &mut into);
+        take_in_for(&mut engine, Rank(1), &eager(0, 5, &[5; 8], 0), &mut direct);
+        assert!(direct.landed.is_some());
+        assert_eq!(engine.has_left_over(), is_kept);
+    }
+}
+
+struct Other;
+
+impl std::task::Wake for Other {
+    fn wake(self: Arc<Self>) {}
+}
+
 /// A receive that is posted only if its message has not come takes none that another receive asks
 /// for, and takes in none while an older receive is posted.
 #[test]
