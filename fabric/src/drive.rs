@@ -130,6 +130,11 @@ pub fn block_on<D: Drive, T>(drive: &D, future: impl Future<Output = T>) -> T {
     }
 }
 
+/// [`block_on`] for a caller that has just looked, and found nothing.
+pub fn block_longer<D: Drive, T>(drive: &D, future: impl Future<Output = T>) -> T {
+    block_slowly(drive, pin!(future))
+}
+
 /// [`block_on`] for an operation: one that completes at post costs nothing extra.
 #[inline(always)] // passing the operation through memory costs more than the operation
 pub fn wait_for<D: Drive, O: Future + Unpin>(drive: &D, mut operation: O) -> O::Output {
@@ -204,7 +209,7 @@ fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output 
         false if drive.shares_its_core() => (SPINS_OVERSUBSCRIBED, drive.now().saturating_add(WAKING)),
         false => (drive.spins(), 0),
     };
-    let mut turn = 0_u32;
+    let mut turn = 1_u32; // the caller has polled once
     loop {
         // Just polled, or just woken: another poll finds something only after an event.
         let any = drive.progress() > 0;

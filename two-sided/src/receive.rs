@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytemuck::Pod;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
-use onesided_fabric::{Call, Drive, Fabric, Limit, Wait, limited};
+use onesided_fabric::{Call, Drive, Fabric, Limit, Wait, block_longer, limited};
 use onesided_layouts::Shape;
 
 use crate::elements::{Allocate, allocate};
@@ -418,7 +418,12 @@ impl<F: Fabric> RecvInto<'_, F> {
                 std::mem::forget(self);
                 outcome
             }
-            None => self.block(),
+            None => match self {
+                Self { messages, limit, source, call: Call::NotStarted(begun) } if !limit.is_set() => {
+                    block_longer(messages.world().fabric(), Self::run(messages, source, begun))
+                }
+                late => late.block(),
+            },
         }
     }
 
