@@ -300,7 +300,9 @@ impl Channel {
             return;
         }
         self.due = NEVER;
-        for rank in std::mem::take(&mut self.active) {
+        let active = self.active.len();
+        for at in 0..active {
+            let rank = self.active[at];
             let peer = &mut self.peers[rank.index()];
             peer.is_active = false;
             let Status::Met(met) = &mut peer.status else { continue };
@@ -330,6 +332,7 @@ impl Channel {
                 Posted::Sent => {}
             }
         }
+        self.active.drain(..active); // those that are still active are behind
     }
 }
 

@@ -232,20 +232,26 @@ impl Sender {
         }
         // Without a hole and a repeated packet, no packet was overtaken.
         let in_order = selective == 0 && self.packets.iter().take(self.sent).all(|packet| !packet.is_repeated);
-        let mut arrived = Vec::new();
+        let (mut arrived, mut transmissions) = (0, Vec::new());
+        let mut receive = |sender: &mut Self, place| {
+            if let Some(transmission) = sender.receive(now, place) {
+                arrived += 1;
+                transmissions.extend((!in_order).then_some(transmission));
+            }
+        };
         for _ in 0..advance {
-            self.receive(now, 0, &mut arrived);
+            receive(self, 0);
             self.packets.pop_front();
         }
         self.first = next;
         self.sent -= advance as usize;
         let holes = (0..64).filter(|bit| selective >> bit & 1 == 1);
         for bit in holes {
-            self.receive(now, bit + 1, &mut arrived);
+            receive(self, bit + 1);
         }
-        self.window.grow(arrived.len() as u32);
+        self.window.grow(arrived);
         if !in_order {
-            self.pass(&arrived);
+            self.pass(&transmissions);
         }
         let lost = self.lost;
         if is_answer {
@@ -253,7 +259,7 @@ impl Sender {
             let (asked_at, told) = (self.asked_at, 1 + u64::BITS as usize);
             self.lose(|place, packet| place < told && packet.transmission <= asked_at);
         }
-        match (arrived.is_empty(), self.lost == lost) {
+        match (arrived == 0, self.lost == lost) {
             (true, true) => return Ok(()),
             (true, false) => {} // what is repeated may be lost as well
             (false, _) => self.unanswered = 0,
@@ -265,19 +271,19 @@ impl Sender {
         Ok(())
     }
 
-    /// The receiver has a packet.
-    fn receive(&mut self, now: u64, place: usize, arrived: &mut Vec<u64>) {
+    /// The receiver has a packet: which transmission it was, if that is new.
+    fn receive(&mut self, now: u64, place: usize) -> Option<u64> {
         let packet = &mut self.packets[place];
         match std::mem::replace(&mut packet.state, State::Received) {
             State::InFlight => self.in_flight -= 1,
             State::Lost => self.lost -= 1,
-            State::Received | State::New => return,
+            State::Received | State::New => return None,
         }
         packet.bytes = Box::default();
-        arrived.push(packet.transmission);
         if !packet.is_repeated {
             self.round_trip.measure(now.saturating_sub(packet.sent_at)); // Karn's algorithm
         }
+        Some(packet.transmission)
     }
 
     /// Later transmissions have arrived: what they passed too often is lost.

@@ -170,7 +170,7 @@ impl BareCard {
             let slot = self.slot.replace((self.slot.get() + 1) % ROOM.sends);
             let is_signalled = u64::from(slot + 1).is_multiple_of(SIGNALLED);
             let written = Written { slot, len: len as u64, is_signalled, is_solicited: false };
-            match self.datagrams.post(&[(written, handle, number)]) {
+            match self.datagrams.post([(written, handle, number)].into_iter()) {
                 1 => Ok(()),
                 _ => Err(ended("a datagram was not sent")),
             }

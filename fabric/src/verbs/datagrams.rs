@@ -99,7 +99,7 @@ impl CardDatagrams {
             is_idle: AtomicBool::new(true),
         });
         let channel = Channel::new(own, addresses.iter().map(number));
-        let datagrams = VerbsDatagrams { port: Arc::clone(&port), inner, written: Vec::new() };
+        let datagrams = VerbsDatagrams { port: Arc::clone(&port), inner, written: Vec::new(), taken: VecDeque::new() };
         Self { port, machine: Machine::new(channel, datagrams) }
     }
 
@@ -141,22 +141,19 @@ pub struct VerbsDatagrams {
     inner: Weak<Inner>,
     /// Datagrams that are to be posted together.
     written: Vec<(Rank, Written)>,
+    /// The room of those that were taken in.
+    taken: VecDeque<Box<[u8]>>,
 }
 
 impl VerbsDatagrams {
     fn post_written(&mut self) {
         let Port { queue, connector, domain, rank, .. } = &*self.port;
         let to = |to: Rank| Some((connector.handle(domain, *rank, to)?, connector.addresses[to.index()].packets?));
-        let list: Vec<_> = self
-            .written
-            .drain(..)
-            .map(|(rank, written)| {
+        if !self.written.is_empty() {
+            queue.post_written(self.written.drain(..).map(|(rank, written)| {
                 let (handle, number) = to(rank).unwrap_or_else(|| unreachable!("it was there before it was written"));
                 (written, handle, number)
-            })
-            .collect();
-        if !list.is_empty() {
-            queue.post_written(&list);
+            }));
         }
     }
 }
@@ -200,8 +197,8 @@ impl Datagrams for VerbsDatagrams {
     }
 
     fn look(&mut self, arrived: &mut dyn FnMut(&[u8])) {
-        let waiting = std::mem::take(&mut *self.port.waiting());
-        waiting.iter().for_each(|datagram| arrived(datagram));
+        std::mem::swap(&mut *self.port.waiting(), &mut self.taken);
+        self.taken.drain(..).for_each(|datagram| arrived(&datagram));
     }
 
     fn settle(&mut self, due: u64, is_idle: bool) {

@@ -66,6 +66,9 @@ pub(in crate::verbs) struct Written {
     pub(in crate::verbs) is_solicited: bool,
 }
 
+/// A datagram and where it goes: to this queue pair.
+pub(in crate::verbs) type Addressed<'h> = (Written, &'h AddressHandle, u32);
+
 /// How many datagrams were written, and how many of them are known to have left. They have their
 /// slots in turn.
 #[derive(Debug, Default)]
@@ -183,7 +186,7 @@ impl DatagramQueue {
     pub(in crate::verbs) fn send(&self, to: &AddressHandle, number: u32, bytes: &[u8]) {
         let mut sends = self.sends();
         if let Some(written) = self.write_to(&mut sends, bytes, &[], false)
-            && self.post(&[(written, to, number)]) == 0
+            && self.post([(written, to, number)].into_iter()) == 0
         {
             sends.posted -= 1;
         }
@@ -212,23 +215,34 @@ impl DatagramQueue {
 
     /// Posts all that was [written](Self::write), in that order, at most [`LIST`] datagrams. What the
     /// card refuses is lost.
-    pub(in crate::verbs) fn post_written(&self, list: &[(Written, &AddressHandle, u32)]) {
-        self.sends().posted -= (list.len() - self.post(list)) as u64;
+    pub(in crate::verbs) fn post_written<'h>(&self, list: impl ExactSizeIterator<Item = Addressed<'h>>) {
+        let len = list.len();
+        let lost = (len - self.post(list)) as u64;
+        if lost > 0 {
+            self.sends().posted -= lost;
+        }
     }
 
     /// Posts slots of sends that have left, at most [`LIST`]. How many.
-    pub(in crate::verbs) fn post(&self, list: &[(Written, &AddressHandle, u32)]) -> usize {
-        let mut sges = [ibv::ibv_sge::default(); LIST];
-        let mut requests = [ibv::ibv_send_wr::default(); LIST];
-        let first = requests.as_mut_ptr();
-        for (at, (written, to, number)) in list.iter().enumerate() {
+    pub(in crate::verbs) fn post<'h>(&self, list: impl ExactSizeIterator<Item = Addressed<'h>>) -> usize {
+        match list.len() {
+            1 => self.post_list::<1>(list),
+            _ => self.post_list::<LIST>(list),
+        }
+    }
+
+    fn post_list<'h, const N: usize>(&self, list: impl ExactSizeIterator<Item = Addressed<'h>>) -> usize {
+        let mut sges = [ibv::ibv_sge::default(); N];
+        let mut requests = [ibv::ibv_send_wr::default(); N];
+        let (first, len) = (requests.as_mut_ptr(), list.len());
+        for (at, (written, to, number)) in list.enumerate() {
             let slot = self.room.receives + written.slot;
             let signals = if written.is_signalled { ibv::ibv_send_flags::IBV_SEND_SIGNALED.0 } else { 0 };
             let solicits = if written.is_solicited { ibv::ibv_send_flags::IBV_SEND_SOLICITED.0 } else { 0 };
             sges[at] = self.piece(slot, written.len);
             requests[at] = ibv::ibv_send_wr {
                 wr_id: self.mark | u64::from(slot),
-                next: if at + 1 < list.len() { first.wrapping_add(at + 1) } else { null_mut() },
+                next: if at + 1 < len { first.wrapping_add(at + 1) } else { null_mut() },
                 sg_list: &mut sges[at],
                 num_sge: 1,
                 opcode: ibv::ibv_wr_opcode::IBV_WR_SEND,
@@ -237,7 +251,7 @@ impl DatagramQueue {
             };
             requests[at].wr.ud = ibv::ibv_send_wr__bindgen_ty_2__bindgen_ty_3 {
                 ah: to.raw.as_ptr(),
-                remote_qpn: *number,
+                remote_qpn: number,
                 remote_qkey: KEY,
             };
         }
@@ -249,7 +263,7 @@ impl DatagramQueue {
         // mapped and registered for as long as the queue pair, are accessed by racy copies only.
         let result = post.map_or(38, |post| unsafe { post(self.raw.as_ptr(), first, &mut bad) });
         match result {
-            0 => list.len(),
+            0 => len,
             _ => requests.iter().position(|request| std::ptr::eq(request, bad)).unwrap_or(0),
         }
     }
