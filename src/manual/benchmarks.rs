@@ -153,27 +153,27 @@
 //!
 //! | half a round trip, thousands of instructions | onesided | bare calls | ratio |
 //! |---|---|---|---|
-//! | 8 B, eager | 22.6 | 15.1 | 1.50 |
-//! | 512 B, eager | 27.1 | 19.2 | 1.41 |
-//! | 8 B over datagrams | 30.4 | 19.3 | 1.58 |
+//! | 8 B, eager | 21.2 | 15.1 | 1.40 |
+//! | 512 B, eager | 25.7 | 19.2 | 1.34 |
+//! | 8 B over datagrams | 29.2 | 19.2 | 1.52 |
 //! | 1 MiB of buffers, read (RGET) | 9,560 | 9,430 | 1.01 |
 //! | 1 MiB of buffers, written (RPUT) | 9,540 | 9,460 | 1.01 |
 //! | 1 MiB from and to slices | 10,600 | 9,430 | 1.12 |
-//! | a message of a stream of 8 B | 2.3 | 12.9, in lists of 16 | 0.18 |
+//! | a message of a stream of 8 B | 2.5 | 12.9, in lists of 16 | 0.19 |
 //! | of 64 B | 5.2 | 13.8 | 0.38 |
 //! | of 512 B | 22.8 | 17.5 | 1.30 |
 //!
 //! The two ranks share the processor, so that what they spend on waiting counts, too. Of the
-//! instructions of 8 B the library executes a third, most of them in polls that find nothing. One packet
-//! in 32 is signalled. A stream is a [list](crate::Messages::send_all): its packets are posted 16 at a
+//! instructions of 8 B the library executes a quarter, most of them in polls that find nothing. One
+//! packet in 32 is signalled. A stream is a [list](crate::Messages::send_all): its packets are posted 16 at a
 //! time, and short messages share packets.
 //!
 //! By layer (`bench messages --layers --fabric verbs`), in thousands of instructions:
 //!
 //! | half a round trip | bare | packets add | the engine adds | the interface adds | together |
 //! |---|---|---|---|---|---|
-//! | cards, 8 B | 15.0 | 3.6 | 1.2 | 2.9 | 22.7 |
-//! | cards, 512 B | 19.2 | 4.0 | 1.3 | 2.8 | 27.2 |
+//! | cards, 8 B | 15.1 | 2.9 | 1.1 | 2.0 | 21.1 |
+//! | cards, 512 B | 19.2 | 3.3 | 1.1 | 2.0 | 25.6 |
 //!
 //! | buffers of 1 MiB that were registered before | 0 % | 25 % | 50 % | 75 % | 100 % |
 //! |---|---|---|---|---|---|
