@@ -1,5 +1,7 @@
 //! The handles of receives.
 
+mod landed;
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -9,6 +11,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Call, Drive, Fabric, Limit, Wait, block_longer, limited};
 use onesided_layouts::Shape;
 
+use self::landed::LandedIn;
 use crate::elements::{Allocate, allocate};
 use crate::engine::{Direct, Engine, Landed, Matched, Posting};
 use crate::matching::Pattern;
@@ -62,33 +65,6 @@ impl<'m> Room<'m> {
     fn fits(&self, status: Status) -> Result<Status, Error> {
         let len = self.places.as_ref().map_or(self.into.len(), |places| places.len);
         status.fits(len, self.element)
-    }
-}
-
-/// A slice with a message that came before its receive was posted, until it is taken or given back.
-struct LandedIn<'m, F: Fabric> {
-    messages: &'m Messages<F>,
-    landed: Landed,
-    room: Room<'m>,
-}
-
-impl<F: Fabric> LandedIn<'_, F> {
-    #[inline]
-    fn status(&self) -> Result<Status, Error> {
-        self.room.fits(self.messages.landed(&self.landed))
-    }
-
-    /// Takes the message.
-    fn taken(self) -> Result<Status, Error> {
-        let status = self.status();
-        std::mem::forget(self); // a slice and no places: there is nothing else to drop
-        status
-    }
-}
-
-impl<F: Fabric> Drop for LandedIn<'_, F> {
-    fn drop(&mut self) {
-        self.messages.progress().with(|engine| engine.give_back_landed(self.landed, self.room.into));
     }
 }
 
