@@ -78,9 +78,9 @@
 //!
 //! | mode | the sender is held | receiver's W/T, into a slice | as a vector |
 //! |---|---|---|---|
-//! | `Polling` | 2.1 ms | 0.89 | 0.83 |
-//! | `Thread` | 0.35 to 0.49 ms | 0.95 | 1.0 |
-//! | `Hybrid` | 0.25 to 0.45 ms | 0.95 to 1.0 | 1.0 |
+//! | `Polling` | 1.7 to 2.1 ms | 0.89 to 0.95 | 0.83 to 0.93 |
+//! | `Thread` | 0.11 to 0.49 ms | 0.95 to 1.0 | 0.96 to 1.0 |
+//! | `Hybrid` | 0.11 to 0.45 ms | 0.95 to 1.0 | 0.96 to 1.0 |
 //!
 //! The page of `--report` draws when each rank computes and when its message is over, for each mode and
 //! protocol (sur-2006, Fig. 6).
