@@ -166,14 +166,18 @@ fn a_mode_delays_no_deadline_and_outlives_no_rank() {
     }
 }
 
+fn two_cores() -> Network {
+    let mut network = Network::default();
+    network.host.cores = 2;
+    network
+}
+
 /// A simulated thread moves messages also after another one of its rank has waited for some.
 #[test]
 fn a_simulated_thread_sees_the_packets_after_a_wait() {
     const COMPUTES: u64 = 1_000_000;
-    let mut network = Network::default();
-    network.host.cores = 2;
     for mode in [ProgressMode::Thread, ProgressMode::Hybrid] {
-        let report = Simulation::new(network.clone()).ranks(2).run(|world| async move {
+        let report = Simulation::new(two_cores()).ranks(2).run(|world| async move {
             let messages = Messages::new(&world).await.unwrap();
             messages.set_progress(mode).unwrap();
             let elements = vec![7_u64; 1_000];
@@ -206,9 +210,7 @@ fn a_simulated_thread_sees_the_packets_after_a_wait() {
 #[test]
 fn only_solicited_packets_wake_a_simulated_handler() {
     const COMPUTES: u64 = 1_000_000;
-    let mut network = Network::default();
-    network.host.cores = 2;
-    let report = Simulation::new(network).ranks(2).run(|world| async move {
+    let report = Simulation::new(two_cores()).ranks(2).run(|world| async move {
         let messages = Messages::new(&world).await.unwrap();
         messages.set_progress(ProgressMode::Hybrid).unwrap();
         let fabric = world.fabric();
@@ -237,9 +239,7 @@ fn only_solicited_packets_wake_a_simulated_handler() {
 #[test]
 fn a_simulated_handler_moves_messages_beside_a_started_collective() {
     const COMPUTES: u64 = 1_000_000;
-    let mut network = Network::default();
-    network.host.cores = 2;
-    let report = Simulation::new(network).ranks(2).run(|world| async move {
+    let report = Simulation::new(two_cores()).ranks(2).run(|world| async move {
         let messages = Messages::new(&world).await.unwrap();
         messages.set_progress(ProgressMode::Hybrid).unwrap();
         let (fabric, long) = (world.fabric(), vec![7_u64; 1_000]);
