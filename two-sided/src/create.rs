@@ -72,6 +72,10 @@ impl<'w, F: Fabric> CreateMessages<'w, F> {
     }
 }
 
+/// Among more ranks one that cannot begin does not tell the others, which wait for it: to gather that
+/// takes memory with the square of the ranks where they share a process, as in the simulator.
+const TOLD: u32 = 1024;
+
 impl<F: Fabric + 'static> CreateMessages<'_, F> {
     /// Makes a communicator whose contexts have these bits set.
     pub(crate) async fn run(world: &World<F>, bits: u32) -> Result<Messages<F>, Error> {
@@ -87,7 +91,13 @@ impl<F: Fabric + 'static> CreateMessages<'_, F> {
             Ok(_) => Ok(0),
         };
         let mine = mine.map_or_else(Fault::to_bits, u64::from).to_le_bytes();
-        let all = world.gather(Collective::CreateMessages, &mine).await.map_err(failed)?;
+        let all = if world.size() == fabric.size() && world.size() > TOLD {
+            shared.progress.as_ref().map_err(|error| *error)?;
+            world.meet(Collective::CreateMessages).await.map_err(failed)?;
+            vec![mine.to_vec()] // that of all others
+        } else {
+            world.gather(Collective::CreateMessages, &mine).await.map_err(failed)?
+        };
         let progress = shared.progress.as_ref().map_err(|error| *error)?;
         let mut words = all.iter().map(|bytes| bytes[..].try_into().map_or(0, u64::from_le_bytes));
         if let Some(fault) = words.clone().find_map(Fault::from_bits) {

@@ -111,7 +111,7 @@ impl<F: Fabric + 'static> Messages<F> {
     /// # Errors
     /// [`Error::Create`]: a rank died or left, the deadline passed, or something else has the
     /// fabric's [packets](Fabric::transport). [`Error::Rules`]: `ONESIDED_MESSAGES_RULES`
-    /// of this process is wrong; the other ranks fail as well, with a fault that names this one.
+    /// of this process is wrong; of up to 1,024 ranks the others fail too, by a fault that names it.
     ///
     /// # Cancel safety
     /// Not cancel safe: collective, as a [barrier](World::barrier).
