@@ -81,14 +81,14 @@ fn every_lock_tells_of_its_waiters() {
         let names_owner = matches!(design, LockDesign::TestAndSet | LockDesign::Mcs | LockDesign::TwoLevel);
         for is_async in [false, true] {
             ranks(2, move |world| {
-                let window = Window::<u64>::builder().lock(*design).name("scores").allocate(&world, 1).wait().unwrap();
+                let window = Window::<u64>::builder().lock(*design).name("told of").allocate(&world, 1).wait().unwrap();
                 if world.rank() == 0 {
                     let epoch = window.lock_exclusive(0).wait().unwrap();
                     world.barrier().wait().unwrap();
                     let wait = loop {
                         let dump = dump();
-                        // Other tests of this process wait as well.
-                        let mine = dump.waits().iter().find(|wait| wait.what.contains("\"scores\""));
+                        // Other tests of this process wait as well, at windows of other names.
+                        let mine = dump.waits().iter().find(|wait| wait.what.contains("\"told of\""));
                         // The second dump says since when.
                         let is_told =
                             |wait: &&onesided::fabric::Wait| wait.since.is_some() || *design != LockDesign::TestAndSet;
@@ -99,7 +99,7 @@ fn every_lock_tells_of_its_waiters() {
                     let text = wait.to_string();
                     assert!(text.starts_with("rank 1 waits"), "{text}");
                     assert!(
-                        text.contains(&format!("exclusive lock of window \"scores\" ({design}) at rank 0")),
+                        text.contains(&format!("exclusive lock of window \"told of\" ({design}) at rank 0")),
                         "{text}"
                     );
                     let awaited: Vec<_> = wait.awaited.iter().map(|rank| rank.0).collect();
