@@ -159,6 +159,11 @@ pub fn wait_timeout<D: Drive, O: Future + Unpin>(drive: &D, operation: &mut O, t
     block_on(drive, looks)
 }
 
+/// Polls once, without a waker.
+pub(crate) fn poll_once<O: Future + Unpin>(operation: &mut O) -> Poll<O::Output> {
+    Pin::new(operation).poll(&mut Context::from_waker(Waker::noop()))
+}
+
 /// Drains what has arrived and polls an operation once, for a caller that polls again by itself.
 pub fn poll_now<D: Drive, O: Future + Unpin>(fabric: &D, operation: &mut O) -> Poll<O::Output> {
     fabric.progress();

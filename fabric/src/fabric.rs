@@ -4,13 +4,14 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::AtomicU64;
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 use std::thread::JoinHandle;
 
 use onesided_remote_memory::{Fault, FaultKind, Link, Rank, RemoteMemory};
 
 use crate::background::BackgroundSlot;
 use crate::capabilities::{AtomicAgent, Capabilities, Path};
+use crate::drive::poll_once;
 use crate::note::Note;
 use crate::segment::{Segment, SegmentKey};
 use crate::{Error, PeerProcesses, ServerThread, SolicitedEvents, Transport, UserMemory};
@@ -204,7 +205,7 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
             return self.read_own(segment, offset, into);
         }
         // For a fully mapped segment, a get is such a copy.
-        match poll_now(&mut self.get(segment, offset, into)) {
+        match poll_once(&mut self.get(segment, offset, into)) {
             Poll::Ready(read) => read,
             Poll::Pending => Err(Fault::of(FaultKind::Unsupported, segment.rank())),
         }
@@ -308,7 +309,7 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
         pieces: impl Iterator<Item = (u64, &'p mut [u8])>,
     ) -> Result<(), Fault> {
         for (offset, into) in pieces {
-            match poll_now(&mut self.get(from, offset, into)) {
+            match poll_once(&mut self.get(from, offset, into)) {
                 Poll::Ready(outcome) => outcome?,
                 Poll::Pending => return Err(Fault::of(FaultKind::Unsupported, from.rank())),
             }
@@ -384,14 +385,12 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     fn write_own(&self, own: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault>;
 
     /// Whether a rank is another process of this host, which [`kill`](Self::kill) can end.
-    fn can_kill(&self, rank: Rank) -> bool {
-        let _ = rank;
+    fn can_kill(&self, _: Rank) -> bool {
         false
     }
 
-    /// Kills the process of a late rank (SIGKILL by a pidfd, which a reused process number cannot
-    /// redirect). The kill is complete when the rank is dead according to
-    /// [`liveness`](RemoteMemory::liveness).
+    /// Kills the process of a late rank (SIGKILL by a pidfd), which is dead when its
+    /// [`liveness`](RemoteMemory::liveness) says so.
     ///
     /// # Errors
     /// `Unsupported` if it is not another process of this host; `Refused` if this process lacks the
@@ -487,14 +486,15 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     /// process ends.
     fn leave(&self);
 
+    /// An endpoint beside this one, whose connections are not lost: see
+    /// [`World::reconnect`](crate::World::reconnect). `None`: this fabric loses none.
+    fn again(&self) -> Option<Result<Self, Error>> {
+        None
+    }
+
     /// Ends the whole job, see [`World::abort`](crate::World::abort).
     fn abort(&self, status: u8) -> !;
 }
 
 /// Background work that the endpoint finishes.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send + 'static>>;
-
-/// Polls once, without a waker.
-fn poll_now<O: Future + Unpin>(operation: &mut O) -> Poll<O::Output> {
-    Pin::new(operation).poll(&mut Context::from_waker(Waker::noop()))
-}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 #[cfg(not(onesided_loom))]
 use onesided_job::Maker;
-use onesided_remote_memory::{Collective, Fault, FaultKind, Rank};
+use onesided_remote_memory::{Collective, Fault, FaultKind, Liveness, Rank};
 
 use crate::collective::{Collectives, GATHER_BYTES};
 use crate::members::Members;
@@ -206,6 +206,44 @@ impl<F: Fabric> World<F> {
         AllGather { world: self, limit: Limit::NONE, call: Call::NotStarted(mine) }
     }
 
+    /// A world of all ranks with connections anew, after some between ranks that live were
+    /// [lost](FaultKind::ConnectionLost) (`verbs`, `mixed`). Every rank gets an endpoint beside the one
+    /// that it has. Collective among all ranks; blocks as joining the job does, and needs no connection
+    /// of the cards.
+    ///
+    /// This world and its windows keep their losses, so a lock that was recovered from a rank stays
+    /// that way, and what was unknown of an operation stays unknown. A rank reads from its windows what
+    /// windows of the new world are to begin with. It leaves the job with the last world that it drops.
+    /// Memory that the others still access is to be kept until then.
+    ///
+    /// On shared memory no connection is lost. The call is a barrier, and returns this world.
+    ///
+    /// # Errors
+    /// `PeerDied`, `PeerLeft`: not all ranks are there any more. `TimedOut`: one has not made the call
+    /// within the time for joining. `Unsupported` in a simulation, and for a [split](Self::split). Those
+    /// of joining the job; the 15th time. After an error, later calls on this world fail as well.
+    pub fn reconnect(&self) -> Result<Self, Error>
+    where
+        F: Drive,
+    {
+        let failed = |kind, rank| Error::operation("reconnect")(Fault::of(kind, rank));
+        let all = (0..self.fabric.size()).map(Rank);
+        if self.size() != self.fabric.size() {
+            return Err(failed(FaultKind::Unsupported, self.fabric.rank()));
+        }
+        for rank in all {
+            match self.fabric.liveness(rank) {
+                Liveness::Alive => {}
+                Liveness::Dead => return Err(failed(FaultKind::PeerDied, rank)),
+                Liveness::Left | Liveness::NeverJoined => return Err(failed(FaultKind::PeerLeft, rank)),
+            }
+        }
+        match self.fabric.again() {
+            Some(fabric) => Ok(Self::new(fabric?)),
+            None => self.barrier().wait().map(|()| self.clone()),
+        }
+    }
+
     /// Ends the whole job at once (`MPI_Abort`): all its processes, on all hosts, however they were
     /// started. This one exits with `status`, 1 instead of 0, which is also the launcher's status
     /// under `onesided run`; the others are killed. No destructors run. Ranks that have left the
@@ -219,7 +257,7 @@ impl<F: Fabric> World<F> {
 
     /// Whether a rank counts as alive: `false` once it died or left.
     pub fn is_alive(&self, rank: u32) -> bool {
-        let alive = |rank| self.fabric.liveness(rank) == onesided_remote_memory::Liveness::Alive;
+        let alive = |rank| self.fabric.liveness(rank) == Liveness::Alive;
         self.fabric_rank(rank).is_some_and(alive)
     }
 

@@ -287,6 +287,20 @@ fn a_lost_connection_parts_ranks_of_a_host() {
                 let ended = block_on(fabric, fabric.fetch_add(same_host, 1)).err().map(Fault::kind);
                 assert_eq!(ended, world.rank().is_multiple_of(2).then_some(FaultKind::ConnectionLost));
                 step.wait();
+                // By both paths, in a world with other connections.
+                let anew = world.reconnect().unwrap();
+                let (fabric, all) = (anew.fabric(), segments(&anew, 64));
+                for segment in &all {
+                    fabric.put(segment, 8 * u64::from(anew.rank()), &[7; 8]).unwrap();
+                    block_on(fabric, fabric.flush(segment.rank())).unwrap();
+                    let word = fabric.word_in(segment, 32).unwrap();
+                    block_on(fabric, fabric.fetch_add(word, 1)).unwrap();
+                }
+                anew.barrier().wait().unwrap();
+                let mut found = [0; 40];
+                fabric.read_own(&all[anew.rank() as usize], 0, &mut found).unwrap();
+                assert_eq!((&found[..32], found[32]), (&[7; 32][..], 4));
+                anew.barrier().wait().unwrap();
             });
         }
     });

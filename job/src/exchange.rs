@@ -51,6 +51,17 @@ impl Job {
         self.host_of(a) == self.host_of(b)
     }
 
+    /// This rank's membership once more, for an endpoint beside those that it has: one with connections
+    /// of its own, none of which is lost. All ranks make theirs, to meet there.
+    ///
+    /// # Errors
+    /// [`Error::Join`] after the 15th time.
+    pub fn again(&self) -> Result<Self, Error> {
+        let failed = |source| Error::Join { what: "join the job again".to_owned(), source: Some(source) };
+        let job_segment = Arc::new(self.job_segment.again(self.rank).map_err(failed)?);
+        Ok(Self { rank: self.rank, job_segment, exchange: Arc::new(Again(Arc::clone(&self.exchange))) })
+    }
+
     /// The number of hosts.
     #[must_use]
     pub fn hosts(&self) -> u32 {
@@ -110,4 +121,53 @@ pub trait Exchange: Debug + Send + Sync {
 
     /// Returns when this process may end because the job was [aborted](Job::abort).
     fn abort(&self) {}
+}
+
+/// The exchange of a rank that has joined again: other names for its values and regions.
+#[derive(Debug)]
+struct Again(Arc<dyn Exchange>);
+
+impl Again {
+    fn name(name: &str) -> String {
+        format!("+{name}")
+    }
+
+    /// The fabrics count their regions from 0, and the uses of a number in its high bits.
+    const fn region(region: RegionId) -> RegionId {
+        RegionId(region.0.wrapping_add(1 << 28))
+    }
+}
+
+impl Exchange for Again {
+    fn put(&self, name: &str, value: &[u8]) -> Result<(), Error> {
+        self.0.put(&Self::name(name), value)
+    }
+
+    fn get(&self, name: &str, patience: Duration) -> Result<Vec<u8>, Error> {
+        self.0.get(&Self::name(name), patience)
+    }
+
+    fn publish(&self, region: RegionId, memory: &Arc<Mapping>) -> Result<(), Error> {
+        self.0.publish(Self::region(region), memory)
+    }
+
+    fn publish_two(&self, regions: [(RegionId, &Arc<Mapping>); 2]) -> Result<(), Error> {
+        self.0.publish_two(regions.map(|(region, memory)| (Self::region(region), memory)))
+    }
+
+    fn retract(&self, region: RegionId) {
+        self.0.retract(Self::region(region));
+    }
+
+    fn fetch(&self, rank: Rank, region: RegionId) -> Result<Arc<Mapping>, Error> {
+        self.0.fetch(rank, Self::region(region))
+    }
+
+    fn fetch_file(&self, rank: Rank, region: RegionId) -> Result<OwnedFd, Error> {
+        self.0.fetch_file(rank, Self::region(region))
+    }
+
+    fn abort(&self) {
+        self.0.abort();
+    }
 }

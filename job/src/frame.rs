@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize, Serializer};
 
 /// The version of all frames. Programs of different versions refuse each other.
-pub(crate) const VERSION: u16 = 6;
+pub(crate) const VERSION: u16 = 7;
 /// The longest value in bytes.
 pub(crate) const MAX_VALUE: usize = MAX_FRAME - 128;
 /// The longest frame between a host daemon and a rank, in bytes.

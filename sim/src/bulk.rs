@@ -269,6 +269,11 @@ impl Fabric for SimFabric {
     /// Does nothing: a simulated rank leaves when its program and its spawned tasks are done.
     fn leave(&self) {}
 
+    /// What is lost in a simulation stays lost.
+    fn again(&self) -> Option<Result<Self, Error>> {
+        Some(Err(Error::operation("reconnect")(Fault::of(FaultKind::Unsupported, self.rank()))))
+    }
+
     fn abort(&self, status: u8) -> ! {
         panic!("{} aborts the job with status {}", self.rank(), status.max(1))
     }

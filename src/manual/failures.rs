@@ -119,8 +119,27 @@
 //!   put by the CPU that is under way at that moment may take effect after the cut.
 //! - A rank may lose the connection to itself, by which cards change its own words. Its own memory
 //!   is lost to it then, and stays usable for the others.
-//! - A connection is not made anew, so do not repeat the operation. The program goes on with other
-//!   targets, or ends.
+//! - What is lost stays lost in this world and its windows, so do not repeat the operation there.
+//!
+//! The program goes on with other targets, or ends, or once the network works again all ranks make a
+//! world with other connections ([`World::reconnect`](crate::World::reconnect)). Windows and
+//! communicators are made in it as in the first one:
+//!
+//! ```no_run
+//! # use onesided::{Error, Window, World};
+//! # fn main() -> Result<(), Error> {
+//! # let world = World::init()?;
+//! # let window = Window::<u64>::allocate(&world, 100).wait()?;
+//! // Every rank, when it has seen an error or has been told of one.
+//! let anew = world.reconnect()?;
+//! let table = Window::<u64>::allocate(&anew, 100).wait()?;
+//! table.local().write(0, &window.local().read(0..100))?; // what this rank's memory holds
+//! # Ok(()) }
+//! ```
+//!
+//! The locks of the new windows are free. What the others recovered from a rank in the windows of
+//! before is theirs: the failure of a lock is not undone. Whether an operation that ended as `Unknown`
+//! took effect can be read at its target.
 //!
 //! # What is not survived
 //!

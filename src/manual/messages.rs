@@ -428,8 +428,10 @@
 //!   and not read. A message whose send failed may have arrived. If none of them tells a rank that
 //!   something it had sent before (an eager message) may be missing, its next send to the other or
 //!   receive from it fails so, and is not done. What is sent after that goes over another connection,
-//!   once the other rank takes in messages, too. Windows, locks and messages with other ranks go on. A [lost connection](super::failures#lost-connections) of windows ends the
-//!   messages of the two for good. Over datagrams so does a broken connection of what they read and write.
+//!   once the other rank takes in messages, too. Windows, locks and messages with other ranks go on.
+//!   A [lost connection](super::failures#lost-connections) of windows ends the messages of the two,
+//!   until all ranks [reconnect](crate::World::reconnect). Over datagrams so does a broken connection
+//!   of what they read and write.
 //!
 //! # Not there yet
 //!

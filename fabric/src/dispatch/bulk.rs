@@ -98,6 +98,13 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         call fn abort(&self, status: u8) -> !;
     }
 
+    fn again(&self) -> Option<Result<Self, Error>> {
+        match self {
+            First(fabric) => fabric.again().map(|again| again.map(First)),
+            Second(fabric) => fabric.again().map(|again| again.map(Second)),
+        }
+    }
+
     #[inline(always)] // nothing is left of it
     fn note(&self, note: impl FnOnce() -> Option<Note>) {
         match self {

@@ -11,7 +11,7 @@ use onesided_remote_memory::{Fault, FaultKind, Link, Rank, RegionId, RemoteMemor
 use crate::EitherFuture;
 use crate::mixed::changes::Change;
 use crate::mixed::segment::AgentWord;
-use crate::mixed::{Mixed, MixedSegment, MixedWord};
+use crate::mixed::{HostPaths, Mixed, MixedSegment, MixedWord};
 use crate::shm::ShmSegment;
 use crate::verbs::{Verbs, VerbsGet, VerbsTransfer, VerbsTransport};
 use crate::{
@@ -280,6 +280,12 @@ impl Fabric for Mixed {
 
     fn leave(&self) {
         self.verbs.leave();
+    }
+
+    fn again(&self) -> Option<Result<Self, Error>> {
+        let HostPaths { name, pretended, .. } = &*self.paths;
+        let join = |job| Self::with(job, name, pretended.clone(), |rank| self.host_peer(rank).is_some());
+        Some(self.verbs.join_again(join))
     }
 
     fn abort(&self, status: u8) -> ! {

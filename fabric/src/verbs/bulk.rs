@@ -352,6 +352,10 @@ impl Fabric for Verbs {
         self.0.leave();
     }
 
+    fn again(&self) -> Option<Result<Self, Error>> {
+        Some(self.join_again(Self::new))
+    }
+
     fn abort(&self, status: u8) -> ! {
         self.0.job().abort(status)
     }

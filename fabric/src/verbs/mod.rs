@@ -41,7 +41,8 @@
 //!   alone. The two ranks' messages under way end, as `ConnectionLost`, nothing is cut, and the
 //!   connection is made anew (`renewal`). With [`MESSAGES_CONNECTIONS`] idle ones are given back
 //!   (`giving`), which their packets do not notice.
-//! - A broken connection to memory stays broken. Operations in flight end as `Unknown`,
+//! - A broken connection to memory stays broken in its world ([`World::reconnect`](crate::World::reconnect)
+//!   makes another one). Operations in flight end as `Unknown`,
 //!   `NoSuchRegion` (the target's card refused the key) or `PeerDied`, and every later one as
 //!   `ConnectionLost` (or `PeerDied`), naming the peer. A stale key is refused when it is opened or
 //!   looked up, before it can break a connection: the owner's region table is read first.
@@ -368,10 +369,18 @@ impl Verbs {
         match joined() {
             Ok(()) => Ok(fabric),
             Err(error) => {
-                fabric.0.die(); // a plain drop would leave in order, and the others would wait
+                if !fabric.0.job_segment.is_again() {
+                    fabric.0.die(); // a plain drop would leave in order, and the others would wait
+                }
                 Err(error)
             }
         }
+    }
+
+    /// Joins the job once more, by `join`.
+    pub(crate) fn join_again<J>(&self, join: impl FnOnce(Job) -> Result<J, Error>) -> Result<J, Error> {
+        let job = self.0.job().again()?;
+        join(job.clone()).inspect_err(|_| job.job_segment.leave(job.rank))
     }
 
     /// Whether words can be written and changed, tested on this rank: the device's attributes are

@@ -20,6 +20,7 @@ mod messages;
 mod on_demand;
 mod operations;
 mod rails;
+mod reconnect;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -73,7 +73,7 @@ fn each_part_of_the_header_is_checked() {
 #[test]
 fn another_version_is_named() {
     let error = FromRank::decode(b"1SID\x03\x00\x81\x00 and so on").unwrap_err();
-    assert_eq!(error.to_string(), "version 3 of the protocol, this program speaks version 6");
+    assert_eq!(error.to_string(), "version 3 of the protocol, this program speaks version 7");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::segment::lanes::CELLS;
 use crate::segment::mapping::Mapping;
 
 /// `ONESIDED` and the layout's version: programs that disagree must not share a job segment.
-const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x0a");
+const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x0b");
 
 // The layout, in bytes: a header line, two lines a rank, a world segment a rank, two rows of bits a
 // rank (lost connections, open lanes), the lanes.
@@ -33,8 +33,8 @@ const SUSPECT_AFTER_AT: u64 = 24;
 pub(super) const ABORTED_AT: u64 = 28;
 
 // A rank's fields: its status, its process, its host, whether it knows that all ranks have arrived,
-// its failure number, whether it has lost a connection, how many lanes to it are open, and the
-// doorbells on a separate line. The rank of index `n` also has the `n`-th failed rank plus one.
+// its failure number, whether it has lost a connection, how many lanes to it are open, the rounds
+// in which it has an endpoint, and the doorbells on a separate line. The rank of index `n` also has the `n`-th failed rank plus one.
 const PID_AT: u64 = 4;
 const STARTED_AT: u64 = 8;
 const HOST_AT: u64 = 16;
@@ -43,6 +43,7 @@ const FAILURE_NUMBER_AT: u64 = 24;
 const FAILED_RANK_AT: u64 = 28;
 pub(super) const LOST_AT: u64 = 32;
 pub(super) const OPENED_AT: u64 = 36;
+const ENDPOINTS_AT: u64 = 40;
 pub(super) const RINGS_AT: u64 = 64;
 pub(super) const SLEEPERS_AT: u64 = 68;
 pub(super) const SOLICITED_RINGS_AT: u64 = 72;
@@ -62,9 +63,11 @@ const NEVER_JOINED: u32 = 4;
 #[derive(Debug)]
 pub struct JobSegment {
     pub(super) memory: Arc<Mapping>,
-    size: u32,
+    pub(super) size: u32,
     pub(super) cells: u32,
     pub(super) maker: Maker,
+    /// How many times this rank had joined when it made this handle; 1 for observers.
+    pub(super) round: u32,
 }
 
 impl JobSegment {
@@ -83,7 +86,7 @@ impl JobSegment {
             false => Mapping::create(len)?,
         };
         memory.populate(0, Self::lanes_start(size))?;
-        let job_segment = Self { memory: Arc::new(memory), size, cells, maker: Maker::this() };
+        let job_segment = Self { memory: Arc::new(memory), size, cells, maker: Maker::this(), round: 1 };
         job_segment.half(SIZE_AT).store(size, Ordering::Relaxed);
         job_segment.half(CELLS_AT).store(cells, Ordering::Relaxed);
         if let Some(magic) = job_segment.memory.word(0) {
@@ -105,7 +108,7 @@ impl JobSegment {
         if magic != MAGIC || !CELLS.contains(&cells) || memory.len() as u64 != Self::length(size, cells) {
             return Err(wrong());
         }
-        Ok(Self { memory, size, cells, maker: Maker::this() })
+        Ok(Self { memory, size, cells, maker: Maker::this(), round: 1 })
     }
 
     /// The bytes that are allocated when a job segment for `size` ranks is created.
@@ -121,13 +124,13 @@ impl JobSegment {
         Self::lanes_start(size).saturating_add(lanes)
     }
 
-    /// Where the rows of lost connections start; those of open lanes follow.
+    /// Where the table of lost connections starts; that of open lanes follows.
     pub(super) const fn rows_start(size: u32) -> u64 {
         HEADER + size as u64 * (RANK_FIELDS + WORLD_BYTES)
     }
 
     pub(super) const fn lanes_start(size: u32) -> u64 {
-        (Self::rows_start(size) + 2 * Self::rows_bytes(size)).next_multiple_of(WORLD_BYTES)
+        (Self::rows_start(size) + Self::lost_bytes(size) + Self::open_bytes(size)).next_multiple_of(WORLD_BYTES)
     }
 
     /// The file, to be passed to a rank.
@@ -176,6 +179,10 @@ impl JobSegment {
     #[inline]
     pub fn world(&self, rank: Rank) -> u64 {
         HEADER + u64::from(self.size) * RANK_FIELDS + u64::from(rank.0) * WORLD_BYTES
+    }
+
+    pub(super) fn endpoints(&self, rank: Rank) -> &AtomicU32 {
+        self.half(self.fields_of(rank) + ENDPOINTS_AT)
     }
 
     #[inline]
@@ -238,7 +245,10 @@ impl JobSegment {
     /// `AlreadyExists` if the rank has joined before.
     pub fn join(&self, rank: Rank) -> io::Result<()> {
         match self.status(rank).compare_exchange(UNUSED, ALIVE, Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                self.endpoints(rank).fetch_or(1 << self.round, Ordering::AcqRel);
+                Ok(())
+            }
             Err(_) => Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{rank} has joined before"))),
         }
     }
@@ -253,9 +263,14 @@ impl JobSegment {
         self.half(self.fields_of(rank) + ARRIVED_AT).load(Ordering::Acquire) == 1
     }
 
-    /// Leaves the job in order. Does nothing in a child made by `fork`.
+    /// Leaves the job in order, with the last endpoint of the rank that does. Does nothing in a child
+    /// made by `fork`.
     pub fn leave(&self, rank: Rank) {
         if !self.maker.is_here() {
+            return;
+        }
+        let own = 1 << self.round;
+        if self.endpoints(rank).fetch_and(!own, Ordering::AcqRel) & !own != 0 {
             return;
         }
         let left = self.status(rank).compare_exchange(ALIVE, LEFT, Ordering::AcqRel, Ordering::Relaxed);
@@ -393,7 +408,7 @@ mod tests {
             let last = Rank(size - 1);
             assert!(job_segment.world(Rank(0)) >= job_segment.fields_of(last) + RANK_FIELDS);
             assert!(JobSegment::rows_start(size) >= job_segment.world(last) + WORLD_BYTES);
-            assert!(JobSegment::lanes_start(size) >= JobSegment::rows_start(size) + 2 * JobSegment::rows_bytes(size));
+            assert!(JobSegment::lanes_start(size) >= JobSegment::rows_start(size) + JobSegment::lost_bytes(size));
             assert_eq!(job_segment.lane_offset(Rank(0), Rank(0)) % 64, 0);
             assert_eq!(JobSegment::length(size, job_segment.cells), job_segment.memory.len() as u64);
             let again = JobSegment::open(job_segment.file().try_clone_to_owned().unwrap()).unwrap();

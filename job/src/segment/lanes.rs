@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use onesided_remote_memory::Rank;
 
 use crate::segment::job_segment::OPENED_AT;
+use crate::segment::rows::Rows;
 use crate::segment::{JobSegment, Mapping};
 
 /// The bytes of a cell, and of the receiver's count.
@@ -62,9 +63,19 @@ impl JobSegment {
         words.unwrap_or_else(|| unreachable!("the layout fits the job segment"))
     }
 
+    /// The length in bytes of the table of open lanes.
+    pub(super) const fn open_bytes(size: u32) -> u64 {
+        Rows::bytes(size, 1)
+    }
+
+    const fn open_table(&self) -> Rows<'_> {
+        let size = self.size();
+        Rows { segment: self, start: Self::rows_start(size) + Self::lost_bytes(size), bits: 1 }
+    }
+
     /// Tells a rank that the lane from another one has packets from now on.
     pub fn open_lane(&self, from: Rank, to: Rank) {
-        self.set_second(to, from);
+        self.open_table().raise(to, from, 1);
         self.half(self.fields_of(to) + OPENED_AT).fetch_add(1, Ordering::Release);
     }
 
@@ -76,7 +87,7 @@ impl JobSegment {
 
     /// The ranks that have opened a lane to a rank.
     pub fn lanes_to(&self, to: Rank) -> impl Iterator<Item = Rank> + '_ {
-        self.second(to)
+        self.open_table().filled(to).map(|(from, _)| from)
     }
 }
 

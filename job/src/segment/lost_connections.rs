@@ -1,77 +1,80 @@
 //! The connections that are lost, in the job segment.
 //!
-//! A row of bits a rank has a bit for each rank. Any number of connections can be lost, as when a
-//! host falls silent, and the lanes of two ranks take thousands of times as much as their bits.
+//! Any number of connections can be lost, as when a host falls silent, and the lanes of two ranks take
+//! thousands of times as much as their fields here.
+//!
+//! A rank that [joins again](JobSegment::again) is in the next *round*, where it has other connections.
+//! One that is lost in a round is lost in those before it, too, and in none after it.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use onesided_remote_memory::{Liveness, Rank};
 
 use crate::segment::JobSegment;
 use crate::segment::job_segment::LOST_AT;
+use crate::segment::rows::Rows;
+
+/// The table has, for two ranks, the number of the last round in which their connection is lost, from
+/// 1, or 0.
+const BITS: u32 = 4;
+/// How often a rank can join.
+const ROUNDS: u32 = (1 << BITS) - 1;
 
 impl JobSegment {
-    /// The number of half words in a rank's row.
-    const fn row_halves(size: u32) -> u32 {
-        size.div_ceil(u32::BITS)
+    /// The length of the table in bytes.
+    pub(super) const fn lost_bytes(size: u32) -> u64 {
+        Rows::bytes(size, BITS)
     }
 
-    /// The length in bytes of a row of each rank.
-    pub(super) const fn rows_bytes(size: u32) -> u64 {
-        size as u64 * Self::row_halves(size) as u64 * 4
+    const fn lost(&self) -> Rows<'_> {
+        Rows { segment: self, start: Self::rows_start(self.size()), bits: BITS }
     }
 
-    /// The half word of a rank's row that has the bits of the ranks from `32 * at`, in the rows that
-    /// begin at `start`.
-    fn row_at(&self, start: u64, rank: Rank, at: u32) -> &AtomicU32 {
-        assert!(self.has(rank), "{rank} is not among the {}", self.size());
-        let half = u64::from(rank.0) * u64::from(Self::row_halves(self.size())) + u64::from(at);
-        self.half(start + half * 4)
+    /// The same segment as a rank has it that joins once more, for an endpoint beside its others. The
+    /// rank has left once all of them [have](Self::leave).
+    ///
+    /// # Errors
+    /// `QuotaExceeded` after the 15th time.
+    pub fn again(&self, rank: Rank) -> io::Result<Self> {
+        if self.round == ROUNDS {
+            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, format!("a rank can join {ROUNDS} times")));
+        }
+        let round = self.round + 1;
+        self.endpoints(rank).fetch_or(1 << round, Ordering::AcqRel);
+        Ok(Self { memory: Arc::clone(&self.memory), round, ..*self })
     }
 
-    fn row(&self, rank: Rank, at: u32) -> &AtomicU32 {
-        self.row_at(Self::rows_start(self.size()), rank, at)
+    /// Whether this handle is of a rank that has joined [again](Self::again).
+    pub const fn is_again(&self) -> bool {
+        self.round > 1
     }
 
-    /// Sets another rank's bit in the second row of a rank.
-    pub(super) fn set_second(&self, rank: Rank, other: Rank) {
-        let start = Self::rows_start(self.size()) + Self::rows_bytes(self.size());
-        self.row_at(start, rank, other.0 / u32::BITS).fetch_or(1 << (other.0 % u32::BITS), Ordering::AcqRel);
-    }
-
-    /// The ranks whose bits are set in the second row of a rank, in their order.
-    pub(super) fn second(&self, rank: Rank) -> impl Iterator<Item = Rank> + '_ {
-        let start = Self::rows_start(self.size()) + Self::rows_bytes(self.size());
-        self.set_bits(Self::row_halves(self.size()), move |at| self.row_at(start, rank, at))
-    }
-
-    fn set_bits<'s>(&'s self, halves: u32, row: impl Fn(u32) -> &'s AtomicU32 + 's) -> impl Iterator<Item = Rank> + 's {
-        let ranks = (0..halves).flat_map(move |at| {
-            let bits = row(at).load(Ordering::Acquire);
-            (0..u32::BITS).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| Rank(at * u32::BITS + bit))
-        });
-        ranks.filter(|rank| self.has(*rank))
-    }
-
-    /// Records that the connection between two ranks is lost, for good, and wakes all sleepers.
-    /// Each may live, and go on with all others. Called by a rank that learned it from its own
-    /// operation, and for what other hosts report. A rank may lose the connection to itself. No
-    /// effect if either has died, which says more; a departure says less, and may be known here
-    /// first.
+    /// Records that the connection between two ranks is lost in this round, for good, and wakes all
+    /// sleepers. Each may live, and go on with all others. Called by a rank that learned it from its
+    /// own operation. A rank may lose the connection to itself. No effect if either has died, which
+    /// says more; a departure says less, and may be known here first.
     ///
     /// # Panics
     /// If there is no such rank.
     #[cold]
     pub fn lose_connection(&self, one: Rank, other: Rank) {
+        self.lose_connection_in(self.round, one, other);
+    }
+
+    /// The same in a round that another host reports; the first one is 1.
+    pub fn lose_connection_in(&self, round: u32, one: Rank, other: Rank) {
+        let round = round.min(ROUNDS);
         let has_died = |rank| self.liveness(rank) == Liveness::Dead;
         // Both are asked: a reporter may have been stopped between the two.
-        let is_known = self.is_lost(one, other) && self.is_lost(other, one);
+        let is_known = self.lost().get(one, other).min(self.lost().get(other, one)) >= round;
         if !self.maker.is_here() || is_known || has_died(one) || has_died(other) {
             return;
         }
-        for (rank, bit) in [(one, other), (other, one)] {
+        for (rank, other) in [(one, other), (other, one)] {
             self.half(self.fields_of(rank) + LOST_AT).store(1, Ordering::Release);
-            self.row(rank, bit.0 / u32::BITS).fetch_or(1 << (bit.0 % u32::BITS), Ordering::AcqRel);
+            self.lost().raise(rank, other, round);
         }
         self.ring_all();
     }
@@ -84,7 +87,7 @@ impl JobSegment {
         if !self.has(one) || !self.has(other) || !self.has_lost(one) {
             return false;
         }
-        self.row(one, other.0 / u32::BITS).load(Ordering::Acquire) >> (other.0 % u32::BITS) & 1 == 1
+        self.lost().get(one, other) >= self.round
     }
 
     #[inline]
@@ -96,8 +99,13 @@ impl JobSegment {
     /// exist. One load while there is none.
     #[inline]
     pub fn lost_connections(&self, of: Rank) -> impl Iterator<Item = Rank> + '_ {
-        let halves = if self.has(of) && self.has_lost(of) { Self::row_halves(self.size()) } else { 0 };
-        self.set_bits(halves, move |at| self.row(of, at))
+        self.lost_in_rounds(of).filter(|(_, round)| *round >= self.round).map(|(rank, _)| rank)
+    }
+
+    /// The same in any round, with the last one.
+    pub(crate) fn lost_in_rounds(&self, of: Rank) -> impl Iterator<Item = (Rank, u32)> + '_ {
+        let has_lost = self.has(of) && self.has_lost(of);
+        has_lost.then(|| self.lost().filled(of)).into_iter().flatten()
     }
 }
 
@@ -156,5 +164,43 @@ mod tests {
         for rank in 0..6 {
             assert!(job_segment.lost_connections(Rank(rank)).map(|rank| rank.0).eq(0..6));
         }
+    }
+
+    #[test]
+    fn a_connection_is_lost_in_its_round_and_those_before() {
+        let first = JobSegment::create(9).unwrap();
+        first.join(Rank(8)).unwrap();
+        let second = first.again(Rank(8)).unwrap();
+        let third = second.again(Rank(8)).unwrap();
+        let lost = |one, other| [&first, &second, &third].map(|round| round.is_lost(Rank(one), Rank(other)));
+        first.lose_connection(Rank(8), Rank(7));
+        second.lose_connection(Rank(8), Rank(1));
+        third.lose_connection(Rank(8), Rank(0));
+        assert_eq!(
+            [7, 1, 0, 2].map(|other| lost(8, other)),
+            [[true, false, false], [true, true, false], [true; 3], [false; 3]]
+        );
+        assert_eq!([7, 1, 0].map(|other| lost(other, 8)), [[true, false, false], [true, true, false], [true; 3]]);
+        let of = |segment: &JobSegment| segment.lost_connections(Rank(8)).map(|rank| rank.0).collect::<Vec<_>>();
+        assert_eq!([of(&first), of(&second), of(&third)], [vec![0, 1, 7], vec![0, 1], vec![0]]);
+        // What is lost in a later round stays so.
+        first.lose_connection(Rank(8), Rank(0));
+        third.lose_connection(Rank(7), Rank(8));
+        assert_eq!((lost(8, 0), lost(8, 7)), ([true; 3], [true; 3]));
+    }
+
+    #[test]
+    fn a_rank_leaves_with_its_last_endpoint() {
+        let first = JobSegment::create(1).unwrap();
+        first.join(Rank(0)).unwrap();
+        let again = |last: &JobSegment| last.again(Rank(0)).ok();
+        let rounds: Vec<_> = std::iter::successors(again(&first), again).collect();
+        assert_eq!((rounds.len() as u32, rounds[0].is_again(), first.is_again()), (ROUNDS - 1, true, false));
+        for round in rounds.iter().chain([&first]) {
+            assert_eq!(first.liveness(Rank(0)), Liveness::Alive);
+            rounds[2].leave(Rank(0)); // has no effect the second time
+            round.leave(Rank(0));
+        }
+        assert_eq!(first.liveness(Rank(0)), Liveness::Left);
     }
 }

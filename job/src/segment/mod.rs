@@ -22,6 +22,8 @@ mod lanes;
 mod lost_connections;
 #[cfg(not(onesided_loom))]
 mod mapping;
+#[cfg(not(onesided_loom))]
+mod rows;
 
 #[cfg(not(onesided_loom))]
 pub use crate::segment::abort::Aborted;

@@ -373,6 +373,10 @@ impl<F: Fabric> Fabric for Counted<F> {
         self.inner.leave();
     }
 
+    fn again(&self) -> Option<Result<Self, Error>> {
+        self.inner.again().map(|again| again.map(|inner| Self { inner, counts: Arc::clone(&self.counts) }))
+    }
+
     fn abort(&self, status: u8) -> ! {
         self.inner.abort(status)
     }

@@ -14,7 +14,7 @@ use crate::ranks::{play, plays};
 use crate::support::{DEADLINE, Ended, Running, eventually, finish, kill, onesided, runs, start};
 
 /// What an agent of this version says, but for its nonce.
-pub(crate) const AGENT: &str = "onesided agent 6 0.1.0";
+pub(crate) const AGENT: &str = "onesided agent 7 0.1.0";
 
 /// A remote shell: a script that is called like ssh. Dropping removes it.
 pub(super) struct Rsh(pub(super) PathBuf);

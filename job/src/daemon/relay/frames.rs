@@ -21,7 +21,7 @@
 //! | stored | head | request id, success or [`Failure`] |
 //! | value | head | name, value |
 //! | status | both | rank, [`Gone`] |
-//! | lost connection | both | the two ranks |
+//! | lost connection | both | the two ranks, the [round](JobSegment::again) |
 //! | aborted | both | the rank that aborted the job, the exit status |
 //! | heartbeat | both | |
 //! | bye | both | |
@@ -55,7 +55,7 @@ pub(crate) enum Said {
     Stored { ticket: u64, outcome: Result<(), Failure> },
     Value { name: Name, value: Bytes },
     Status { rank: Rank, gone: Gone },
-    LostConnection { one: Rank, other: Rank },
+    LostConnection { one: Rank, other: Rank, round: u32 },
     Aborted(Aborted),
     Beat,
     Bye,

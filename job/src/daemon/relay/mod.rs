@@ -69,8 +69,8 @@ pub(crate) struct ControlRelay {
     wires: Vec<Wire>,
     /// The ranks whose end the other hosts know or need not be told: an end is final.
     told: HashSet<Rank>,
-    /// The same for lost connections, the lower rank first.
-    told_lost: HashSet<(Rank, Rank)>,
+    /// The same for lost connections, the lower rank first, with the round.
+    told_lost: HashSet<(Rank, Rank, u32)>,
     told_abort: bool,
     suspect_after: Duration,
     events: Option<Arc<RelayEvents>>,
@@ -212,16 +212,16 @@ impl ControlRelay {
                     Gone::NeverJoined => drop(job_segment.end_unjoined(rank)),
                 }
             }
-            Said::LostConnection { one, other } => {
+            Said::LostConnection { one, other, round } => {
                 let job_segment = tables.job_segment();
                 let there = job_segment.has(one) && job_segment.has(other);
                 if !there || !self.may_tell_lost(host, [one, other].map(|rank| job_segment.host_of(rank))) {
                     return Err(Lost::OutOfTurn);
                 }
                 if !self.is_head() {
-                    self.told_lost.insert((one.min(other), one.max(other))); // it came from the head
+                    self.told_lost.insert((one.min(other), one.max(other), round)); // it came from the head
                 }
-                job_segment.lose_connection(one, other);
+                job_segment.lose_connection_in(round, one, other);
             }
             Said::Aborted(aborted) => {
                 let job_segment = tables.job_segment();
@@ -273,14 +273,14 @@ impl ControlRelay {
             }
         }
         for one in job_segment.ranks() {
-            for other in job_segment.lost_connections(one).filter(|other| one <= *other) {
-                if !self.told_lost.insert((one, other)) {
+            for (other, round) in job_segment.lost_in_rounds(one).filter(|(other, _)| one <= *other) {
+                if !self.told_lost.insert((one, other, round)) {
                     continue;
                 }
                 let hosts = [one, other].map(|rank| u16::try_from(job_segment.host_of(rank)).ok());
                 if self.me.is_none() || hosts.contains(&self.me) {
                     let others = self.wires.iter_mut().filter(|wire| hosts != [wire.host; 2] && !wire.bye.0);
-                    others.for_each(|wire| wire.link.say(&Said::LostConnection { one, other }));
+                    others.for_each(|wire| wire.link.say(&Said::LostConnection { one, other, round }));
                 }
             }
         }

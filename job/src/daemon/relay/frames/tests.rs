@@ -18,7 +18,11 @@ fn any_said() -> impl Strategy<Value = Said> {
         (name(), bytes()).prop_map(|(name, value)| Said::Value { name, value }),
         (any::<u32>(), proptest::sample::select(vec![Gone::Left, Gone::Dead, Gone::NeverJoined]))
             .prop_map(|(rank, gone)| Said::Status { rank: Rank(rank), gone }),
-        any::<[u32; 2]>().prop_map(|[one, other]| Said::LostConnection { one: Rank(one), other: Rank(other) }),
+        any::<[u32; 3]>().prop_map(|[one, other, round]| Said::LostConnection {
+            one: Rank(one),
+            other: Rank(other),
+            round
+        }),
         Just(Said::Beat),
         Just(Said::Bye),
         bytes().prop_map(Said::Control),
