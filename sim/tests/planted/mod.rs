@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use onesided_fabric::remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory};
 use onesided_fabric::{
-    Arrival, Capabilities, Error, Fabric, Renewed, Segment, SegmentKey, Task, Transport, UserMemory,
+    Arrival, Capabilities, Error, Fabric, Renewed, Segment, SegmentKey, Task, Transport, UserMemory, delegate,
 };
 use onesided_sim::{SimFabric, SimSegment, SimTransport, Word};
 
@@ -98,10 +98,6 @@ pub(crate) struct PlantedPackets {
 }
 
 impl Transport for PlantedPackets {
-    fn packet_max(&self, to: Rank) -> usize {
-        self.inner.packet_max(to)
-    }
-
     fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
         self.sent += 1;
         self.fabric.sends.fetch_add(1, Ordering::Relaxed);
@@ -178,8 +174,10 @@ impl Transport for PlantedPackets {
         self.inner.end_list();
     }
 
-    fn read(&self, offset: usize, into: &mut [u8]) {
-        self.inner.read(offset, into);
+    delegate! {
+        inner:
+        fn packet_max(&self, to: Rank) -> usize;
+        fn read(&self, offset: usize, into: &mut [u8]);
     }
 }
 
@@ -202,18 +200,6 @@ impl RemoteMemory for Planted {
     type Op = Boxed<'static, u64>;
     type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f> = onesided_sim::Wait<'f, P>;
     type Pause<'f> = onesided_sim::Pause<'f>;
-
-    fn rank(&self) -> Rank {
-        self.inner.rank()
-    }
-
-    fn size(&self) -> u32 {
-        self.inner.size()
-    }
-
-    fn word(&self, at: At) -> Result<Word, Fault> {
-        self.inner.word(at)
-    }
 
     fn read(&self, word: Word) -> Self::Op {
         Box::pin(self.inner.read(word))
@@ -252,14 +238,6 @@ impl RemoteMemory for Planted {
         })
     }
 
-    fn load(&self, own: Word) -> Result<u64, Fault> {
-        self.inner.load(own)
-    }
-
-    fn store(&self, own: Word, value: u64) -> Result<(), Fault> {
-        self.inner.store(own, value)
-    }
-
     fn wait_until<'f, P>(&'f self, own: Word, predicate: P, patience: Patience) -> Self::Wait<'f, P>
     where
         P: Fn(u64) -> bool + Unpin + Send + 'f,
@@ -267,32 +245,23 @@ impl RemoteMemory for Planted {
         self.inner.wait_until(own, predicate, patience)
     }
 
-    fn pause<'f>(&'f self, word: Word, nanos: u64) -> Self::Pause<'f> {
-        self.inner.pause(word, nanos)
-    }
-
-    fn now(&self) -> u64 {
-        self.inner.now()
-    }
-
-    fn liveness(&self, rank: Rank) -> Liveness {
-        self.inner.liveness(rank)
-    }
-
     async fn has_cut(&self, home: Rank, rank: Rank) -> Result<bool, Fault> {
         self.inner.has_cut(home, rank).await
     }
 
-    fn failures(&self) -> u32 {
-        self.inner.failures()
-    }
-
-    fn failure(&self, index: u32) -> Option<Rank> {
-        self.inner.failure(index)
-    }
-
-    fn lost_connection(&self, home: Rank, from: Rank) -> Option<Rank> {
-        self.inner.lost_connection(home, from)
+    delegate! {
+        inner:
+        fn rank(&self) -> Rank;
+        fn size(&self) -> u32;
+        fn word(&self, at: At) -> Result<Word, Fault>;
+        fn load(&self, own: Word) -> Result<u64, Fault>;
+        fn store(&self, own: Word, value: u64) -> Result<(), Fault>;
+        fn pause<'f>(&'f self, word: Word, nanos: u64) -> Self::Pause<'f>;
+        fn now(&self) -> u64;
+        fn liveness(&self, rank: Rank) -> Liveness;
+        fn failures(&self) -> u32;
+        fn failure(&self, index: u32) -> Option<Rank>;
+        fn lost_connection(&self, home: Rank, from: Rank) -> Option<Rank>;
     }
 }
 
@@ -306,26 +275,6 @@ impl Fabric for Planted {
     fn transport(&self) -> Result<Self::Transport, Fault> {
         let inner = self.inner.transport()?;
         Ok(PlantedPackets { inner, fabric: self.clone(), bug: self.bug, sent: 0, held: None, renewed: None })
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn allocate(&self, len: u64) -> Result<SimSegment, Error> {
-        self.inner.allocate(len)
-    }
-
-    fn open(&self, key: &SegmentKey) -> Result<SimSegment, Error> {
-        self.inner.open(key)
-    }
-
-    fn world_segment(&self, rank: Rank) -> Result<SimSegment, Error> {
-        self.inner.world_segment(rank)
-    }
-
-    fn register(&self, memory: UserMemory) -> Result<SimSegment, Error> {
-        self.inner.register(memory)
     }
 
     fn reclaim(&self, own: &SimSegment) -> Result<Option<UserMemory>, Fault> {
@@ -343,10 +292,6 @@ impl Fabric for Planted {
     fn part(&self, own: &SimSegment, offset: u64, len: u64) -> Result<SimSegment, Fault> {
         let offset = if matches!(self.bug, Bug::EveryPartBegins) && len == 400 { 0 } else { offset };
         self.inner.part(own, offset, len)
-    }
-
-    fn word_in<'s>(&'s self, segment: &'s SimSegment, offset: u64) -> Result<Word, Fault> {
-        self.inner.word_in(segment, offset)
     }
 
     fn put(&self, to: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
@@ -384,23 +329,18 @@ impl Fabric for Planted {
         Box::pin(self.inner.flush_local(target))
     }
 
-    fn read_own(&self, own: &SimSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
-        self.inner.read_own(own, offset, into)
-    }
-
-    fn write_own(&self, own: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
-        self.inner.write_own(own, offset, from)
-    }
-
-    fn spawn(&self, task: Task) {
-        self.inner.spawn(task);
-    }
-
-    fn leave(&self) {
-        self.inner.leave();
-    }
-
-    fn abort(&self, status: u8) -> ! {
-        self.inner.abort(status)
+    delegate! {
+        inner:
+        fn capabilities(&self) -> Capabilities;
+        fn allocate(&self, len: u64) -> Result<SimSegment, Error>;
+        fn open(&self, key: &SegmentKey) -> Result<SimSegment, Error>;
+        fn world_segment(&self, rank: Rank) -> Result<SimSegment, Error>;
+        fn register(&self, memory: UserMemory) -> Result<SimSegment, Error>;
+        fn word_in<'s>(&'s self, segment: &'s SimSegment, offset: u64) -> Result<Word, Fault>;
+        fn read_own(&self, own: &SimSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault>;
+        fn write_own(&self, own: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault>;
+        fn spawn(&self, task: Task);
+        fn leave(&self);
+        fn abort(&self, status: u8) -> !;
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use onesided_fabric::remote_memory::{At, Fault, Liveness, Notify, Patience, Rank, RemoteMemory};
-use onesided_fabric::{Capabilities, Error, Fabric, Segment, SegmentKey, Task};
+use onesided_fabric::{Capabilities, Error, Fabric, Segment, SegmentKey, Task, delegate};
 use onesided_sim::{SimFabric, SimSegment, Word};
 
 /// The flaw, in the regions of windows.
@@ -87,18 +87,6 @@ impl RemoteMemory for Planted {
     type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f> = onesided_sim::Wait<'f, P>;
     type Pause<'f> = onesided_sim::Pause<'f>;
 
-    fn rank(&self) -> Rank {
-        self.inner.rank()
-    }
-
-    fn size(&self) -> u32 {
-        self.inner.size()
-    }
-
-    fn word(&self, at: At) -> Result<Word, Fault> {
-        self.inner.word(at)
-    }
-
     fn read(&self, word: Word) -> Self::Op {
         if self.flaw == Flaw::StaleVersion && word.at().region.0 != 0 && word.at().offset == 56 {
             return Box::pin(async { Ok(0) });
@@ -163,14 +151,6 @@ impl RemoteMemory for Planted {
         Box::pin(inner.fetch_add(word, add))
     }
 
-    fn load(&self, own: Word) -> Result<u64, Fault> {
-        self.inner.load(own)
-    }
-
-    fn store(&self, own: Word, value: u64) -> Result<(), Fault> {
-        self.inner.store(own, value)
-    }
-
     fn wait_until<'f, P>(&'f self, own: Word, predicate: P, patience: Patience) -> Self::Wait<'f, P>
     where
         P: Fn(u64) -> bool + Unpin + Send + 'f,
@@ -178,32 +158,23 @@ impl RemoteMemory for Planted {
         self.inner.wait_until(own, predicate, patience)
     }
 
-    fn pause<'f>(&'f self, word: Word, nanos: u64) -> Self::Pause<'f> {
-        self.inner.pause(word, nanos)
-    }
-
-    fn now(&self) -> u64 {
-        self.inner.now()
-    }
-
-    fn liveness(&self, rank: Rank) -> Liveness {
-        self.inner.liveness(rank)
-    }
-
     async fn has_cut(&self, home: Rank, rank: Rank) -> Result<bool, Fault> {
         self.inner.has_cut(home, rank).await
     }
 
-    fn failures(&self) -> u32 {
-        self.inner.failures()
-    }
-
-    fn failure(&self, index: u32) -> Option<Rank> {
-        self.inner.failure(index)
-    }
-
-    fn lost_connection(&self, home: Rank, from: Rank) -> Option<Rank> {
-        self.inner.lost_connection(home, from)
+    delegate! {
+        inner:
+        fn rank(&self) -> Rank;
+        fn size(&self) -> u32;
+        fn word(&self, at: At) -> Result<Word, Fault>;
+        fn load(&self, own: Word) -> Result<u64, Fault>;
+        fn store(&self, own: Word, value: u64) -> Result<(), Fault>;
+        fn pause<'f>(&'f self, word: Word, nanos: u64) -> Self::Pause<'f>;
+        fn now(&self) -> u64;
+        fn liveness(&self, rank: Rank) -> Liveness;
+        fn failures(&self) -> u32;
+        fn failure(&self, index: u32) -> Option<Rank>;
+        fn lost_connection(&self, home: Rank, from: Rank) -> Option<Rank>;
     }
 }
 
@@ -214,30 +185,10 @@ impl Fabric for Planted {
     type Flush<'f> = Boxed<'f, ()>;
     type Transport = onesided_sim::SimTransport;
 
-    fn transport(&self) -> Result<Self::Transport, Fault> {
-        self.inner.transport()
-    }
-
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = self.inner.capabilities();
         capabilities.ordered &= self.flaw != Flaw::ReportedEarlyBytes;
         capabilities
-    }
-
-    fn allocate(&self, len: u64) -> Result<SimSegment, Error> {
-        self.inner.allocate(len)
-    }
-
-    fn open(&self, key: &SegmentKey) -> Result<SimSegment, Error> {
-        self.inner.open(key)
-    }
-
-    fn world_segment(&self, rank: Rank) -> Result<SimSegment, Error> {
-        self.inner.world_segment(rank)
-    }
-
-    fn word_in<'s>(&'s self, segment: &'s SimSegment, offset: u64) -> Result<Word, Fault> {
-        self.inner.word_in(segment, offset)
     }
 
     fn put(&self, to: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
@@ -275,14 +226,6 @@ impl Fabric for Planted {
         })
     }
 
-    fn rdma_write(&self, from: (&SimSegment, u64), to: (&SimSegment, u64), len: u64) -> onesided_sim::Transfer {
-        self.inner.rdma_write(from, to, len)
-    }
-
-    fn rdma_read(&self, from: (&SimSegment, u64), into: (&SimSegment, u64), len: u64) -> onesided_sim::Transfer {
-        self.inner.rdma_read(from, into, len)
-    }
-
     fn flush(&self, target: Rank) -> Boxed<'_, ()> {
         match self.flaw {
             Flaw::IdleFlush => Box::pin(async { Ok(()) }),
@@ -294,10 +237,6 @@ impl Fabric for Planted {
         Box::pin(self.inner.flush_local(target))
     }
 
-    fn read_own(&self, own: &SimSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
-        self.inner.read_own(own, offset, into)
-    }
-
     fn write_own(&self, own: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
         if self.flaw == Flaw::LateOwn && own.key().region.0 % 2 == 1 {
             let (own, from) = (own.clone(), from.to_vec());
@@ -307,15 +246,18 @@ impl Fabric for Planted {
         self.inner.write_own(own, offset, from)
     }
 
-    fn spawn(&self, task: Task) {
-        self.inner.spawn(task);
-    }
-
-    fn leave(&self) {
-        self.inner.leave();
-    }
-
-    fn abort(&self, status: u8) -> ! {
-        self.inner.abort(status)
+    delegate! {
+        inner:
+        fn transport(&self) -> Result<Self::Transport, Fault>;
+        fn allocate(&self, len: u64) -> Result<SimSegment, Error>;
+        fn open(&self, key: &SegmentKey) -> Result<SimSegment, Error>;
+        fn world_segment(&self, rank: Rank) -> Result<SimSegment, Error>;
+        fn word_in<'s>(&'s self, segment: &'s SimSegment, offset: u64) -> Result<Word, Fault>;
+        fn rdma_write(&self, from: (&SimSegment, u64), to: (&SimSegment, u64), len: u64) -> onesided_sim::Transfer;
+        fn rdma_read(&self, from: (&SimSegment, u64), into: (&SimSegment, u64), len: u64) -> onesided_sim::Transfer;
+        fn read_own(&self, own: &SimSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault>;
+        fn spawn(&self, task: Task);
+        fn leave(&self);
+        fn abort(&self, status: u8) -> !;
     }
 }
