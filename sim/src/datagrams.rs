@@ -85,7 +85,7 @@ impl DatagramWaits for SimWaits {
         }
     }
 
-    fn withdraw(&mut self, room: bool) {
+    fn withdraw(&mut self, room: Option<Rank>) {
         self.end(room);
     }
 }

@@ -38,13 +38,13 @@ pub struct SimWaits {
     pub(crate) fabric: Arc<SimFabric>,
     /// By thread: each that waits for packets sees them.
     receiving: Vec<(u32, Waiting<Arc<SimFabric>>)>,
-    /// The wait for room of the send that found none last.
-    sending: Option<(Rank, Waiting<Arc<SimFabric>>)>,
+    /// The waits for room of sends that found none, by receiver.
+    sending: Vec<(Rank, Waiting<Arc<SimFabric>>)>,
 }
 
 impl SimWaits {
     fn new(fabric: &SimFabric) -> Self {
-        Self { fabric: Arc::new(fabric.clone()), receiving: Vec::new(), sending: None }
+        Self { fabric: Arc::new(fabric.clone()), receiving: Vec::new(), sending: Vec::new() }
     }
 
     /// The wait for a packet of the thread that is polled.
@@ -62,21 +62,19 @@ impl SimWaits {
     /// Waits for room to send to a rank, otherwise for a packet.
     pub(crate) fn register<T>(&mut self, room: Option<Rank>, patience: Patience) -> Poll<Result<T, Fault>> {
         let Some(to) = room else { return self.receiving().register(patience) };
-        if self.sending.as_ref().is_none_or(|(waits_for, _)| *waits_for != to) {
-            self.sending = Some((to, Waiting::new(Arc::clone(&self.fabric), What::Room(to))));
-        }
-        match &mut self.sending {
-            Some((_, waiting)) => waiting.register(patience),
-            None => Poll::Pending,
-        }
+        let known = self.sending.iter().position(|(waits_for, _)| *waits_for == to);
+        let at = known.unwrap_or_else(|| {
+            self.sending.push((to, Waiting::new(Arc::clone(&self.fabric), What::Room(to))));
+            self.sending.len() - 1
+        });
+        self.sending[at].1.register(patience)
     }
 
-    /// A wait of this kind is over.
-    pub(crate) fn end(&mut self, room: bool) {
-        if room {
-            self.sending = None;
-        } else {
-            self.receiving().withdraw();
+    /// The wait for room to send to a rank, or else for a packet, is over.
+    pub(crate) fn end(&mut self, room: Option<Rank>) {
+        match room {
+            Some(to) => self.sending.retain(|(waits_for, _)| *waits_for != to),
+            None => self.receiving().withdraw(),
         }
     }
 }
@@ -108,7 +106,7 @@ impl ConnectionTransport {
         fabric.shared.advance_clock(&state);
         drop(state);
         if sent? {
-            self.waits.end(true);
+            self.waits.end(Some(to));
             return Poll::Ready(Ok(()));
         }
         self.waits.register(Some(to), Patience::on(to))
@@ -143,7 +141,7 @@ impl Transport for ConnectionTransport {
         self.current = fabric.state().take_packet(fabric.rank());
         match &self.current {
             Some((from, bytes)) => {
-                self.waits.end(false);
+                self.waits.end(None);
                 Poll::Ready(Ok(Arrival { from: *from, len: bytes.len() }))
             }
             None => self.waits.register(None, patience),

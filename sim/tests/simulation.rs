@@ -1,5 +1,7 @@
 //! The simulator's own guarantees: time, determinism, order, loss, deadlock, death.
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory};
@@ -375,4 +377,36 @@ fn a_partition_holds_messages_up_or_breaks_connections() {
     for (ended, _) in &long[1..] {
         assert!(ended.is_err_and(Fault::is_unknown), "{long:?}");
     }
+}
+
+/// Of a sender's waits for room at two receivers each counts: the second one waits for the first.
+#[test]
+fn a_sender_finds_room_at_either_receiver() {
+    let network = Network { room: 2, ..Network::default() };
+    let report = Simulation::new(network).ranks(3).run_direct(|fabric| async move {
+        let mut packets = fabric.transport().unwrap();
+        if fabric.rank() == Rank(0) {
+            let mut left = [8, 8];
+            return poll_fn(|cx| {
+                for (to, left) in [1, 2].into_iter().zip(&mut left) {
+                    while *left > 0 && packets.poll_send(cx, Rank(to), b"x", &[]).is_ready() {
+                        *left -= 1;
+                    }
+                }
+                if left == [0, 0] { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+        }
+        if fabric.rank() == Rank(2) {
+            let told = fabric.wait_until(word(&fabric, 2, 0), |told| told == 1, Patience::on(Rank(1))).await;
+            assert_eq!(told, Ok(1));
+        }
+        for _ in 0..8 {
+            assert!(packets.recv(Patience::on(Rank(0))).await.is_ok());
+        }
+        if fabric.rank() == Rank(1) {
+            fabric.write(word(&fabric, 2, 0), 1, Notify::Yes).await.map(drop).unwrap();
+        }
+    });
+    assert_eq!(report.end, End::Finished);
 }

@@ -140,8 +140,8 @@ pub trait DatagramWaits: Debug + Send + 'static {
     /// Drains what has arrived at the card.
     fn progress(&self) {}
 
-    /// A wait of this kind is over.
-    fn withdraw(&mut self, room: bool) {
+    /// The wait for room to send to a rank, or else for a packet, is over.
+    fn withdraw(&mut self, room: Option<Rank>) {
         let _ = room;
     }
 }
@@ -195,7 +195,7 @@ impl<W: DatagramWaits> DatagramTransport<W> {
         }
         self.list = self.list.map(|_| true);
         if sent.is_ready() {
-            self.waits.withdraw(true);
+            self.waits.withdraw(Some(to));
             return sent;
         }
         self.waits.pend(cx, Some(to), Patience::on(to), machine.channel.due())?;
@@ -254,11 +254,11 @@ impl<W: DatagramWaits> Transport for DatagramTransport<W> {
             let Err(fault) = pends else { return Poll::Pending };
             self.current = machine.next(); // a packet before the end counts
             if self.current.is_none() {
-                self.waits.withdraw(false);
+                self.waits.withdraw(None);
                 return Poll::Ready(Err(fault));
             }
         }
-        self.waits.withdraw(false);
+        self.waits.withdraw(None);
         let arrival = self.current.as_ref().map(|(from, packet)| Arrival { from: *from, len: packet.len() });
         arrival.map_or(Poll::Pending, |arrival| Poll::Ready(Ok(arrival)))
     }
