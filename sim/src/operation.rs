@@ -133,10 +133,14 @@ impl Operation {
     }
 }
 
+/// How many operations are allocated at once.
+const CHUNK: u32 = 512;
+
 /// All operations in flight. A free slot is reused first, while it is in the cache.
 #[derive(Debug, Default)]
 pub(crate) struct Operations {
-    slots: Vec<Operation>,
+    /// In chunks, which are never moved: a long vector that grows has its slots twice meanwhile.
+    chunks: Vec<Vec<Operation>>,
     /// The first free slot, plus one; 0: none. The origin of a free slot is the next one, in the
     /// same form.
     free: u32,
@@ -146,29 +150,39 @@ impl Operations {
     pub(crate) fn insert(&mut self, operation: Operation) -> u32 {
         match self.free.checked_sub(1) {
             Some(slot) => {
-                self.free = self.slots[slot as usize].origin;
-                self.slots[slot as usize] = operation;
+                self.free = self[slot].origin;
+                self[slot] = operation;
                 slot
             }
-            None => {
-                self.slots.push(operation);
-                (self.slots.len() - 1) as u32
-            }
+            None => self.grow(operation),
         }
+    }
+
+    #[cold]
+    fn grow(&mut self, operation: Operation) -> u32 {
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK as usize) {
+            self.chunks.push(Vec::with_capacity(CHUNK as usize));
+        }
+        let last = self.chunks.len() - 1;
+        self.chunks[last].push(operation);
+        last as u32 * CHUNK + self.chunks[last].len() as u32 - 1
     }
 
     /// Those that are not complete.
     pub(crate) fn in_flight(&mut self) -> impl Iterator<Item = &mut Operation> {
-        self.slots.iter_mut().filter(|operation| !matches!(operation.stage, Stage::Free | Stage::Complete))
+        self.chunks.iter_mut().flatten().filter(|operation| !matches!(operation.stage, Stage::Free | Stage::Complete))
     }
 
     pub(crate) fn remove(&mut self, slot: u32) -> (Action, Result<u64, Fault>) {
-        let operation = &mut self.slots[slot as usize];
+        let next = self.free;
+        let operation = &mut self[slot];
         debug_assert_ne!(operation.stage, Stage::Free);
         operation.stage = Stage::Free;
-        operation.origin = std::mem::replace(&mut self.free, slot + 1);
+        operation.origin = next;
         let action = std::mem::replace(&mut operation.action, Action::Read);
-        (action, operation.outcome())
+        let outcome = operation.outcome();
+        self.free = slot + 1;
+        (action, outcome)
     }
 }
 
@@ -176,12 +190,12 @@ impl std::ops::Index<u32> for Operations {
     type Output = Operation;
 
     fn index(&self, slot: u32) -> &Operation {
-        &self.slots[slot as usize]
+        &self.chunks[(slot / CHUNK) as usize][(slot % CHUNK) as usize]
     }
 }
 
 impl std::ops::IndexMut<u32> for Operations {
     fn index_mut(&mut self, slot: u32) -> &mut Operation {
-        &mut self.slots[slot as usize]
+        &mut self.chunks[(slot / CHUNK) as usize][(slot % CHUNK) as usize]
     }
 }
