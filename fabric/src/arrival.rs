@@ -1,16 +1,16 @@
 //! What a rank writes to the ranks after it in a barrier.
 
-use onesided_remote_memory::{Collective, Fault, Rank};
+use onesided_remote_memory::{Collective, Fault, FaultKind, Rank};
 
 /// A rank's arrival in a barrier. As a word: `number 60 bits | collective 4 bits`, with a highest
 /// bit of 0; after a mismatch `1 | number 7 bits | rank 24, other rank 24, their collectives 4 and 4
-/// bits`. No rank goes beyond a barrier with a mismatch, and a peer is at most one barrier ahead, so
-/// that few bits of the number suffice then.
+/// bits`; the same with twice the same collective if the two have lost their connection. A peer is at
+/// most one barrier ahead, so that few bits of the number suffice then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrival {
     number: u64,
     collective: u8,
-    /// Two ranks that are in different collectives.
+    /// Two ranks that are in different collectives, or in one and without a connection.
     mismatch: Option<[(Rank, u8); 2]>,
 }
 
@@ -20,6 +20,10 @@ const NUMBER: u64 = 0x7f;
 impl Arrival {
     pub(crate) const fn new(number: u64, collective: Collective) -> Self {
         Self { number, collective: collective as u8, mismatch: None }
+    }
+
+    pub(crate) const fn number(&self) -> u64 {
+        self.number
     }
 
     pub(crate) fn to_word(self) -> u64 {
@@ -37,14 +41,22 @@ impl Arrival {
         word & MISMATCH != 0 || word >> 4 >= number
     }
 
+    /// This rank cannot hear another one any more.
+    pub(crate) const fn lose(&mut self, me: Rank, other: Rank) {
+        self.mismatch = Some([(me, self.collective), (other, self.collective)]);
+    }
+
     /// Takes in the word of a rank that has come, `[that rank, this one]`. A word of a later barrier
-    /// says that this one passed there.
+    /// says that this one passed there; one of an earlier barrier that failed, that the rank does not
+    /// come to this one.
     pub(crate) fn hear(&mut self, word: u64, [from, me]: [Rank; 2]) {
         let theirs = |shift: u32| (word >> shift) as u8 & 0xf;
         let rank = |shift: u32| Rank((word >> shift) as u32 & 0xff_ffff);
         let is_mismatch = word & MISMATCH != 0;
         self.mismatch = self.mismatch.or(match is_mismatch {
-            true if word >> 56 & NUMBER == self.number & NUMBER => Some([(rank(32), theirs(4)), (rank(8), theirs(0))]),
+            true if word >> 56 & NUMBER != (self.number + 1) & NUMBER => {
+                Some([(rank(32), theirs(4)), (rank(8), theirs(0))])
+            }
             false if word >> 4 == self.number && theirs(0) != self.collective => {
                 Some([(from, theirs(0)), (me, self.collective)])
             }
@@ -55,9 +67,13 @@ impl Arrival {
     /// The outcome of the barrier.
     ///
     /// # Errors
-    /// `OutOfStep`, with a rank that is in another collective than this one.
+    /// `OutOfStep`, with a rank that is in another collective than this one; `ConnectionLost`, with one
+    /// of the two.
     pub(crate) fn outcome(&self) -> Result<(), Fault> {
         let Some(pair) = self.mismatch else { return Ok(()) };
+        if pair[0].1 == pair[1].1 {
+            return Err(Fault::of(FaultKind::ConnectionLost, pair[0].0));
+        }
         let other = pair.into_iter().find(|(_, collective)| *collective != self.collective);
         let (rank, theirs) = other.unwrap_or(pair[0]);
         Err(Fault::out_of_step(rank, [theirs, self.collective]))
@@ -99,6 +115,25 @@ mod tests {
                     let both = [collectives[named] as u8, collectives[rank] as u8];
                     assert_eq!(fault, Fault::out_of_step(Rank(named as u32), both));
                 }
+            }
+        }
+    }
+
+    /// A rank that has lost another one comes no more, and those that hear of it pass that on.
+    #[test]
+    fn a_loss_is_passed_on_in_its_barrier_and_the_next() {
+        let (lost, ranks) = (Fault::of(FaultKind::ConnectionLost, Rank(5)), [Rank(5), Rank(1)]);
+        for number in [126_u64, 127, 128, 1 << 40] {
+            let mut loses = Arrival::new(number, Collective::Fence);
+            loses.lose(Rank(5), Rank(6));
+            for (late, outcome) in [(number - 1, Ok(())), (number, Err(lost)), (number + 1, Err(lost))] {
+                assert!(Arrival::has_come(loses.to_word(), late));
+                let mut hears = Arrival::new(late, Collective::Fence);
+                hears.hear(loses.to_word(), ranks);
+                assert_eq!(hears.outcome(), outcome);
+                let mut after = Arrival::new(late, Collective::Fence);
+                after.hear(hears.to_word(), [Rank(1), Rank(2)]);
+                assert_eq!(after.outcome(), outcome);
             }
         }
     }

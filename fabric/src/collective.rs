@@ -165,49 +165,84 @@ impl<F: Fabric> Collectives<F> {
         call: Call<'_>,
         mut gathering: Option<&mut Gathering>,
     ) -> Result<(), Fault> {
-        let members = &self.members;
-        let (me, size) = (members.me(fabric), members.size(fabric));
-        let own = members.segment(fabric, me)?;
+        let own = self.members.segment(fabric, self.members.me(fabric))?;
         let mut arrival = Arrival::new(number, call.0);
-        for distance in distances(size) {
-            let count = distance.min(size - distance);
-            if let Some(gathering) = &mut gathering {
-                self.published().extend(gathering.publish(fabric, &own, distance, count)?);
-            }
-            let to = members.segment(fabric, (me + distance) % size)?;
-            let mut told = Some(fabric.write(fabric.word_in(&to, slot(distance))?, arrival.to_word(), Notify::Yes));
-            let before = (me + size - distance) % size;
-            let from = members.named_by_fabric(fabric, before).ok_or(Fault::new(FaultKind::NoSuchRank))?;
-            let word = fabric.word_in(&own, slot(distance))?;
-            let has_come = move |seen| Arrival::has_come(seen, number);
-            let wait = pin!(members.wait_until(fabric, word, has_come, (from, u64::MAX)));
-            let mut wait = telling(wait, || Some(self.wait(fabric, call)));
-            let mut untold = None;
-            let waited = poll_fn(|cx| {
-                // A rank that cannot be signalled never completes its barrier, nor do the ranks
-                // that wait for it.
-                match told.as_mut().map(|told| Pin::new(told).poll(cx)) {
-                    Some(Poll::Ready(Err(fault))) => {
-                        untold = Some(fault);
-                        return Poll::Ready(Err(fault));
-                    }
-                    Some(Poll::Ready(Ok(_))) => told = None,
-                    Some(Poll::Pending) | None => {}
-                }
-                Pin::new(&mut wait).poll(cx)
-            })
-            .await;
-            if let Some(fault) = untold {
-                return Err(self.cause(fabric, word, (from, fault)).await);
-            }
-            arrival.hear(waited?, [from, fabric.rank()]);
+        for distance in distances(self.members.size(fabric)) {
             // A rank in another collective has published nothing, and the ranks after it lack it.
-            gathering = gathering.filter(|_| arrival.outcome().is_ok());
-            if let Some(gathering) = &mut gathering {
-                Box::pin(gathering.read(fabric, members.segment(fabric, before), distance, count)).await;
+            let gathering = gathering.as_deref_mut().filter(|_| arrival.outcome().is_ok());
+            if let Err(fault) = self.round(fabric, &own, distance, call, (&mut arrival, gathering)).await {
+                if let (FaultKind::ConnectionLost | FaultKind::Unknown, Some(other)) = (fault.kind(), fault.rank()) {
+                    arrival.lose(fabric.rank(), other);
+                    self.tell_of_loss(fabric, arrival);
+                }
+                return Err(fault);
             }
         }
-        arrival.outcome()
+        let outcome = arrival.outcome();
+        if outcome.is_err_and(|fault| fault.kind() == FaultKind::ConnectionLost) {
+            self.tell_of_loss(fabric, arrival);
+        }
+        outcome
+    }
+
+    async fn round(
+        &self,
+        fabric: &F,
+        own: &F::Segment,
+        distance: u32,
+        call: Call<'_>,
+        (arrival, mut gathering): (&mut Arrival, Option<&mut Gathering>),
+    ) -> Result<(), Fault> {
+        let members = &self.members;
+        let (me, size) = (members.me(fabric), members.size(fabric));
+        let count = distance.min(size - distance);
+        if let Some(gathering) = &mut gathering {
+            self.published().extend(gathering.publish(fabric, own, distance, count)?);
+        }
+        let to = members.segment(fabric, (me + distance) % size)?;
+        let mut told = Some(fabric.write(fabric.word_in(&to, slot(distance))?, arrival.to_word(), Notify::Yes));
+        let before = (me + size - distance) % size;
+        let from = members.named_by_fabric(fabric, before).ok_or(Fault::new(FaultKind::NoSuchRank))?;
+        let word = fabric.word_in(own, slot(distance))?;
+        let number = arrival.number();
+        let has_come = move |seen| Arrival::has_come(seen, number);
+        let wait = pin!(members.wait_until(fabric, word, has_come, (from, u64::MAX)));
+        let mut wait = telling(wait, || Some(self.wait(fabric, call)));
+        let mut untold = None;
+        let waited = poll_fn(|cx| {
+            // A rank that cannot be signalled never completes its barrier, nor do the ranks
+            // that wait for it.
+            match told.as_mut().map(|told| Pin::new(told).poll(cx)) {
+                Some(Poll::Ready(Err(fault))) => {
+                    untold = Some(fault);
+                    return Poll::Ready(Err(fault));
+                }
+                Some(Poll::Ready(Ok(_))) => told = None,
+                Some(Poll::Pending) | None => {}
+            }
+            Pin::new(&mut wait).poll(cx)
+        })
+        .await;
+        if let Some(fault) = untold {
+            return Err(self.cause(fabric, word, (from, fault)).await);
+        }
+        arrival.hear(waited?, [from, fabric.rank()]);
+        if let Some(gathering) = gathering.filter(|_| arrival.outcome().is_ok()) {
+            Box::pin(gathering.read(fabric, members.segment(fabric, before), distance, count)).await;
+        }
+        Ok(())
+    }
+
+    /// Tells all ranks that wait for this one, in this barrier or the next, that it does not come: two
+    /// have lost their connection. (A death they learn by themselves.)
+    fn tell_of_loss(&self, fabric: &F, arrival: Arrival) {
+        let (me, size) = (self.members.me(fabric), self.members.size(fabric));
+        for distance in distances(size) {
+            let Ok(to) = self.members.segment(fabric, (me + distance) % size) else { continue };
+            if let Ok(word) = fabric.word_in(&to, slot(distance)) {
+                drop(fabric.write(word, arrival.to_word(), Notify::Yes));
+            }
+        }
     }
 
     /// The cause of a failed write, if it was a death: a dying rank's card refuses before the death

@@ -305,3 +305,33 @@ fn a_million_operations_with_enough_resends() {
     assert_eq!(report.counts.fetch_adds, 1_000_000);
     assert_eq!(finished(report), [250_000; 4]);
 }
+
+/// All ranks make barriers, while two that are some barrier's neighbours lose their connection. Every
+/// rank ends, also those that wait for neither of the two.
+#[test]
+fn a_loss_ends_the_barriers_of_all_ranks() {
+    for size in 2..=9 {
+        for distance in [1, 2, 4].into_iter().filter(|distance| *distance < size) {
+            for seed in 0..10 {
+                let network = Network { jitter: Duration::from_micros(3), ..Network::default() };
+                let lost = Duration::from_micros(40 + seed);
+                let simulation = Simulation::new(network).ranks(size).seed(seed).disconnect(0, distance, lost);
+                let report = simulation.run(|world| async move {
+                    let fabric = world.fabric();
+                    let ended = loop {
+                        if let Err(error) = world.barrier().await {
+                            break error.fault().kind();
+                        }
+                        fabric.pause(word(fabric, world.rank()), 1_000).await;
+                    };
+                    pause_until(fabric, 10 * KNOWN).await; // a departure would end the waits of the others
+                    ended
+                });
+                assert_eq!(report.end, End::Finished, "{size} ranks, distance {distance}, seed {seed}");
+                let kinds: Vec<_> = report.results.into_iter().map(Option::unwrap).collect();
+                let is_lost = |kind: &FaultKind| matches!(kind, FaultKind::ConnectionLost | FaultKind::Unknown);
+                assert!(kinds.iter().all(is_lost), "{size} ranks, distance {distance}, seed {seed}: {kinds:?}");
+            }
+        }
+    }
+}
