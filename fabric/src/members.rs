@@ -54,6 +54,11 @@ impl<F: Fabric> Members<F> {
         }
     }
 
+    /// Whether it is the world of all ranks in the fabric's order, not a part of another.
+    pub(crate) const fn are_all(&self) -> bool {
+        matches!(self.0, Ranks::All)
+    }
+
     /// The fabric's rank of a world rank.
     pub(crate) fn named_by_fabric(&self, fabric: &F, rank: u32) -> Option<Rank> {
         match &self.0 {

@@ -173,7 +173,8 @@ impl<F: Fabric> World<F> {
     /// before it.
     ///
     /// # Errors
-    /// `PeerDied`, `PeerLeft`; `TimedOut` with a rank that has not come (on a network, one that this
+    /// `PeerDied`, `PeerLeft`; `ConnectionLost` at all ranks that wait for one of two that lost theirs,
+    /// which it names; `TimedOut` with a rank that has not come (on a network, one that this
     /// rank waits for); `OutOfStep` at every rank if one is in another collective. A failed barrier
     /// cannot be resumed: every later collective of this rank fails with `OutOfStep`.
     ///
@@ -212,23 +213,23 @@ impl<F: Fabric> World<F> {
     /// of the cards.
     ///
     /// This world and its windows keep their losses, so a lock that was recovered from a rank stays
-    /// that way, and what was unknown of an operation stays unknown. A rank reads from its windows what
-    /// windows of the new world are to begin with. It leaves the job with the last world that it drops.
-    /// Memory that the others still access is to be kept until then.
+    /// that way, and what was unknown of an operation stays unknown. What is lost in the new world is
+    /// lost in this one as well. A rank reads from its windows what windows of the new world are to begin
+    /// with. It leaves the job with the last world that it drops, and counts as alive until then.
     ///
     /// On shared memory no connection is lost. The call is a barrier, and returns this world.
     ///
     /// # Errors
     /// `PeerDied`, `PeerLeft`: not all ranks are there any more. `TimedOut`: one has not made the call
     /// within the time for joining. `Unsupported` in a simulation, and for a [split](Self::split). Those
-    /// of joining the job; the 15th time. After an error, later calls on this world fail as well.
+    /// of joining the job; the 15th time. Where one rank fails, all do, and may call it again.
     pub fn reconnect(&self) -> Result<Self, Error>
     where
         F: Drive,
     {
         let failed = |kind, rank| Error::operation("reconnect")(Fault::of(kind, rank));
         let all = (0..self.fabric.size()).map(Rank);
-        if self.size() != self.fabric.size() {
+        if !self.collective.members.are_all() {
             return Err(failed(FaultKind::Unsupported, self.fabric.rank()));
         }
         for rank in all {

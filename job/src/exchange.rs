@@ -52,14 +52,16 @@ impl Job {
     }
 
     /// This rank's membership once more, for an endpoint beside those that it has: one with connections
-    /// of its own, none of which is lost. All ranks make theirs, to meet there.
+    /// of its own, none of which is lost. All ranks make theirs from the same membership, to meet there.
     ///
     /// # Errors
     /// [`Error::Join`] after the 15th time.
     pub fn again(&self) -> Result<Self, Error> {
         let failed = |source| Error::Join { what: "join the job again".to_owned(), source: Some(source) };
         let job_segment = Arc::new(self.job_segment.again(self.rank).map_err(failed)?);
-        Ok(Self { rank: self.rank, job_segment, exchange: Arc::new(Again(Arc::clone(&self.exchange))) })
+        let (round, later) = (job_segment.round(), job_segment.round() - self.job_segment.round());
+        let exchange = Arc::new(Again { exchange: Arc::clone(&self.exchange), round, later });
+        Ok(Self { rank: self.rank, job_segment, exchange })
     }
 
     /// The number of hosts.
@@ -125,49 +127,54 @@ pub trait Exchange: Debug + Send + Sync {
 
 /// The exchange of a rank that has joined again: other names for its values and regions.
 #[derive(Debug)]
-struct Again(Arc<dyn Exchange>);
+struct Again {
+    exchange: Arc<dyn Exchange>,
+    round: u32,
+    /// By how many rounds it is later than that of `exchange`.
+    later: u32,
+}
 
 impl Again {
-    fn name(name: &str) -> String {
-        format!("+{name}")
+    fn name(&self, name: &str) -> String {
+        format!("{}+{name}", self.round)
     }
 
     /// The fabrics count their regions from 0, and the uses of a number in its high bits.
-    const fn region(region: RegionId) -> RegionId {
-        RegionId(region.0.wrapping_add(1 << 28))
+    const fn region(&self, region: RegionId) -> RegionId {
+        RegionId(region.0.wrapping_add(self.later << 28))
     }
 }
 
 impl Exchange for Again {
     fn put(&self, name: &str, value: &[u8]) -> Result<(), Error> {
-        self.0.put(&Self::name(name), value)
+        self.exchange.put(&self.name(name), value)
     }
 
     fn get(&self, name: &str, patience: Duration) -> Result<Vec<u8>, Error> {
-        self.0.get(&Self::name(name), patience)
+        self.exchange.get(&self.name(name), patience)
     }
 
     fn publish(&self, region: RegionId, memory: &Arc<Mapping>) -> Result<(), Error> {
-        self.0.publish(Self::region(region), memory)
+        self.exchange.publish(self.region(region), memory)
     }
 
     fn publish_two(&self, regions: [(RegionId, &Arc<Mapping>); 2]) -> Result<(), Error> {
-        self.0.publish_two(regions.map(|(region, memory)| (Self::region(region), memory)))
+        self.exchange.publish_two(regions.map(|(region, memory)| (self.region(region), memory)))
     }
 
     fn retract(&self, region: RegionId) {
-        self.0.retract(Self::region(region));
+        self.exchange.retract(self.region(region));
     }
 
     fn fetch(&self, rank: Rank, region: RegionId) -> Result<Arc<Mapping>, Error> {
-        self.0.fetch(rank, Self::region(region))
+        self.exchange.fetch(rank, self.region(region))
     }
 
     fn fetch_file(&self, rank: Rank, region: RegionId) -> Result<OwnedFd, Error> {
-        self.0.fetch_file(rank, Self::region(region))
+        self.exchange.fetch_file(rank, self.region(region))
     }
 
     fn abort(&self) {
-        self.0.abort();
+        self.exchange.abort();
     }
 }

@@ -119,6 +119,8 @@
 //!   put by the CPU that is under way at that moment may take effect after the cut.
 //! - A rank may lose the connection to itself, by which cards change its own words. Its own memory
 //!   is lost to it then, and stays usable for the others.
+//! - A collective call in which one of the two needs the other ends at all ranks that wait for them,
+//!   as `ConnectionLost`.
 //! - What is lost stays lost in this world and its windows, so do not repeat the operation there.
 //!
 //! The program goes on with other targets, or ends, or once the network works again all ranks make a
@@ -134,6 +136,7 @@
 //! let anew = world.reconnect()?;
 //! let table = Window::<u64>::allocate(&anew, 100).wait()?;
 //! table.local().write(0, &window.local().read(0..100))?; // what this rank's memory holds
+//! anew.barrier().wait()?;
 //! # Ok(()) }
 //! ```
 //!

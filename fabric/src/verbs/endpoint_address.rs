@@ -1,7 +1,9 @@
 //! The endpoint address of each rank, which it puts into the job's exchange.
 
+use std::time::{Duration, Instant};
+
 use onesided_job::{Error, Job, patience};
-use onesided_remote_memory::{Fault, FaultKind, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 use serde::{Deserialize, Serialize};
 
 use crate::verbs::raw::{Gid, Mtu, Remote};
@@ -52,9 +54,16 @@ impl EndpointAddress {
         job.exchange.put(&name(job.rank), &self.to_bytes())
     }
 
+    /// Lets the others know, wherever they wait for it, that this rank could not join.
+    pub(super) fn put_none(job: &Job) {
+        for name in [name(job.rank), connected(job.rank)] {
+            let _ = job.exchange.put(&name, NONE);
+        }
+    }
+
     /// Waits for the address of another rank.
     pub(super) fn get(job: &Job, rank: Rank) -> Result<Self, Error> {
-        let bytes = job.exchange.get(&name(rank), patience()?).map_err(missing(rank))?;
+        let bytes = value_of(job, rank, &name(rank), patience()?)?;
         Self::from_bytes(&bytes)
             .ok_or_else(|| Error::Join { what: format!("{rank} published no valid endpoint address"), source: None })
     }
@@ -64,23 +73,42 @@ fn name(rank: Rank) -> String {
     format!("verbs/{}", rank.0)
 }
 
-/// Waits until every rank can be connected to.
-pub(super) fn meet(job: &Job) -> Result<(), Error> {
-    let name = |rank: u32| format!("verbs/{rank}/connected");
-    job.exchange.put(&name(job.rank.0), &[])?;
-    let patience = patience()?;
-    (0..job.job_segment.size())
-        .try_for_each(|rank| job.exchange.get(&name(rank), patience).map(drop).map_err(missing(Rank(rank))))
+fn connected(rank: Rank) -> String {
+    format!("verbs/{}/connected", rank.0)
 }
 
-/// Names the missing rank; an error about a death names its rank already.
-fn missing(rank: Rank) -> impl FnOnce(Error) -> Error {
-    move |error| match error.fault().kind() {
-        FaultKind::TimedOut => Error::Operation {
-            operation: "wait for all ranks to be at their cards",
-            fault: Fault::of(FaultKind::TimedOut, rank),
-        },
-        _ => error,
+/// What a rank that could not join puts.
+const NONE: &[u8] = b"none";
+
+/// Waits until every rank can be connected to.
+pub(super) fn meet(job: &Job) -> Result<(), Error> {
+    job.exchange.put(&connected(job.rank), &[])?;
+    let patience = patience()?;
+    job.job_segment.ranks().try_for_each(|rank| value_of(job, rank, &connected(rank), patience).map(drop))
+}
+
+/// How long a wait for a value keeps the exchange from other threads, and a departure unknown.
+const SLICE: Duration = Duration::from_millis(200);
+
+/// Waits for a value of a rank.
+fn value_of(job: &Job, rank: Rank, name: &str, patience: Duration) -> Result<Vec<u8>, Error> {
+    let missing =
+        |kind| Error::Operation { operation: "wait for all ranks to be at their cards", fault: Fault::of(kind, rank) };
+    let begin = Instant::now();
+    loop {
+        let left = patience.saturating_sub(begin.elapsed());
+        let has_left = job.job_segment.liveness(rank) == Liveness::Left;
+        match job.exchange.get(name, left.min(SLICE)) {
+            // An error about a death names its rank already.
+            Err(error) if error.fault().kind() != FaultKind::TimedOut => return Err(error),
+            Err(_) if has_left => return Err(missing(FaultKind::PeerLeft)),
+            Err(_) if left <= SLICE => return Err(missing(FaultKind::TimedOut)),
+            Err(_) => {}
+            Ok(value) if value == NONE => {
+                return Err(Error::Join { what: format!("{rank} could not join"), source: None });
+            }
+            Ok(value) => return Ok(value),
+        }
     }
 }
 

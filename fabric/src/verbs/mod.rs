@@ -380,7 +380,10 @@ impl Verbs {
     /// Joins the job once more, by `join`.
     pub(crate) fn join_again<J>(&self, join: impl FnOnce(Job) -> Result<J, Error>) -> Result<J, Error> {
         let job = self.0.job().again()?;
-        join(job.clone()).inspect_err(|_| job.job_segment.leave(job.rank))
+        join(job.clone()).inspect_err(|_| {
+            EndpointAddress::put_none(&job);
+            job.job_segment.leave(job.rank);
+        })
     }
 
     /// Whether words can be written and changed, tested on this rank: the device's attributes are

@@ -61,6 +61,13 @@ fn a_world_is_made_anew() {
                     memory.push(segments(&anew, 64));
                     worlds.push(anew);
                 }
+                // Once more from the first one, and not from a part.
+                let other = worlds[0].reconnect().unwrap();
+                other.barrier().wait().unwrap();
+                assert!(!other.fabric().has_failed(Rank(0), Rank(1)));
+                let part = other.split(0, 2 - me).wait().unwrap();
+                assert_eq!(part.reconnect().unwrap_err().fault().kind(), FaultKind::Unsupported);
+                drop((part, other));
                 for (world, all) in worlds.iter().zip(&memory).take(2) {
                     let fabric = world.fabric();
                     assert!(fabric.has_failed(Rank(0), Rank(1)));

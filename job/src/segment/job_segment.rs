@@ -34,7 +34,7 @@ pub(super) const ABORTED_AT: u64 = 28;
 
 // A rank's fields: its status, its process, its host, whether it knows that all ranks have arrived,
 // its failure number, whether it has lost a connection, how many lanes to it are open, the rounds
-// in which it has an endpoint, and the doorbells on a separate line. The rank of index `n` also has the `n`-th failed rank plus one.
+// in which it has an endpoint, how often it has joined again, and the doorbells on a separate line. The rank of index `n` also has the `n`-th failed rank plus one.
 const PID_AT: u64 = 4;
 const STARTED_AT: u64 = 8;
 const HOST_AT: u64 = 16;
@@ -44,6 +44,7 @@ const FAILED_RANK_AT: u64 = 28;
 pub(super) const LOST_AT: u64 = 32;
 pub(super) const OPENED_AT: u64 = 36;
 const ENDPOINTS_AT: u64 = 40;
+pub(super) const AGAIN_AT: u64 = 44;
 pub(super) const RINGS_AT: u64 = 64;
 pub(super) const SLEEPERS_AT: u64 = 68;
 pub(super) const SOLICITED_RINGS_AT: u64 = 72;
@@ -66,7 +67,7 @@ pub struct JobSegment {
     pub(super) size: u32,
     pub(super) cells: u32,
     pub(super) maker: Maker,
-    /// How many times this rank had joined when it made this handle; 1 for observers.
+    /// The round in which the rank with this handle has joined; 1 for observers.
     pub(super) round: u32,
 }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use onesided_remote_memory::{Liveness, Rank};
 
 use crate::segment::JobSegment;
-use crate::segment::job_segment::LOST_AT;
+use crate::segment::job_segment::{AGAIN_AT, LOST_AT};
 use crate::segment::rows::Rows;
 
 /// The table has, for two ranks, the number of the last round in which their connection is lost, from
@@ -36,12 +36,16 @@ impl JobSegment {
     /// rank has left once all of them [have](Self::leave).
     ///
     /// # Errors
-    /// `QuotaExceeded` after the 15th time.
+    /// `QuotaExceeded` after the 15th time; `Unsupported` in a child made by `fork`.
     pub fn again(&self, rank: Rank) -> io::Result<Self> {
-        if self.round == ROUNDS {
-            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, format!("a rank can join {ROUNDS} times")));
+        if !self.maker.is_here() {
+            return Err(io::ErrorKind::Unsupported.into());
         }
-        let round = self.round + 1;
+        let before = self.half(self.fields_of(rank) + AGAIN_AT);
+        let before =
+            before.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |times| (times + 1 < ROUNDS).then_some(times + 1));
+        let full = |_| io::Error::new(io::ErrorKind::QuotaExceeded, format!("a rank can join {ROUNDS} times"));
+        let round = before.map_err(full)? + 2;
         self.endpoints(rank).fetch_or(1 << round, Ordering::AcqRel);
         Ok(Self { memory: Arc::clone(&self.memory), round, ..*self })
     }
@@ -49,6 +53,11 @@ impl JobSegment {
     /// Whether this handle is of a rank that has joined [again](Self::again).
     pub const fn is_again(&self) -> bool {
         self.round > 1
+    }
+
+    /// The round in which the rank with this handle has joined, from 1.
+    pub const fn round(&self) -> u32 {
+        self.round
     }
 
     /// Records that the connection between two ranks is lost in this round, for good, and wakes all
@@ -193,8 +202,7 @@ mod tests {
     fn a_rank_leaves_with_its_last_endpoint() {
         let first = JobSegment::create(1).unwrap();
         first.join(Rank(0)).unwrap();
-        let again = |last: &JobSegment| last.again(Rank(0)).ok();
-        let rounds: Vec<_> = std::iter::successors(again(&first), again).collect();
+        let rounds: Vec<_> = std::iter::from_fn(|| first.again(Rank(0)).ok()).collect();
         assert_eq!((rounds.len() as u32, rounds[0].is_again(), first.is_again()), (ROUNDS - 1, true, false));
         for round in rounds.iter().chain([&first]) {
             assert_eq!(first.liveness(Rank(0)), Liveness::Alive);

@@ -68,9 +68,14 @@ impl<F: Fabric> Server<F> {
 
     /// Whether nobody needs an answer any more.
     fn is_over(&self) -> bool {
-        let world = self.messages.world();
-        self.gone.contains(&world.rank())
-            && (0..world.size()).all(|rank| self.gone.contains(&rank) || !world.is_alive(rank))
+        let (world, fabric) = (self.messages.world(), self.messages.world().fabric());
+        let has_ended = |rank| {
+            !world.is_alive(rank) || {
+                let rank = world.fabric_rank(rank);
+                rank.is_some_and(|rank| fabric.has_failed(fabric.rank(), rank)) // its farewell cannot arrive
+            }
+        };
+        self.gone.contains(&world.rank()) && (0..world.size()).all(|rank| self.gone.contains(&rank) || has_ended(rank))
     }
 
     /// The next request, and its sender.
