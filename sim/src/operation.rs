@@ -133,14 +133,14 @@ impl Operation {
     }
 }
 
-/// How many operations are allocated at once.
-const CHUNK: u32 = 512;
+/// How many slots are allocated at once.
+const CHUNK: usize = 512;
 
 /// All operations in flight. A free slot is reused first, while it is in the cache.
 #[derive(Debug, Default)]
 pub(crate) struct Operations {
     /// In chunks, which are never moved: a long vector that grows has its slots twice meanwhile.
-    chunks: Vec<Vec<Operation>>,
+    chunks: Vec<Box<[Operation; CHUNK]>>,
     /// The first free slot, plus one; 0: none. The origin of a free slot is the next one, in the
     /// same form.
     free: u32,
@@ -148,29 +148,34 @@ pub(crate) struct Operations {
 
 impl Operations {
     pub(crate) fn insert(&mut self, operation: Operation) -> u32 {
-        match self.free.checked_sub(1) {
-            Some(slot) => {
-                self.free = self[slot].origin;
-                self[slot] = operation;
-                slot
-            }
-            None => self.grow(operation),
+        if self.free == 0 {
+            self.grow();
         }
+        let slot = self.free - 1;
+        self.free = self[slot].origin;
+        self[slot] = operation;
+        slot
     }
 
     #[cold]
-    fn grow(&mut self, operation: Operation) -> u32 {
-        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK as usize) {
-            self.chunks.push(Vec::with_capacity(CHUNK as usize));
-        }
-        let last = self.chunks.len() - 1;
-        self.chunks[last].push(operation);
-        last as u32 * CHUNK + self.chunks[last].len() as u32 - 1
+    fn grow(&mut self) {
+        let first = (self.chunks.len() * CHUNK) as u32 + 1;
+        let last = first + CHUNK as u32 - 1;
+        let free = |slot| {
+            let next = if slot == last { 0 } else { slot + 1 };
+            Operation { stage: Stage::Free, ..Operation::new(Rank(next), Rank(0), 0, 0, Action::Read) }
+        };
+        let chunk: Box<[_]> = (first..=last).map(free).collect();
+        self.chunks.push(chunk.try_into().expect("its length"));
+        self.free = first;
     }
 
     /// Those that are not complete.
     pub(crate) fn in_flight(&mut self) -> impl Iterator<Item = &mut Operation> {
-        self.chunks.iter_mut().flatten().filter(|operation| !matches!(operation.stage, Stage::Free | Stage::Complete))
+        self.chunks
+            .iter_mut()
+            .flat_map(|chunk| chunk.iter_mut())
+            .filter(|operation| !matches!(operation.stage, Stage::Free | Stage::Complete))
     }
 
     pub(crate) fn remove(&mut self, slot: u32) -> (Action, Result<u64, Fault>) {
@@ -190,12 +195,12 @@ impl std::ops::Index<u32> for Operations {
     type Output = Operation;
 
     fn index(&self, slot: u32) -> &Operation {
-        &self.chunks[(slot / CHUNK) as usize][(slot % CHUNK) as usize]
+        &self.chunks[slot as usize / CHUNK][slot as usize % CHUNK]
     }
 }
 
 impl std::ops::IndexMut<u32> for Operations {
     fn index_mut(&mut self, slot: u32) -> &mut Operation {
-        &mut self.chunks[(slot / CHUNK) as usize][(slot % CHUNK) as usize]
+        &mut self.chunks[slot as usize / CHUNK][slot as usize % CHUNK]
     }
 }
