@@ -98,7 +98,8 @@
 //! over datagrams), and shared receive queues. Two ranks are connected at the first operation of
 //! either on the other's memory, by datagrams, and once more at the first message between them: so
 //! a rank takes a queue pair for itself, one or two for each rank that it speaks to (with
-//! [rails](super::messages#over-several-rails) up to four), and none for the others. Neither a rank
+//! [rails](super::messages#over-several-rails), which may be on further devices, up to four), and none
+//! for the others. A further device has a completion queue and a channel of its own. Neither a rank
 //! that takes in no messages nor a message that breaks its connection (a stale key) holds up a put
 //! or a lock. A rank with more connections of messages than `ONESIDED_MESSAGES_CONNECTIONS` gives
 //! back those that were idle for a tenth of a second, if their peers agree: their queue pairs are

@@ -323,27 +323,49 @@
 //!
 //! # Over several rails
 //!
-//! With `ONESIDED_RAILS=2` (or 3) two ranks that speak over a card have further connections, which
-//! move long messages only: what is read or written in one piece and has 128 KiB or more (RGET,
-//! RPUT, pieces of the pipeline). It is cut into chunks of at least 64 KiB, about four for each
-//! rail, but for a shorter last one. Each goes to the rail that will have moved it first, by the bytes in flight there and by
+//! Two ranks that speak over cards may have further connections, *rails*, which move long messages
+//! only: what is read or written in one piece and has 128 KiB or more (RGET, RPUT, pieces of the
+//! pipeline). A host with several devices, or a device with several ports, has a rail on each that
+//! `ONESIDED_DEVICE` names, at most three:
+//!
+//! ```sh
+//! ONESIDED_DEVICE=mlx5_0,mlx5_1 onesided run --fabric mixed --hosts a:8,b:8 -- target/release/program
+//! ONESIDED_DEVICE=mlx4_0:1,mlx4_0:2 ...     # ports of one device
+//! ONESIDED_RAILS=2 ...                      # two queue pairs on one device and port
+//! ```
+//!
+//! `ONESIDED_RAILS` (1 to 3) says how many rails there are: with more rails than devices, the next ones
+//! are on the first devices again; with fewer, the last devices are not used. Rail 2 joins the second
+//! devices of both hosts, so the devices are named in the order of the networks that they are on. A host
+//! with fewer devices has several rails on one of them.
+//!
+//! A long message is cut into chunks of at least 64 KiB, about four for each rail, but for a shorter
+//! last one. Each goes to the rail that will have moved it first, by the bytes in flight there and by
 //! what the rail has cost so far, so that a slow one gets less (yu-2004, section 2.2, which divides
 //! a message among networks). All are posted at once and move while the ranks compute. With
 //! rails the packet that ends a written message, of any length, is sent when the write is complete;
 //! with one connection it is posted right behind the write.
 //!
-//! If a further rail fails, its chunks are posted again over the others, and the rail is made anew. No
-//! message fails, with one exception: a written message is complete only when the receiver has given
-//! up its end of the failed rail, so that no late write changes memory that the receiver has back, and
-//! if that takes 30 s, the first rail is given up too. The first rail is the connection of messages: if
-//! it fails, the messages under way fail as with one rail, and all rails are made anew. Short messages
-//! use the first rail. Windows and locks share another connection, which has no rails. Over datagrams
-//! there is one rail.
+//! The first device is that of the first rail, and of all else: short messages, windows, locks, and the
+//! packets that make connections. The memory of messages is registered at each device. A rank asks once
+//! for the keys of a peer's memory at further devices, by a read: the first message to or from memory
+//! that was just registered goes over the first device alone. Memory of windows is not registered at
+//! further devices, nor do windows have rails. Over datagrams there is one rail.
 //!
-//! All rails are queue pairs of one device and port. That gains where one queue pair does not fill
-//! the port, and nothing on Soft-RoCE, whose processors do the card's work: by instructions, half a
-//! round trip of buffers of 1 or 4 MiB takes the same by one rail and by two where it is read, and 1 %
-//! more where 1 MiB is written.
+//! If a further rail fails, because its device, port or network does, its chunks are posted again over
+//! the others. A card takes about two seconds to notice, some cards longer; messages under way take that
+//! long. The rail is made anew in the background, and moves no message before a read over it has come
+//! back. No message fails, with one exception: a written message is complete only when the receiver
+//! has given up its end of the failed rail, so that no late write changes memory that the receiver has
+//! back, and if that takes 30 s, the first rail is given up too. The first rail is the connection of
+//! messages: if it fails, the messages under way fail as with one rail, and all rails are made anew; if
+//! the first device does, all that goes over it fails, as if there were no other. A device whose driver
+//! is removed while the job runs, and not only its link, is not provided for.
+//!
+//! Several rails on one device gain where one queue pair does not fill the port, and nothing on
+//! Soft-RoCE, whose processors do the card's work: by instructions, half a round trip of buffers of 1
+//! or 4 MiB takes the same by one rail and by two where it is read, and 1 % more where 1 MiB is written.
+//! What several devices gain has not been measured: there were none but emulated ones.
 //!
 //! # What moves messages
 //!

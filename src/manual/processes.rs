@@ -170,7 +170,7 @@
 //! | variable | says | if it is not set |
 //! |---|---|---|
 //! | `ONESIDED_FABRIC` | the fabric: `shm`, `verbs`, `mixed` (`onesided run --fabric` sets it) | `shm` |
-//! | `ONESIDED_DEVICE` | the RDMA device, as `onesided info` names it | the first with an active port |
+//! | `ONESIDED_DEVICE` | the RDMA device, as `onesided info` names it; `NAME:PORT` for a port. Several with commas between them: [long messages](super::messages#over-several-rails) go over all of them, all else over the first | the first with an active port |
 //! | `ONESIDED_LOCK_ALL` | how `lock_all` locks windows whose [builder](crate::Window::builder) does not say: `on-demand`, `each-target`, `global` ([lock semantics](super::lock_semantics#locking-all-targets)) | `on-demand`, and `each-target` with locks that let readers wait behind writers |
 //! | `ONESIDED_LOCK` | the lock of windows whose [builder](crate::Window::builder) names none, by the name in [choosing a lock](super::choosing_a_lock) | `test-and-set` |
 //! | `ONESIDED_JOIN_TIMEOUT` | how many seconds the ranks may take to join if rank 0 is the head daemon, and the agents of `run --hosts` to answer | 60 |
@@ -180,7 +180,7 @@
 //! | `ONESIDED_MESSAGES_CHANNEL` | on verbs, over what the packets of messages travel, the same at all ranks: connections (`rc`) or [datagrams](super::messages#over-datagrams) (`ud`) | `rc` |
 //! | `ONESIDED_MESSAGES_QUEUES` | on verbs, in how many completion queues this rank's requests complete: `two`, of which one has the packets of messages, or `one` ([progress](super::progress)); with datagrams always one | `two` |
 //! | `ONESIDED_MESSAGES_RULES` | which way this rank's messages go: [rules](super::messages#protocols), such as `rput`, `offered=16384` or `eager=1000` | `rget,offered=measured,eager=packet` |
-//! | `ONESIDED_RAILS` | on verbs, 1 to 3: over how many connections two ranks move a [long message](super::messages#over-several-rails) | 1 |
+//! | `ONESIDED_RAILS` | on verbs, 1 to 3: over how many connections two ranks move a [long message](super::messages#over-several-rails) | the number of devices named |
 //! | `ONESIDED_STUCK_AFTER` | after how many seconds of one wait a process writes what its ranks wait for (`onesided run --stuck-after` sets it); 0: only on SIGUSR1 ([hangs](super::hangs)) | never |
 //! | `ONESIDED_COUNT` | `1`: windows [count](crate::Window::paths) every operation by the way it took, also those by the CPU | only the others |
 //! | `ONESIDED_PROCESS_VM` | `off`: user memory in another process is reached by that process's helper thread, even where process_vm works; messages are copied through registered memory | process_vm where the system allows it |

@@ -16,11 +16,12 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::Error;
 use crate::verbs::connector::Connector;
 use crate::verbs::device::Device;
-use crate::verbs::endpoint_address::EndpointAddress;
+use crate::verbs::endpoint_address::{EndpointAddress, PortAddress};
 use crate::verbs::raw::{
-    BATCH, CompletionQueue, DatagramQueue, DatagramRoom, Gid, Local, MemoryRegion, ProtectionDomain, QueuePair,
+    BATCH, CompletionQueue, DatagramQueue, DatagramRoom, Local, MemoryRegion, ProtectionDomain, QueuePair,
     RawWorkRequest, RawWorkRequests, Remote, SIGNALLED, SharedReceiveQueue, Verb, Written, failed,
 };
+use crate::verbs::traffic::{ConnectionId, Traffic};
 
 /// How many sends may be under way, and as many receives are posted.
 const DEPTH: u32 = 128;
@@ -84,7 +85,7 @@ impl BareCard {
     /// # Errors
     /// As [`Verbs::new`](super::Verbs::new).
     pub fn new(longest: usize, shares_core: bool) -> Result<Self, Error> {
-        let device = Device::choose()?;
+        let device = Device::choose()?.swap_remove(0);
         let domain = ProtectionDomain::new(&device.context)?;
         let longest = (longest as u64).max(LONGEST);
         let memory = MemoryRegion::new(&domain, 2 * longest)?;
@@ -117,11 +118,7 @@ impl BareCard {
 
     fn own_address(&self) -> EndpointAddress {
         EndpointAddress {
-            gid: self.device.gid.map_or_else(Gid::default, |(_, gid, _)| gid),
-            lid: self.device.state.lid,
-            mtu: self.device.state.active_mtu,
-            reads: self.device.reads(),
-            home: Remote { address: self.memory.address(), key: self.memory.remote_key() },
+            ports: vec![self.device.address(Remote { address: self.memory.address(), key: self.memory.remote_key() })],
             datagrams: self.datagrams.number(),
             packets: Some(self.pair.number()),
             incarnation: RandomState::new().hash_one(self.pair.number()),
@@ -138,10 +135,15 @@ impl BareCard {
         let other = exchange(&own.to_bytes())?;
         let other = EndpointAddress::from_bytes(&other).ok_or_else(|| ended("the other end has no address"))?;
         let number = other.packets.unwrap_or_default();
-        let connector = Connector::new([own, other].into(), &self.device)?;
-        self.pair.connect(&connector.route(OWN, OTHER, (number, 0)))?;
+        let connector = Connector::new([own, other].into(), std::slice::from_ref(&self.device))?;
+        let other = ConnectionId { rank: OTHER, traffic: Traffic::Memory };
+        self.pair.connect(&connector.route(OWN, other, (number, 0)))?;
         self.connector = Some(connector);
         Ok(())
+    }
+
+    fn other_port(&self) -> Result<&PortAddress, Error> {
+        self.other().map(|other| other.port(Traffic::Memory))
     }
 
     fn other(&self) -> Result<&EndpointAddress, Error> {
@@ -185,7 +187,7 @@ impl BareCard {
     /// As [`sends`](Self::sends).
     pub fn reads(&self, is_first: bool, len: usize, n: u64) -> Result<(), Error> {
         let mut control = [(); 2].map(|()| self.requests::<1>(SEND, CONTROL));
-        let mut read = self.requests::<1>(Verb::Read { from: self.other()?.home }, len as u64);
+        let mut read = self.requests::<1>(Verb::Read { from: self.other_port()?.home }, len as u64);
         let [announce, end] = &mut control;
         let send = || {
             self.post(announce)?;
@@ -207,7 +209,7 @@ impl BareCard {
     /// As [`sends`](Self::sends).
     pub fn writes(&self, is_first: bool, len: usize, n: u64) -> Result<(), Error> {
         let mut control = [(); 2].map(|()| self.requests::<1>(SEND, CONTROL));
-        let to = self.other()?.home.after(self.longest);
+        let to = self.other_port()?.home.after(self.longest);
         let mut write = self.requests::<1>(Verb::Write { to }, len as u64);
         let [of_sender, of_receiver] = &mut control;
         let send = || {

@@ -183,7 +183,9 @@ impl Fabric for Verbs {
     }
 
     fn allocate(&self, len: u64) -> Result<VerbsSegment, Error> {
-        self.0.region_table.publish(MemoryRegion::new(&self.0.domain, len)?)
+        let mut memory = MemoryRegion::new(&self.0.domain, len)?;
+        let further = self.at_cards(|domain| memory.also_at(domain))?;
+        self.0.region_table.publish(memory, further)
     }
 
     fn register(&self, memory: UserMemory) -> Result<VerbsSegment, Error> {
@@ -197,7 +199,9 @@ impl Fabric for Verbs {
         if !memory.start().addr().get().is_multiple_of(8) {
             return failed("the memory does not begin at a multiple of 8", FaultKind::Misaligned);
         }
-        self.0.region_table.publish_user(UserRegion::new(&self.0.domain, memory)?)
+        let mut memory = UserRegion::new(&self.0.domain, memory)?;
+        let further = self.at_cards(|domain| memory.also_at(domain))?;
+        self.0.region_table.publish_user(memory, further)
     }
 
     /// Peers' operations in flight then fail at this rank's card, and their connections are lost.

@@ -44,6 +44,9 @@ use crate::verbs::{Inner, start_thread};
 pub(super) const ROOM: DatagramRoom = DatagramRoom { receives: 256, sends: 64, longest: 64 };
 /// A datagram to a peer is repeated after this time.
 const REPEAT: u64 = 20_000_000;
+/// How long a card that could not connect a queue pair is left alone: it may have looked for the peer's
+/// port for a second, in which no other connection is made.
+const AFTER_FAILURE: u64 = 3_000_000_000;
 /// How long a peer may be silent that is asked for its first connection: longer than a card, because
 /// a thread answers.
 const GIVE_UP_AFTER: u64 = 30_000_000_000;
@@ -55,23 +58,33 @@ pub(super) struct Connector {
     pub(super) addresses: Box<[EndpointAddress]>,
     /// Where datagrams to each of them go, if some did.
     handles: Box<[OnceLock<AddressHandle>]>,
-    port: u8,
-    gid_index: u8,
-    /// Whether ranks are addressed by GID.
-    global: bool,
+    /// This rank's.
+    ports: Box<[LocalPort]>,
     asked: Mutex<Vec<ConnectionId>>,
     wake_up: WakeUp,
     ended: AtomicBool,
 }
 
+/// A port of this rank's.
+#[derive(Debug)]
+struct LocalPort {
+    number: u8,
+    gid_index: u8,
+    /// Whether ranks are addressed by GID.
+    global: bool,
+}
+
 impl Connector {
-    pub(super) fn new(addresses: Box<[EndpointAddress]>, device: &Device) -> Result<Self, Error> {
+    pub(super) fn new(addresses: Box<[EndpointAddress]>, devices: &[Device]) -> Result<Self, Error> {
+        let port = |device: &Device| LocalPort {
+            number: device.port,
+            gid_index: device.gid.map_or(0, |(index, ..)| index),
+            global: device.is_global(),
+        };
         Ok(Self {
             handles: addresses.iter().map(|_| OnceLock::new()).collect(),
             addresses,
-            port: device.port,
-            gid_index: device.gid.map_or(0, |(index, ..)| index),
-            global: device.is_global(),
+            ports: devices.iter().map(port).collect(),
             asked: Mutex::default(),
             wake_up: WakeUp::new()?,
             ended: AtomicBool::new(false),
@@ -85,18 +98,20 @@ impl Connector {
     }
 
     /// The route from this rank's queue pair for a peer to the peer's.
-    pub(super) fn route(&self, me: Rank, peer: Rank, (queue_pair, generation): (u32, u64)) -> Route {
-        let (mine, theirs) = (&self.addresses[me.index()], &self.addresses[peer.index()]);
+    pub(super) fn route(&self, me: Rank, to: ConnectionId, (queue_pair, generation): (u32, u64)) -> Route {
+        let [my_rank, their_rank] = [me, to.rank].map(|rank| &self.addresses[rank.index()]);
+        let [mine, theirs] = [my_rank, their_rank].map(|address| address.port(to.traffic));
+        let port = &self.ports[to.traffic.rail() % self.ports.len()];
         Route {
-            port: self.port,
-            gid_index: self.gid_index,
-            global: self.global,
+            port: port.number,
+            gid_index: port.gid_index,
+            global: port.global,
             mtu: mine.mtu.min(theirs.mtu),
             gid: theirs.gid,
             lid: theirs.lid,
             queue_pair,
-            their_first: theirs.first(generation),
-            our_first: mine.first(generation),
+            their_first: their_rank.first(generation),
+            our_first: my_rank.first(generation),
             reads_of_ours: mine.reads.min(theirs.reads),
             reads_of_theirs: mine.reads,
         }
@@ -111,7 +126,11 @@ impl Connector {
     pub(super) fn handle(&self, domain: &Arc<ProtectionDomain>, me: Rank, peer: Rank) -> Option<&AddressHandle> {
         let handle = &self.handles[peer.index()];
         if handle.get().is_none() {
-            let made = AddressHandle::new(domain, &self.route(me, peer, (0, 0))).ok()?;
+            let made = AddressHandle::new(
+                domain,
+                &self.route(me, ConnectionId { rank: peer, traffic: Traffic::Memory }, (0, 0)),
+            );
+            let made = made.ok()?;
             let _ = handle.set(made); // another thread may have been first
         }
         handle.get()
@@ -170,8 +189,13 @@ impl Inner {
         match connecting.connected {
             Some(earlier) if earlier != hello.queue_pair => return None,
             Some(_) => {}
+            None if now() < connecting.again => return None,
             None => {
-                pair.connect(&self.connector.route(self.rank, rank, (hello.queue_pair, hello.generation))).ok()?;
+                let route = self.connector.route(self.rank, peer.id, (hello.queue_pair, hello.generation));
+                if pair.connect(&route).is_err() {
+                    connecting.again = now() + AFTER_FAILURE;
+                    return None;
+                }
                 connecting.connected = Some(hello.queue_pair);
             }
         }
@@ -190,8 +214,12 @@ impl Inner {
         let arrivals = if self.brings_packets(peer) { Some(self.arrivals().ok()?) } else { None };
         let receives =
             arrivals.map_or((&self.receives, &self.completions), |packets| (&packets.receives, &packets.completions));
-        let pair = QueuePair::new(&self.domain, &self.completions, receives, self.depth).ok()?;
-        self.completions.make_room(self.depth).ok()?; // last: what was promised is not taken back
+        let (domain, completions, receives) = match self.cards.of(peer.id.traffic) {
+            Some(card) => (&card.domain, &card.completions, (&card.receives, &card.completions)),
+            None => (&self.domain, &self.completions, receives),
+        };
+        let pair = QueuePair::new(domain, completions, receives, self.depth).ok()?;
+        completions.make_room(self.depth).ok()?; // last: what was promised is not taken back
         if let Some(arrivals) = arrivals {
             arrivals.are_of(peer.id.rank, pair.number());
         }
@@ -210,7 +238,7 @@ impl Inner {
             if let Some(arrivals) = self.arrivals.get() {
                 arrivals.forget(pair.number());
             }
-            self.completions.give_room(self.depth);
+            self.cards.of(peer.id.traffic).map_or(&self.completions, |card| &card.completions).give_room(self.depth);
         }
         peer.generation() != generation
     }
@@ -391,6 +419,9 @@ impl Thread {
         if hello.gives > 0 {
             return self.take_giving(inner, peer, hello, mine);
         }
+        if hello.traffic.is_further_rail() {
+            peer.hear(hello.generation);
+        }
         // It has agreed, and asks for the next one.
         if peer.giving.is_under_way() && hello.generation == peer.generation() + 1 {
             inner.give_back(peer);
@@ -415,6 +446,8 @@ impl Thread {
             None if hello.asks && is_after_break(peer.generation(), hello.generation) => {
                 Hello { generation: peer.generation(), ..mine }
             }
+            // Its card cannot connect it. That it has ended the one before counts.
+            None if hello.asks && hello.traffic.is_further_rail() && hello.generation == peer.generation() => mine,
             None => return,
         };
         self.say(inner, from, answer);

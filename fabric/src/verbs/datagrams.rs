@@ -87,7 +87,8 @@ impl CardDatagrams {
         // A number is random in each process, and known from the start: none comes later.
         let number = |address: &EndpointAddress| address.incarnation as u32;
         let own = Identity { job: number(&addresses[0]), rank, incarnation: number(&addresses[rank.index()]) };
-        let longest = addresses.iter().map(|address| bytes(address.mtu)).fold(queue.longest(), u32::min);
+        let longest =
+            addresses.iter().map(|address| bytes(address.port(Traffic::Messages).mtu)).fold(queue.longest(), u32::min);
         let port = Arc::new(Port {
             queue,
             connector: Arc::clone(connector),

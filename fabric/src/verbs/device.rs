@@ -10,7 +10,8 @@ use onesided_job::advice;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::Error;
-use crate::verbs::raw::{CompletionQueue, Context, Gid, ProtectionDomain, QueuePair, SharedReceiveQueue};
+use crate::verbs::endpoint_address::PortAddress;
+use crate::verbs::raw::{CompletionQueue, Context, Gid, ProtectionDomain, QueuePair, Remote, SharedReceiveQueue};
 
 /// The advice to users without a device.
 const HOW_TO_HAVE_ONE: &str = "this host has no RDMA device; on plain Ethernet the kernel's Soft-RoCE is one: \
@@ -83,7 +84,7 @@ pub fn devices() -> Result<Vec<DeviceInfo>, Error> {
 }
 
 /// An open device and the port to use.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Device {
     pub(super) context: Arc<Context>,
     pub(super) attributes: ibv::ibv_device_attr,
@@ -94,11 +95,12 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// The first active port, or that of the device named in `ONESIDED_DEVICE`.
+    /// The first active port, or those that `ONESIDED_DEVICE` names: devices, each of which may be
+    /// followed by a colon and a port, with commas between them.
     ///
     /// # Errors
     /// [`Error::NoFabric`] without such a port, or [`Error::Verbs`].
-    pub(super) fn choose() -> Result<Self, Error> {
+    pub(super) fn choose() -> Result<Vec<Self>, Error> {
         let wanted = std::env::var("ONESIDED_DEVICE").ok();
         let all = ports()?;
         let nothing = |what: String| Error::NoFabric { name: "verbs".into(), what };
@@ -113,13 +115,37 @@ impl Device {
         }
         let names: Vec<_> =
             all.iter().map(|device| format!("{} port {}", device.context.name(), device.port)).collect();
-        all.into_iter()
-            .filter(|device| wanted.as_ref().is_none_or(|wanted| *wanted == device.context.name()))
-            .find(|device| device.state.state == ibv::ibv_port_state::IBV_PORT_ACTIVE && device.is_reachable())
-            .ok_or_else(|| match wanted {
+        let find = |wanted: Option<&str>| {
+            let is_it = |device: &&Self| wanted.is_none_or(|wanted| device.has_name(wanted)) && device.is_usable();
+            all.iter().find(is_it).cloned().ok_or_else(|| match wanted {
                 Some(wanted) => nothing(format!("{wanted} has no active port; there are {}", names.join(", "))),
                 None => nothing(format!("no active port with an address among {}", names.join(", "))),
             })
+        };
+        match wanted {
+            Some(wanted) => wanted.split(',').map(|wanted| find(Some(wanted))).collect(),
+            None => find(None).map(|device| vec![device]),
+        }
+    }
+
+    fn has_name(&self, wanted: &str) -> bool {
+        let name = self.context.name();
+        wanted.strip_prefix(&*name).is_some_and(|port| port.is_empty() || port == format!(":{}", self.port))
+    }
+
+    fn is_usable(&self) -> bool {
+        self.state.state == ibv::ibv_port_state::IBV_PORT_ACTIVE && self.is_reachable()
+    }
+
+    /// What peers need to connect to it. `home`: what they may read there.
+    pub(super) fn address(&self, home: Remote) -> PortAddress {
+        PortAddress {
+            gid: self.gid.map_or_else(Gid::default, |(_, gid, _)| gid),
+            lid: self.state.lid,
+            mtu: self.state.active_mtu,
+            reads: self.reads(),
+            home,
+        }
     }
 
     const fn is_ethernet(&self) -> bool {

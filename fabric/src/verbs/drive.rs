@@ -153,7 +153,7 @@ impl Inner {
         let packets = self.packet_queue().map(AsFd::as_fd);
         event_wait.listener.sleep(doorbell, ticket, |for_completions| {
             let wake_up = event_wait.wake_up.as_fd();
-            let completions = if for_completions { self.completions.as_fd() } else { wake_up };
+            let completions = if for_completions { self.completion_events() } else { wake_up };
             let mut fds = [completions, wake_up, packets.unwrap_or(wake_up)]
                 .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
             let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
@@ -192,14 +192,16 @@ impl Inner {
     fn reap(&self, mut unposted: MutexGuard<'_, UnpostedReceives>) -> usize {
         let mut batch = [const { MaybeUninit::uninit() }; BATCH];
         let mut total = 0;
-        loop {
-            let completions = self.completions.poll(&mut batch);
-            for completion in completions {
-                self.drain(completion, &mut unposted);
-            }
-            total += completions.len();
-            if completions.len() < BATCH {
-                break;
+        for queue in std::iter::once(&*self.completions).chain(self.cards.completions()) {
+            loop {
+                let completions = queue.poll(&mut batch);
+                for completion in completions {
+                    self.drain(completion, &mut unposted);
+                }
+                total += completions.len();
+                if completions.len() < BATCH {
+                    break;
+                }
             }
         }
         if !unposted.is_empty() {

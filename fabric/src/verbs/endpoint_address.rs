@@ -7,20 +7,16 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 use serde::{Deserialize, Serialize};
 
 use crate::verbs::raw::{Gid, Mtu, Remote};
+use crate::verbs::traffic::Traffic;
 
 /// The version of the wire form.
-const VERSION: u8 = 6;
+const VERSION: u8 = 7;
 
 /// A rank's endpoint address: what the others need to connect to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct EndpointAddress {
-    pub(super) gid: Gid,
-    pub(super) lid: u16,
-    pub(super) mtu: Mtu,
-    /// How many reads and atomics may be in flight to it on a connection.
-    pub(super) reads: u8,
-    /// Its home region.
-    pub(super) home: Remote,
+    /// The first one is for all but further rails.
+    pub(super) ports: Vec<PortAddress>,
     /// Its queue pair for the datagrams that make connections.
     pub(super) datagrams: u32,
     /// Its queue pair for packets, if they travel as datagrams.
@@ -29,7 +25,24 @@ pub(super) struct EndpointAddress {
     pub(super) incarnation: u64,
 }
 
+/// What the others need to connect to a port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct PortAddress {
+    pub(super) gid: Gid,
+    pub(super) lid: u16,
+    pub(super) mtu: Mtu,
+    /// How many reads and atomics may be in flight to it on a connection.
+    pub(super) reads: u8,
+    /// At the first port the home region, at others what is read as a proof.
+    pub(super) home: Remote,
+}
+
 impl EndpointAddress {
+    /// The port of a connection.
+    pub(super) fn port(&self, traffic: Traffic) -> &PortAddress {
+        &self.ports[traffic.rail() % self.ports.len()]
+    }
+
     /// The number of the first packet of each of its connections: any number except one that an
     /// earlier queue pair of the same number used, for which old packets might be accepted, or an
     /// earlier connection of the same queue pair.
@@ -46,7 +59,9 @@ impl EndpointAddress {
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let ((version, address), rest) = postcard::take_from_bytes::<(u8, Self)>(bytes).ok()?;
         let whole = version == VERSION && rest.is_empty();
-        (whole && address.reads > 0 && (1..=5).contains(&address.mtu)).then_some(address)
+        let is_port = |port: &PortAddress| port.reads > 0 && (1..=5).contains(&port.mtu);
+        let are_ports = !address.ports.is_empty() && address.ports.iter().all(is_port);
+        (whole && are_ports).then_some(address)
     }
 
     /// Publishes the address.
@@ -118,12 +133,10 @@ mod tests {
 
     #[test]
     fn cards_travel() {
+        let home = Remote { address: u64::MAX - 9, key: 0xdead_beef };
+        let port = PortAddress { gid: Gid([7; 16]), lid: 0x1234, mtu: 5, reads: 16, home };
         let address = EndpointAddress {
-            gid: Gid([7; 16]),
-            lid: 0x1234,
-            mtu: 5,
-            reads: 16,
-            home: Remote { address: u64::MAX - 9, key: 0xdead_beef },
+            ports: vec![port.clone(), PortAddress { lid: 7, ..port.clone() }],
             datagrams: u32::MAX,
             packets: Some(u32::MAX - 1),
             incarnation: u64::MAX - 1,
@@ -135,8 +148,10 @@ mod tests {
         }
         assert_eq!(EndpointAddress::from_bytes(&[&bytes[..], &[0]].concat()), None);
         assert_eq!(EndpointAddress::from_bytes(&[&[VERSION - 1], &bytes[1..]].concat()), None);
-        for (mtu, reads) in [(0, 16), (6, 16), (5, 0)] {
-            let wrong = EndpointAddress { mtu, reads, ..address.clone() };
+        assert_eq!([0, 1, 0].map(|at| &address.ports[at]), Traffic::RAILS.map(|rail| address.port(rail)));
+        let with = |mtu, reads| vec![port.clone(), PortAddress { mtu, reads, ..port.clone() }];
+        for ports in [with(0, 16), with(6, 16), with(5, 0), vec![]] {
+            let wrong = EndpointAddress { ports, ..address.clone() };
             assert_eq!(EndpointAddress::from_bytes(&wrong.to_bytes()), None);
         }
     }

@@ -198,7 +198,7 @@ impl Inner {
     }
 
     /// Posts a read, if it can be posted now.
-    fn probe(&self, peer: &Peer) -> bool {
+    pub(super) fn probe(&self, peer: &Peer) -> bool {
         self.ignored_read(peer).is_some_and(|read| self.try_post(peer, read))
     }
 

@@ -4,11 +4,11 @@
 //!
 //! A reliable connection joins two ranks of which one has spoken to the other's memory, another one
 //! two that have sent each other messages, and one every rank to itself (`connector`). With
-//! [`RAILS`] those that send messages have further ones, for parts of long transfers (`rails`). A
-//! region's lock words are changed through one card, by their owner as well, because a card's
-//! atomics are atomic with one another and not with the CPU's. All queue pairs of a rank complete
-//! their requests in one completion queue. Those for memory share a receive queue for doorbells (0
-//! bytes). Those for messages share one for packets (slots of 2 KiB), whose completions are in a
+//! [`RAILS`] those that send messages have further ones, for parts of long transfers (`rails`), which
+//! may be on further devices (`cards`). A region's lock words are changed through one card, by their
+//! owner as well, because a card's atomics are atomic with one another and not with the CPU's. All
+//! queue pairs of a rank on a card complete their requests in one completion queue. Those for memory
+//! share a receive queue for doorbells (0 bytes). Those for messages share one for packets (slots of 2 KiB), whose completions are in a
 //! queue of their own, where only the owner of the packets looks, or by [`MESSAGES_QUEUES`] in that
 //! of all else (`arrivals`). Packets are read in place. A thread that sleeps in a wait has events
 //! of all of them, a handler of the solicited ones (`solicited`).
@@ -71,6 +71,7 @@ mod arrivals;
 pub mod bare;
 mod bounce_buffers;
 mod bulk;
+mod cards;
 mod completion;
 mod connector;
 mod cut;
@@ -112,12 +113,13 @@ use crate::oversubscription::Oversubscription;
 use crate::shm::JobSegment;
 use crate::verbs::arrivals::Arrivals;
 use crate::verbs::bounce_buffers::BounceBuffers;
+use crate::verbs::cards::{Card, Cards};
 use crate::verbs::connector::Connector;
 use crate::verbs::cut::Failures;
 use crate::verbs::datagrams::CardDatagrams;
 use crate::verbs::device::Device;
 use crate::verbs::drive::{EventWait, UnpostedReceives};
-use crate::verbs::endpoint_address::EndpointAddress;
+use crate::verbs::endpoint_address::{EndpointAddress, PortAddress};
 use crate::verbs::keepalive::Keepalive;
 use crate::verbs::peer::Peer;
 use crate::verbs::queue::InFlight;
@@ -164,6 +166,7 @@ struct Inner {
     /// How many requests may be in flight on a connection.
     depth: u32,
     completions: Arc<CompletionQueue>,
+    cards: Cards,
     reaping: Mutex<UnpostedReceives>,
     /// Of doorbells.
     receives: Arc<SharedReceiveQueue>,
@@ -278,34 +281,43 @@ impl Verbs {
         let over_datagrams = setting::is_second(MESSAGES_CHANNEL, ["rc", "ud"])?;
         let has_one_queue = setting::is_second(MESSAGES_QUEUES, ["two", "one"])? || over_datagrams;
         let most_connections = giving::most()?;
-        let rails = rails::chosen()?;
-        let device = Device::choose()?;
-        let size = job.job_segment.size();
+        let mut devices = Device::choose()?;
+        let rails = rails::chosen()?.unwrap_or(devices.len().min(Traffic::RAILS.len()) as u32);
+        devices.truncate(if over_datagrams { 1 } else { rails as usize });
+        let (device, size) = (&devices[0], job.job_segment.size());
         let unfit =
             |what: String| Error::NoFabric { name: "verbs".into(), what: format!("{} {what}", device.context.name()) };
         let receive_count = RECEIVES.min(device.attributes.max_srq_wr as u32);
         let connections = 1 + rails; // with each rank
-        let of_packets = if over_datagrams { datagrams::room(&device).completions() } else { receive_count };
+        let of_packets = if over_datagrams { datagrams::room(device).completions() } else { receive_count };
         let apart = receive_count + if has_one_queue { of_packets } else { 0 };
-        let room = (device.attributes.max_cqe as u32).saturating_sub(apart) / (connections * size);
-        let depth = DEPTH.min(room).min(device.attributes.max_qp_wr as u32);
+        let room = |most: i32| (most as u32).saturating_sub(apart) / (connections * size);
+        let depth = |most: u32, device: &Device| {
+            most.min(room(device.attributes.max_cqe)).min(device.attributes.max_qp_wr as u32)
+        };
+        let depth = devices.iter().fold(DEPTH, depth);
         if depth < SHALLOW {
             return Err(unfit(format!("has too short a completion queue for {size} ranks")));
         }
 
         let domain = ProtectionDomain::new(&device.context)?;
-        let completions = completion_queue(&device, apart, depth, connections * size)?;
+        let completions = completion_queue(device, apart, depth, connections * size)?;
+        let cards = devices[1..].iter().map(|device| Card::new(device, depth, connections * size));
+        let cards: Vec<_> = cards.collect::<Result<_, _>>()?;
         let receives = SharedReceiveQueue::new(&domain, receive_count, 0, drive::RECEIVE)?;
-        let region_table = RegionTable::new(&domain, job.rank, size)?;
+        let region_table = RegionTable::new(&domain, (job.rank, size), !cards.is_empty())?;
         let hello_completions = CompletionQueue::new(&device.context, connector::ROOM.completions())?;
         let hellos = DatagramQueue::new(&domain, &hello_completions, device.port, connector::ROOM, 0)?;
-        let packets = over_datagrams.then(|| datagrams::queue(&device, &domain, &completions)).transpose()?;
+        let packets = over_datagrams.then(|| datagrams::queue(device, &domain, &completions)).transpose()?;
         let queues = (hellos.number(), packets.as_ref().map(DatagramQueue::number));
-        let connector = Arc::new(exchange_addresses(&job, &device, &region_table, queues)?);
+        let homes = std::iter::once(region_table.home().remote(0)).chain(cards.iter().map(Card::home));
+        let ports = devices.iter().zip(homes).map(|(device, home)| device.address(home)).collect();
+        let connector = Arc::new(exchange_addresses(&job, &devices, ports, queues)?);
+        let cards = Cards::new(cards, &completions)?;
+        let own = ConnectionId { rank: job.rank, traffic: Traffic::Memory };
         let pair = QueuePair::new(&domain, &completions, (&receives, &completions), depth)?;
         let inline = pair.inline();
-        pair.connect(&connector.route(job.rank, job.rank, (pair.number(), 0)))?;
-        let own = ConnectionId { rank: job.rank, traffic: Traffic::Memory };
+        pair.connect(&connector.route(job.rank, own, (pair.number(), 0)))?;
         let peers: Box<[_]> = (0..Traffic::ALL.len() * size as usize).map(|_| OnceLock::new()).collect();
         let peer = peers[own.number()].get_or_init(|| Box::new(Peer::new(own, region_table.home().remote(0), depth)));
         peer.set_pair(&mut peer.connecting(), pair);
@@ -315,7 +327,8 @@ impl Verbs {
         capabilities.ordered = true; // operations on memory have one connection per target
         capabilities.inline = inline;
         capabilities.outstanding_reads = u32::from(device.reads());
-        capabilities.longest_transfer = LONGEST_REQUEST.min(u64::from(device.state.max_msg_sz));
+        let longest = devices.iter().map(|device| u64::from(device.state.max_msg_sz));
+        capabilities.longest_transfer = longest.fold(LONGEST_REQUEST, u64::min);
         let (event_wait, handler_wait) = (EventWait::new()?, HandlerWait::new()?);
         let inner = Arc::new_cyclic(|inner| Inner {
             peers,
@@ -324,6 +337,7 @@ impl Verbs {
             connector,
             depth,
             completions,
+            cards,
             reaping: Mutex::default(),
             receives,
             receive_count,
@@ -417,20 +431,11 @@ fn completion_queue(device: &Device, apart: u32, depth: u32, connections: u32) -
 /// Exchanges endpoint addresses with all ranks, this one included.
 fn exchange_addresses(
     job: &Job,
-    device: &Device,
-    region_table: &RegionTable,
+    devices: &[Device],
+    ports: Vec<PortAddress>,
     (datagrams, packets): (u32, Option<u32>),
 ) -> Result<Connector, Error> {
-    let mine = EndpointAddress {
-        gid: device.gid.map_or_else(raw::Gid::default, |(_, gid, _)| gid),
-        lid: device.state.lid,
-        mtu: device.state.active_mtu,
-        reads: device.reads(),
-        home: region_table.home().remote(0),
-        datagrams,
-        packets,
-        incarnation: RandomState::new().hash_one(job.rank.0),
-    };
+    let mine = EndpointAddress { ports, datagrams, packets, incarnation: RandomState::new().hash_one(job.rank.0) };
     mine.put(job)?;
     let addresses = (0..job.job_segment.size()).map(|rank| {
         let address = EndpointAddress::get(job, Rank(rank))?;
@@ -440,7 +445,7 @@ fn exchange_addresses(
         }
         Ok(address)
     });
-    Connector::new(addresses.collect::<Result<_, _>>()?, device)
+    Connector::new(addresses.collect::<Result<_, _>>()?, devices)
 }
 
 /// Starts a thread of this endpoint, which ends with it.

@@ -41,8 +41,8 @@ pub(super) struct Peer {
     /// Held while the connection is made, fails or ends.
     connecting: Mutex<Connecting>,
     /// Tells the connections that the two had one after the other: the high half counts those that
-    /// broke, the low half those that were [given back](super::giving) since. And what the peer says, if
-    /// it is ahead.
+    /// broke, the low half those that were [given back](super::giving) since. And what the peer says: of
+    /// a rail always, of another connection if it is ahead.
     generation: AtomicU64,
     heard: AtomicU64,
     /// Whether it is being given back.
@@ -98,6 +98,8 @@ pub(super) struct Connecting {
     pub(super) pair: Option<Arc<QueuePair>>,
     /// The peer's queue pair that it is connected to.
     pub(super) connected: Option<u32>,
+    /// When the card is asked again, which could not connect it.
+    pub(super) again: u64,
 }
 
 #[derive(Debug, Default)]
@@ -200,7 +202,12 @@ impl Peer {
 
     /// The peer has ended all connections before this one.
     pub(super) fn hear(&self, generation: u64) {
-        self.heard.fetch_max(generation, Ordering::Relaxed);
+        self.heard.fetch_max(generation, Ordering::AcqRel);
+    }
+
+    /// Before which one the peer is known to have ended all.
+    pub(super) fn heard(&self) -> u64 {
+        self.heard.load(Ordering::Acquire)
     }
 
     /// Ends the connection, and gives its queue pair back: the next request asks for another one.
@@ -220,7 +227,7 @@ impl Peer {
         self.giving.end();
         let generation = self.generation();
         let next = if self.is_broken() { after_break(generation) } else { generation + 1 };
-        self.generation.store(next.max(self.heard.load(Ordering::Relaxed)), Ordering::Release);
+        self.generation.store(next.max(self.heard()), Ordering::Release);
         self.broken.store(0, Ordering::Release);
         pair
     }

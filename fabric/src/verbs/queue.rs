@@ -84,7 +84,7 @@ impl Inner {
 
     #[cold]
     fn new_peer(&self, to: ConnectionId) -> Box<Peer> {
-        Box::new(Peer::new(to, self.connector.addresses[to.rank.index()].home, self.depth))
+        Box::new(Peer::new(to, self.connector.addresses[to.rank.index()].port(to.traffic).home, self.depth))
     }
 
     /// The connections that were spoken of so far.
@@ -308,7 +308,7 @@ impl Inner {
 
     /// A read for its completion alone: if it fails, nothing of what was sent is missing.
     pub(super) fn ignored_read(&self, peer: &Peer) -> Option<WorkRequest> {
-        Some(WorkRequest::new(Verb::Read { from: peer.home }, &self.buffers.ignored()?, 8))
+        Some(self.proof(peer, &self.buffers.ignored()?))
     }
 
     #[inline(always)]

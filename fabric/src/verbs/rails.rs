@@ -6,13 +6,16 @@
 //! all of which are posted at its start, so that they move while the rank computes. Each goes over the
 //! rail that will have moved it first, as it has measured.
 //!
-//! - *Connection*: a rail that is not connected yet is asked for, and takes part in later transfers.
+//! A rail goes over the first card, or a [further one](super::cards).
+//!
+//! - *Connection*: a rail that is not connected yet is asked for. It takes part in later transfers, once a
+//!   read over it has come back: one whose card or network is dead holds nothing up.
 //! - *Order*: there is none between rails. A packet is sent when the transfer is complete. Behind a write
 //!   over a further rail comes a read, so that its bytes are placed then.
 //! - *A further rail fails*: its chunks are posted again over the others. A late packet of a failed write
-//!   must not change memory that the receiver has back, so the transfer ends when the rail is
-//!   [made anew](super::renewal): the peer's old queue pair takes nothing any more. If that takes too
-//!   long, the first rail is given up as well.
+//!   must not change memory that the receiver has back, so the transfer ends when the peer has
+//!   [ended](super::renewal) its side: its old queue pair takes nothing any more. It says so over the
+//!   first card. If that takes too long, the first rail is given up as well.
 //! - *The first rail fails*: the transfer fails. Its further rails end with it, on both sides before
 //!   either reports the loss, and those of the next connection carry nothing of this transfer.
 
@@ -33,7 +36,8 @@ use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::verbs::words::Posted;
 use crate::verbs::{Verbs, VerbsSegment};
 
-/// How many rails long messages to a rank are divided among: 1, 2 or 3.
+/// How many rails long messages to a rank are divided among: 1, 2 or 3. If it is not set, as many as
+/// devices are named, at most 3.
 pub const RAILS: &str = "ONESIDED_RAILS";
 
 /// The shortest chunk but for the last, in bytes. A transfer of less than two is not divided.
@@ -43,20 +47,22 @@ const SHORTEST: u64 = 64 << 10;
 const CHUNKS: u64 = 4;
 /// A busy rail measures its cost each time it has moved so many bytes.
 const SAMPLE: u64 = 4 << 20;
-/// How long a failed rail may take to be made anew, in nanoseconds, and how often it is looked at.
+/// How long the peer may take to end a failed rail, in nanoseconds, and how often it is looked at.
 const GIVE_UP_AFTER: u64 = 30_000_000_000;
 const LOOK_AFTER: u64 = 20_000_000;
 
-pub(super) fn chosen() -> Result<u32, JobError> {
+pub(super) fn chosen() -> Result<Option<u32>, JobError> {
     parse(std::env::var_os(RAILS))
 }
 
-fn parse(value: Option<OsString>) -> Result<u32, JobError> {
-    let Some(value) = value else { return Ok(1) };
+fn parse(value: Option<OsString>) -> Result<Option<u32>, JobError> {
+    let Some(value) = value else { return Ok(None) };
     let most = Traffic::RAILS.len();
     let number =
         value.to_str().and_then(|value| value.parse().ok()).filter(|number| (1..=most as u32).contains(number));
-    number.ok_or_else(|| JobError::Join { what: format!("{RAILS} is no number from 1 to {most}"), source: None })
+    number
+        .map(Some)
+        .ok_or_else(|| JobError::Join { what: format!("{RAILS} is no number from 1 to {most}"), source: None })
 }
 
 /// A read or a write.
@@ -73,6 +79,8 @@ pub(super) struct Load {
     moved: u64,
     /// Picoseconds a byte; 0 before it was measured.
     cost: u64,
+    /// The generation over which a read was posted, and up to which request that was.
+    tried: Option<(u64, u64)>,
 }
 
 impl Load {
@@ -132,7 +140,7 @@ pub(super) struct Stripes {
     /// Tells the connection of messages that it belongs to.
     breaks: u32,
     chunks: Vec<Chunk>,
-    /// The rails on which writes have failed, and their generation then, until they are made anew.
+    /// The rails on which writes have failed, and their generation then, until the peer has ended them.
     failed: Vec<(Traffic, u64)>,
     /// When that has taken too long.
     until: u64,
@@ -207,13 +215,15 @@ impl Stripes {
         }
         // The first rail reports what has broken it, and that the peer has died or left.
         let is_alive = self.fabric.0.job_segment.liveness(self.rank()) == Liveness::Alive;
-        let is_usable = |peer: &Peer| is_alive && peer.is_ready() && !peer.is_broken() && !first.is_broken();
-        rails.retain(|(peer, _)| {
+        let is_usable = |peer: &Peer, generation| {
+            is_alive && peer.is_ready() && self.is_tried(peer, generation) && !peer.is_broken() && !first.is_broken()
+        };
+        rails.retain(|(peer, generation)| {
             if peer.is_broken() && peer.id.traffic.is_further_rail() {
                 inner.end_rail(peer);
             }
             inner.ask_to_connect(peer);
-            peer.id.traffic == Traffic::Messages || is_usable(peer)
+            peer.id.traffic == Traffic::Messages || is_usable(peer, *generation)
         });
         let loads: Vec<_> = rails.iter().map(|(peer, _)| peer.load().known()).collect();
         for (peer, generation) in by_cost(&loads, len).into_iter().map(|place| rails[place]) {
@@ -230,12 +240,27 @@ impl Stripes {
         unreachable!("the first rail takes what no other does")
     }
 
+    /// Whether a read over a rail has come back; one is posted.
+    fn is_tried(&self, rail: &Peer, generation: u64) -> bool {
+        let tried = &mut rail.load().tried;
+        match *tried {
+            Some((of, number)) if of == generation => rail.has_completed(number),
+            _ => {
+                *tried = self.fabric.0.probe(rail).then(|| (generation, rail.posted()));
+                false
+            }
+        }
+    }
+
     /// Posts a chunk over a rail. `None`: it cannot now. The first one waits for room.
     fn post_over(&self, peer: &Peer, generation: u64, at: u64, len: u64) -> Result<Option<Posted>, Fault> {
         let (inner, [(own, own_offset), (other, offset)]) = (&*self.fabric.0, &self.ends);
-        let local = Local { len: len as u32, ..own.local(own_offset + at)? };
+        let (here, there) = inner.places(peer.id);
+        let ends = (own.local_at(here, own_offset + at)?, inner.key_at(&other.key(), there));
+        let (Some(local), Some(key)) = ends else { return Ok(None) };
+        let (local, remote) = (Local { len: len as u32, ..local }, Remote { key, ..other.remote(offset + at) });
         let taken = inner.take_slot(0)?;
-        let moves = WorkRequest::new(moves(self.writes, other.remote(offset + at)), &taken, 0);
+        let moves = WorkRequest::new(moves(self.writes, remote), &taken, 0);
         let moves = WorkRequest { local, keeps: true, ..moves };
         let posted = |slot| Posted::new(&Verbs(self.fabric.0.clone(), peer.id.traffic), self.rank(), slot);
         inner.keep(taken.slot, InFlight { segments: (own.clone(), other.clone()), len });
@@ -247,7 +272,7 @@ impl Stripes {
         let is_posted = proof.map(|proof| match proof {
             Some(proof) => {
                 let write = WorkRequest { unsignaled: true, ..moves };
-                let read = WorkRequest::new(Verb::Read { from: peer.home }, &proof, 8);
+                let read = inner.proof(peer, &proof);
                 let is_posted = inner.try_post_over(peer, generation, [write, read]);
                 if is_posted {
                     inner.forget(peer.id, taken.slot)
@@ -315,7 +340,7 @@ impl Stripes {
     /// Whether nothing of it can be on its way any more.
     fn is_settled(&mut self) -> bool {
         let mut failed = std::mem::take(&mut self.failed);
-        failed.retain(|(rail, generation)| !self.is_made_anew(*rail, *generation));
+        failed.retain(|(rail, generation)| !self.has_ended(*rail, *generation));
         if !failed.is_empty()
             && let Ok(first) = self.fabric.0.messages(self.rank())
         {
@@ -332,14 +357,15 @@ impl Stripes {
         self.failed.is_empty()
     }
 
-    fn is_made_anew(&self, rail: Traffic, generation: u64) -> bool {
+    /// Whether the peer has ended its side of a rail that has failed. To ask for the next one tells it to.
+    fn has_ended(&self, rail: Traffic, generation: u64) -> bool {
         let Some(peer) = self.peer(rail) else { return true };
-        let is_made = peer.is_ready() && !peer.is_broken() && is_after_break(peer.generation(), generation);
-        if !is_made {
+        let has_ended = is_after_break(peer.heard(), generation);
+        if !has_ended {
             self.fabric.0.end_rail(peer);
             self.fabric.0.ask_to_connect(peer);
         }
-        is_made
+        has_ended
     }
 }
 
@@ -400,7 +426,7 @@ mod tests {
 
     #[test]
     fn a_number_of_rails_is_small() {
-        assert_eq!((parse(None).unwrap(), parse(Some("3".into())).unwrap()), (1, 3));
+        assert_eq!((parse(None).unwrap(), parse(Some("3".into())).unwrap()), (None, Some(3)));
         for wrong in ["", "0", "4", "-1", "two"] {
             assert!(parse(Some(wrong.into())).unwrap_err().to_string().contains(RAILS), "{wrong}");
         }

@@ -67,6 +67,7 @@ impl Inner {
     /// Requests the event of the next completion; in the queue of packets it is that of the next
     /// packet, too.
     pub(super) fn request_completions(&self) {
+        self.cards.completions().for_each(|queue| queue.request_event(false));
         match self.has_one_queue {
             true => self.request_packets(),
             false => self.completions.request_event(false),
@@ -75,7 +76,7 @@ impl Inner {
 
     /// Takes the card's events: whether there were some, and whether of packets.
     pub(super) fn take_events(&self) -> (bool, bool) {
-        let others = self.completions.take_events();
+        let others = self.take_completion_events();
         if self.has_one_queue {
             return (others, others);
         }
@@ -133,7 +134,7 @@ impl SolicitedEvents for Verbs {
             None => until,
         };
         let packets = inner.packet_queue().map_or(bell.as_fd(), AsFd::as_fd);
-        poll([bell.as_fd(), packets, inner.completions.as_fd()], until);
+        poll([bell.as_fd(), packets, inner.completion_events()], until);
         bell.clear();
         let (any, of_packets) = inner.take_events();
         if any {
@@ -168,9 +169,9 @@ impl SolicitedEvents for Inner {
             return; // it was posted at the last look
         }
         let bell = &self.handler_wait.completions_bell;
-        poll([bell.as_fd(), self.completions.as_fd()], until);
+        poll([bell.as_fd(), self.completion_events()], until);
         bell.clear();
-        if self.completions.take_events() {
+        if self.take_completion_events() {
             self.progress();
             self.ring(); // another thread may have drained them
         }

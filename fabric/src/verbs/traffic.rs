@@ -23,6 +23,15 @@ impl Traffic {
     /// Those that long messages are divided among.
     pub(super) const RAILS: [Self; 3] = [Self::Messages, Self::SecondRail, Self::ThirdRail];
 
+    /// Its place among the rails; that of the connection of memory is the first one's.
+    pub(super) const fn rail(self) -> usize {
+        match self {
+            Self::Memory | Self::Messages => 0,
+            Self::SecondRail => 1,
+            Self::ThirdRail => 2,
+        }
+    }
+
     /// Whether it is for the data of messages alone.
     pub(super) const fn is_further_rail(self) -> bool {
         matches!(self, Self::SecondRail | Self::ThirdRail)

@@ -1,4 +1,5 @@
-//! Long transfers of messages over several connections.
+//! Long transfers of messages over several connections. `ONESIDED_DEVICE=rxe0,rxe1` has them over two cards.
+#![allow(clippy::print_stderr)] // reports skipped tests
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,7 +10,7 @@ use onesided_fabric::verbs::{Verbs, VerbsSegment};
 use onesided_fabric::{Fabric, Renewed, Segment, SegmentKey, Transport, World, block_on, wait_timeout};
 
 use crate::connections::eventually;
-use crate::support::{Barrier, device};
+use crate::support::{self, Barrier, device};
 use crate::{LONG, kind, ranks, until};
 
 const LEN: u64 = (1 << 20) + 64;
@@ -332,5 +333,113 @@ fn transfers_from_a_rank_that_has_left_end() {
                 assert!(wait_timeout(fabric, &mut read, LONG).expect("it ends").is_err());
             }
         }
+    });
+}
+
+/// The cards of the rails, if there are several and the first ones are used.
+fn two_cards(test: &str) -> bool {
+    let are_two = std::env::var("ONESIDED_DEVICE").is_ok_and(|devices| devices == "rxe0,rxe1");
+    if !are_two {
+        eprintln!("skipped: {test}: it needs ONESIDED_DEVICE=rxe0,rxe1");
+    }
+    are_two
+}
+
+/// How many packets each of two cards has sent.
+fn sent() -> [u64; 2] {
+    [0, 1].map(|card| {
+        let path = format!("/sys/class/infiniband/rxe{card}/ports/1/hw_counters/sent_pkts");
+        std::fs::read_to_string(path).unwrap().trim().parse().unwrap()
+    })
+}
+
+/// What is read and written goes over both cards. Memory of windows is not known to the second one.
+#[test]
+fn two_cards_carry_a_message() {
+    let test = "two_cards_carry_a_message";
+    let Some(_device) = device(test).filter(|_| two_cards(test)) else { return };
+    ranks(2, |world| {
+        let (fabric, messages) = (world.fabric(), world.fabric().for_messages());
+        let [own, theirs] = &memory(&world);
+        let windows = support::segments(&world, LEN);
+        fill(fabric, own, u64::from(world.rank()));
+        world.barrier().wait().unwrap();
+        if world.rank() == 0 {
+            warm_up(&messages, &[own.clone(), theirs.clone()], 2);
+            for writes in [false, true] {
+                let before = sent();
+                eventually("both cards carry much", || {
+                    let moved = match writes {
+                        true => messages.rdma_write((own, 0), (theirs, 0), LEN),
+                        false => messages.rdma_read((theirs, 0), (own, 0), LEN),
+                    };
+                    assert_eq!(block_on(fabric, moved), Ok(()));
+                    std::iter::zip(before, sent()).all(|(before, now)| now - before > (LEN >> 13))
+                });
+            }
+            assert_eq!(messages.rail(1).breaks(theirs.rank()), 0);
+            let before = messages.rail(1).post_counts(theirs.rank())[0];
+            let window = messages.open(&windows[1].key()).unwrap();
+            for (own, theirs) in [(own, &window), (&windows[0], theirs)] {
+                assert_eq!(block_on(fabric, messages.rdma_read((theirs, 0), (own, 0), LEN)), Ok(()));
+            }
+            assert_eq!(messages.rail(1).post_counts(theirs.rank())[0], before);
+        }
+        world.barrier().wait().unwrap();
+        if world.rank() == 1 {
+            assert!(copy(fabric, own, 0, LEN) == bytes(1, LEN));
+        }
+        world.barrier().wait().unwrap();
+    });
+}
+
+/// The second card's link goes under load, and its address: no rail can be connected there. No transfer
+/// fails. When they are back, so is the rail.
+#[test]
+fn a_card_that_fails_leaves_transfers_to_the_other() {
+    let test = "a_card_that_fails_leaves_transfers_to_the_other";
+    let Some(_device) = device(test).filter(|_| two_cards(test)) else { return };
+    let link = std::fs::read_to_string("/sys/class/infiniband/rxe1/ports/1/gid_attrs/ndevs/0").unwrap();
+    if !link.starts_with("dummy") {
+        return eprintln!("skipped: {test}: {link} is no link to play with");
+    }
+    let ip = |what: &str| {
+        let what = what.replace("LINK", link.trim());
+        assert!(std::process::Command::new("ip").args(what.split(' ')).status().unwrap().success(), "ip {what}");
+    };
+    ranks(2, |world| {
+        let (fabric, messages) = (world.fabric(), world.fabric().for_messages());
+        let all = memory(&world);
+        let [own, theirs] = &all;
+        let is_over = |mut transfer| assert_eq!(wait_timeout(fabric, &mut transfer, LONG), Some(Ok(())));
+        let write = || is_over(messages.rdma_write((own, 1), (theirs, 0), LEN - 1));
+        let is_there = |seed| {
+            fill(fabric, own, 99);
+            is_over(messages.rdma_read((theirs, 0), (own, 1), LEN - 1));
+            assert!(copy(fabric, own, 1, LEN - 1) == bytes(seed, LEN)[1..], "exchange {seed}");
+        };
+        let exchange = |seed| {
+            fill(fabric, own, seed);
+            write();
+            is_there(seed);
+        };
+        if world.rank() == 0 {
+            warm_up(&messages, &all, 2);
+            fill(fabric, own, 1);
+            ["link set LINK down", "addr flush dev LINK"].into_iter().for_each(ip);
+            eventually("the rail fails", || {
+                write();
+                messages.rail(1).breaks(theirs.rank()) > 0
+            });
+            is_there(1);
+            (2..9).for_each(exchange);
+            ["link set LINK up", "addr add 10.9.1.1/24 dev LINK"].into_iter().for_each(ip);
+            warm_up(&messages, &all, 2);
+            exchange(9);
+        }
+        world.barrier().wait().unwrap();
+        assert_eq!(messages.breaks(theirs.rank()), 0); // of the first rail
+        assert_eq!(fabric.failed_at(fabric.rank()), None);
+        world.barrier().wait().unwrap();
     });
 }

@@ -88,12 +88,13 @@ pub(crate) fn supports(measure: &Measure) -> bool {
 
 impl Perftest {
     /// Finds the programs, and the device that the verbs fabric uses: the one that
-    /// `ONESIDED_DEVICE` names, or the first.
+    /// `ONESIDED_DEVICE` names first, or the first.
     pub(crate) fn find() -> Result<Self, String> {
         let names = fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
         let mut names: Vec<_> = names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         names.sort();
         let wanted = std::env::var("ONESIDED_DEVICE").ok();
+        let wanted = wanted.map(|named| named.split([',', ':']).next().unwrap_or_default().to_owned());
         let device = names.into_iter().find(|name| wanted.as_ref().is_none_or(|wanted| wanted == name));
         let device = device.ok_or_else(|| match wanted {
             Some(wanted) => format!("there is no RDMA device {wanted}"),

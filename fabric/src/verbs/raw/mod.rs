@@ -157,13 +157,66 @@ impl Drop for ProtectionDomain {
     }
 }
 
-/// Memory that is registered with the card. It is freed after the registration has ended. If the
-/// card refuses to end it, the memory is leaked, because the card may still write it.
+/// What a card knows registered memory by, for itself and for peers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Keys {
+    pub(super) local: u32,
+    pub(super) remote: u32,
+}
+
+/// What one card knows of registered memory.
+#[derive(Debug)]
+struct AtCard {
+    raw: NonNull<ibv::ibv_mr>,
+    domain: ManuallyDrop<Arc<ProtectionDomain>>,
+}
+
+impl AtCard {
+    /// Registers bytes with full access. Relaxed ordering is not requested: a flag that is written
+    /// after data must not overtake it.
+    ///
+    /// # Safety
+    /// The bytes are valid for reads and writes until it has [ended](Self::end), and accessed by
+    /// atomics and racy copies only.
+    unsafe fn new(domain: &Arc<ProtectionDomain>, (start, len): (NonNull<u8>, usize)) -> Result<Self, Error> {
+        let access = ibv::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE
+            | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_READ
+            | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
+            | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC;
+        // SAFETY: the caller vouches for the memory.
+        let raw = unsafe { ibv::ibv_reg_mr(domain.raw.as_ptr(), start.as_ptr().cast(), len, access.0 as i32) };
+        let raw = NonNull::new(raw).ok_or_else(|| {
+            let what = "register it with the card (locked memory: raise `ulimit -l`)";
+            unallocated(len as u64, what, FaultKind::NoMemory, io::Error::last_os_error())
+        })?;
+        Ok(Self { raw, domain: ManuallyDrop::new(Arc::clone(domain)) })
+    }
+
+    fn keys(&self) -> Keys {
+        // SAFETY: the registration lives as long as `self`.
+        let raw = unsafe { self.raw.as_ref() };
+        Keys { local: raw.lkey, remote: raw.rkey }
+    }
+
+    /// Whether the card accesses the memory no more. Called once, at the end.
+    fn end(&mut self, here: bool) -> bool {
+        // SAFETY: made by ibv_reg_mr, and deregistered only here, which is called once.
+        let ended = !here || unsafe { ibv::ibv_dereg_mr(self.raw.as_ptr()) } == 0;
+        if ended {
+            // SAFETY: dropped once, after the last use. Else it is kept: the registration is in it.
+            unsafe { ManuallyDrop::drop(&mut self.domain) };
+        }
+        ended
+    }
+}
+
+/// Memory that is registered with a card, or several. It is freed after the registrations have ended.
+/// If a card refuses to end one, the memory is leaked, because the card may still write it.
 #[derive(Debug)]
 struct Registration<M> {
-    raw: NonNull<ibv::ibv_mr>,
+    first: AtCard,
+    further: Vec<AtCard>,
     memory: ManuallyDrop<M>,
-    domain: ManuallyDrop<Arc<ProtectionDomain>>,
     maker: Maker,
 }
 
@@ -173,66 +226,52 @@ unsafe impl<M: Send> Send for Registration<M> {}
 unsafe impl<M: Sync> Sync for Registration<M> {}
 
 impl<M> Registration<M> {
-    /// Registers the `len` bytes at `start` of the memory, with full access. Relaxed ordering is
-    /// not requested: a flag that is written after data must not overtake it.
+    /// Registers bytes of the memory.
     ///
     /// # Safety
     /// The bytes are valid for reads and writes until `memory` is dropped, and accessed by atomics
     /// and racy copies only.
-    unsafe fn new(
-        domain: &Arc<ProtectionDomain>,
-        (start, len): (NonNull<u8>, usize),
-        memory: M,
-    ) -> Result<Self, Error> {
-        let access = ibv::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE
-            | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_READ
-            | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
-            | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC;
-        // SAFETY: the caller vouches for the memory, which is kept until the registration ends.
-        let raw = unsafe { ibv::ibv_reg_mr(domain.raw.as_ptr(), start.as_ptr().cast(), len, access.0 as i32) };
-        let raw = NonNull::new(raw).ok_or_else(|| {
-            let what = "register it with the card (locked memory: raise `ulimit -l`)";
-            unallocated(len as u64, what, FaultKind::NoMemory, io::Error::last_os_error())
-        })?;
-        let (memory, domain) = (ManuallyDrop::new(memory), ManuallyDrop::new(Arc::clone(domain)));
-        Ok(Self { raw, memory, domain, maker: Maker::this() })
+    unsafe fn new(domain: &Arc<ProtectionDomain>, bytes: (NonNull<u8>, usize), memory: M) -> Result<Self, Error> {
+        // SAFETY: the caller vouches for the memory, which is kept until the registration has ended.
+        let first = unsafe { AtCard::new(domain, bytes)? };
+        Ok(Self { first, further: Vec::new(), memory: ManuallyDrop::new(memory), maker: Maker::this() })
+    }
+
+    /// Registers the same bytes with one more card.
+    fn also_at(&mut self, domain: &Arc<ProtectionDomain>) -> Result<Keys, Error> {
+        // SAFETY: the registration lives as long as `self`.
+        let ibv::ibv_mr { addr, length, .. } = unsafe { *self.first.raw.as_ptr() };
+        let start = NonNull::new(addr.cast()).unwrap_or(NonNull::dangling());
+        // SAFETY: the bytes of the first registration, of which the maker has vouched for the same; the
+        // memory is kept until this one has ended as well.
+        let card = unsafe { AtCard::new(domain, (start, length))? };
+        let keys = card.keys();
+        self.further.push(card);
+        Ok(keys)
     }
 
     /// Its start in the card's address space.
     fn address(&self) -> u64 {
         // SAFETY: the registration lives as long as `self`.
-        unsafe { (*self.raw.as_ptr()).addr as u64 }
-    }
-
-    fn local_key(&self) -> u32 {
-        // SAFETY: the registration lives as long as `self`.
-        unsafe { (*self.raw.as_ptr()).lkey }
-    }
-
-    fn remote_key(&self) -> u32 {
-        // SAFETY: the registration lives as long as `self`.
-        unsafe { (*self.raw.as_ptr()).rkey }
+        unsafe { (*self.first.raw.as_ptr()).addr as u64 }
     }
 
     /// Deregisters and returns the memory; `None` if it is leaked.
     fn end(self) -> Option<M> {
-        ManuallyDrop::new(self).take()
+        let mut ending = ManuallyDrop::new(self);
+        let memory = ending.take();
+        drop(std::mem::take(&mut ending.further));
+        memory
     }
 
-    /// The memory, unless the card still accesses it. Called once, at the end.
+    /// The memory, unless a card still accesses it. Called once, at the end.
     fn take(&mut self) -> Option<M> {
         // A forked child has a copy of the memory. It shares the device's file, and would end its
         // parent's registration.
         let here = self.maker.is_here();
-        // SAFETY: made by ibv_reg_mr, and deregistered only here, which is called once.
-        let ended = !here || unsafe { ibv::ibv_dereg_mr(self.raw.as_ptr()) } == 0;
-        if !ended {
-            return None; // keeps the domain too, which the registration is in
-        }
+        let ended = self.further.iter_mut().fold(self.first.end(here), |ended, card| card.end(here) && ended);
         // SAFETY: taken once, after the last use.
-        unsafe { ManuallyDrop::drop(&mut self.domain) };
-        // SAFETY: taken once.
-        Some(unsafe { ManuallyDrop::take(&mut self.memory) })
+        ended.then(|| unsafe { ManuallyDrop::take(&mut self.memory) })
     }
 }
 
@@ -265,6 +304,11 @@ impl MemoryRegion {
         Ok(Self(unsafe { Registration::new(domain, bytes, Arc::new(memory))? }))
     }
 
+    /// Registers it with one more card.
+    pub(super) fn also_at(&mut self, domain: &Arc<ProtectionDomain>) -> Result<Keys, Error> {
+        self.0.also_at(domain)
+    }
+
     pub(super) fn memory(&self) -> &Mapping {
         &self.0.memory
     }
@@ -280,11 +324,11 @@ impl MemoryRegion {
     }
 
     pub(super) fn local_key(&self) -> u32 {
-        self.0.local_key()
+        self.0.first.keys().local
     }
 
     pub(super) fn remote_key(&self) -> u32 {
-        self.0.remote_key()
+        self.0.first.keys().remote
     }
 }
 
@@ -299,6 +343,11 @@ impl UserRegion {
         Ok(Self(unsafe { Registration::new(domain, bytes, memory)? }))
     }
 
+    /// Registers it with one more card.
+    pub(super) fn also_at(&mut self, domain: &Arc<ProtectionDomain>) -> Result<Keys, Error> {
+        self.0.also_at(domain)
+    }
+
     /// Its start and its length.
     pub(super) fn bytes(&self) -> (NonNull<u8>, usize) {
         (self.0.memory.start(), self.0.memory.len())
@@ -309,11 +358,11 @@ impl UserRegion {
     }
 
     pub(super) fn local_key(&self) -> u32 {
-        self.0.local_key()
+        self.0.first.keys().local
     }
 
     pub(super) fn remote_key(&self) -> u32 {
-        self.0.remote_key()
+        self.0.first.keys().remote
     }
 
     /// Deregisters it. `None` if the card still accesses it: the memory is then leaked.

@@ -17,7 +17,7 @@ use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use crate::shm::Mapping;
 use crate::verbs::memory;
-use crate::verbs::raw::{Local, MemoryRegion, Remote, UserRegion};
+use crate::verbs::raw::{Keys, Local, MemoryRegion, Remote, UserRegion};
 use crate::{Segment, SegmentKey, UserMemory};
 
 pub(super) use crate::verbs::segment::entry::{Entry, check_within};
@@ -38,6 +38,8 @@ struct Inner {
 #[derive(Debug)]
 struct Own {
     memory: Memory,
+    /// Its keys at further cards, if it is for messages.
+    further: Vec<Keys>,
     region_table: Weak<RegionTable>,
     maker: Maker,
 }
@@ -106,7 +108,8 @@ impl VerbsSegment {
             Memory::User(_) | Memory::Part(..) => self.check(offset, len)?,
         }
         let key = SegmentKey { len, address: self.0.key.address + offset, ..self.0.key };
-        let own = Own { memory: Memory::Part(self.clone(), offset), region_table: Weak::new(), maker: Maker::this() };
+        let (memory, further) = (Memory::Part(self.clone(), offset), Vec::new());
+        let own = Own { memory, further, region_table: Weak::new(), maker: Maker::this() };
         Ok(Self(Arc::new(Inner { key, own: Some(own) })))
     }
 
@@ -137,6 +140,16 @@ impl VerbsSegment {
             Memory::Part(whole, at) => return whole.local(at + offset),
         };
         Ok(Local { address: self.0.key.address + offset, len: 0, key })
+    }
+
+    /// The same for the card in a place, of which 0 is the first. `None`: it is not registered there.
+    pub(super) fn local_at(&self, place: usize, offset: u64) -> Result<Option<Local>, Fault> {
+        let Some(further) = place.checked_sub(1) else { return self.local(offset).map(Some) };
+        if let Memory::Part(whole, at) = self.own()? {
+            return whole.local_at(place, at + offset);
+        }
+        let keys = self.0.own.as_ref().and_then(|own| own.further.get(further));
+        keys.map(|keys| Ok(Local { key: keys.local, ..self.local(offset)? })).transpose()
     }
 
     /// Reaches the user's memory, which is not given back meanwhile.

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use onesided_job::Maker;
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
-use crate::verbs::raw::{MemoryRegion, ProtectionDomain, UserRegion};
+use crate::verbs::cards;
+use crate::verbs::raw::{Keys, MemoryRegion, ProtectionDomain, UserRegion};
 use crate::verbs::segment::entry::{Entry, INDEX_BITS, INDEX_MASK, MAX_REGIONS};
 use crate::verbs::segment::{Inner, Memory, Own, VerbsSegment};
 use crate::{Error, Segment, SegmentKey, WORLD_BYTES};
@@ -17,6 +18,8 @@ use crate::{Error, Segment, SegmentKey, WORLD_BYTES};
 pub(in crate::verbs) struct RegionTable {
     home: VerbsSegment,
     memory: Arc<MemoryRegion>,
+    /// The number of ranks.
+    size: u32,
     indices: Mutex<FreeIndices>,
     /// Regions with a word resolved by number: the word borrows from here, so they stay.
     pinned: Box<[OnceLock<VerbsSegment>]>,
@@ -35,9 +38,18 @@ impl RegionTable {
     /// The offset of the notices and the cut table in a home region, after the entries: a word of
     /// each for each rank.
     const NOTICES: u64 = WORLD_BYTES + MAX_REGIONS as u64 * Entry::BYTES;
+    /// The bytes of a region's keys at further cards.
+    const KEYS: u64 = 8 * cards::MOST as u64;
 
-    pub(in crate::verbs) fn new(domain: &Arc<ProtectionDomain>, rank: Rank, size: u32) -> Result<Arc<Self>, Error> {
-        let memory = Arc::new(MemoryRegion::new(domain, Self::notice_of(Rank(size)))?);
+    /// With keys at further cards, if this rank has some.
+    pub(in crate::verbs) fn new(
+        domain: &Arc<ProtectionDomain>,
+        (rank, size): (Rank, u32),
+        has_further: bool,
+    ) -> Result<Arc<Self>, Error> {
+        let end = if has_further { MAX_REGIONS as u32 } else { 0 };
+        let memory =
+            Arc::new(MemoryRegion::new(domain, Self::keys_of(RegionId(0), size) + Self::KEYS * u64::from(end))?);
         let key = SegmentKey {
             rank,
             region: RegionId(0),
@@ -47,6 +59,7 @@ impl RegionTable {
         };
         let own = Some(Own {
             memory: Memory::Allocated(Arc::clone(&memory)),
+            further: Vec::new(),
             region_table: Weak::new(),
             maker: Maker::this(),
         });
@@ -54,7 +67,7 @@ impl RegionTable {
         let free = (1..MAX_REGIONS as u32).map(RegionId).collect();
         let indices = Mutex::new(FreeIndices { free, taken: HashMap::from([(RegionId(0), Arc::downgrade(&home.0))]) });
         let pinned = (0..MAX_REGIONS).map(|_| OnceLock::new()).collect();
-        Ok(Arc::new(Self { home, memory, indices, pinned, cuts: AtomicU64::new(0) }))
+        Ok(Arc::new(Self { home, memory, size, indices, pinned, cuts: AtomicU64::new(0) }))
     }
 
     /// The offset in a home region of a rank's notice that it has [revoked](crate::Fabric::revoke)
@@ -67,6 +80,17 @@ impl RegionTable {
     /// the owner's cuts.
     pub(in crate::verbs) const fn cut_of(rank: Rank) -> u64 {
         Self::notice_of(rank) + 8
+    }
+
+    /// A region's place in the table.
+    pub(in crate::verbs) const fn index(region: RegionId) -> u32 {
+        region.0 & INDEX_MASK
+    }
+
+    /// The offset in a home region of the words with a region's keys at further cards, in a world of
+    /// `size` ranks: the region's number, 32 bits; the key there, 32 bits.
+    pub(in crate::verbs) const fn keys_of(region: RegionId, size: u32) -> u64 {
+        Self::notice_of(Rank(size)) + Self::KEYS * Self::index(region) as u64
     }
 
     fn cut(&self, rank: Rank) -> Option<&AtomicU64> {
@@ -98,22 +122,31 @@ impl RegionTable {
         &self.home
     }
 
-    /// Publishes memory to peers.
-    pub(in crate::verbs) fn publish(self: &Arc<Self>, memory: MemoryRegion) -> Result<VerbsSegment, Error> {
+    /// Publishes memory to peers, with its keys at further cards.
+    pub(in crate::verbs) fn publish(
+        self: &Arc<Self>,
+        memory: MemoryRegion,
+        further: Vec<Keys>,
+    ) -> Result<VerbsSegment, Error> {
         let remote = (memory.memory().len() as u64, memory.address(), memory.remote_key());
-        self.enter_new(remote, Memory::Allocated(Arc::new(memory)))
+        self.enter_new(remote, Memory::Allocated(Arc::new(memory)), further)
     }
 
     /// Publishes user memory to peers.
-    pub(in crate::verbs) fn publish_user(self: &Arc<Self>, memory: UserRegion) -> Result<VerbsSegment, Error> {
+    pub(in crate::verbs) fn publish_user(
+        self: &Arc<Self>,
+        memory: UserRegion,
+        further: Vec<Keys>,
+    ) -> Result<VerbsSegment, Error> {
         let remote = (memory.bytes().1 as u64, memory.address(), memory.remote_key());
-        self.enter_new(remote, Memory::User(RwLock::new(Some(memory))))
+        self.enter_new(remote, Memory::User(RwLock::new(Some(memory))), further)
     }
 
     fn enter_new(
         self: &Arc<Self>,
         (len, address, rkey): (u64, u64, u32),
         memory: Memory,
+        further: Vec<Keys>,
     ) -> Result<VerbsSegment, Error> {
         let Some(region) = self.indices().free.pop_front() else {
             let fault = Fault::of(FaultKind::Full, self.home.rank());
@@ -125,7 +158,8 @@ impl RegionTable {
             });
         };
         let key = SegmentKey { rank: self.home.rank(), region, len, address, rkey };
-        let own = Some(Own { memory, region_table: Arc::downgrade(self), maker: Maker::this() });
+        self.enter_keys(region, &further);
+        let own = Some(Own { memory, further, region_table: Arc::downgrade(self), maker: Maker::this() });
         let segment = Arc::new(Inner { key, own });
         self.indices().taken.insert(region, Arc::downgrade(&segment));
         self.enter(region, Entry::new(&key));
@@ -157,6 +191,16 @@ impl RegionTable {
         }
     }
 
+    /// Writes a region's keys at further cards. Peers ask for them when they have the region's key.
+    fn enter_keys(&self, region: RegionId, further: &[Keys]) {
+        for at in 0..cards::MOST {
+            let word = self.memory.memory().word(Self::keys_of(region, self.size) + 8 * at as u64);
+            let key = further.get(at).map_or(0, |keys| keys.remote);
+            // There is none without further cards.
+            word.into_iter().for_each(|word| word.store(u64::from(region.0) << 32 | u64::from(key), Ordering::Release));
+        }
+    }
+
     /// An own region by its number.
     pub(in crate::verbs) fn find(&self, region: RegionId) -> Result<VerbsSegment, Fault> {
         let found = self.indices().taken.get(&region).and_then(Weak::upgrade);
@@ -172,7 +216,7 @@ impl RegionTable {
             let key = segment.key();
             let Some(memory) = segment.allocated() else { return VerbsSegment::of_peer(key) };
             let memory = Memory::Allocated(Arc::clone(memory));
-            let own = Some(Own { memory, region_table: Weak::new(), maker: Maker::this() });
+            let own = Some(Own { memory, further: Vec::new(), region_table: Weak::new(), maker: Maker::this() });
             VerbsSegment(Arc::new(Inner { key, own }))
         };
         Ok(self.pinned[(region.0 & INDEX_MASK) as usize].get_or_init(keep))
