@@ -339,12 +339,13 @@
 //! devices of both hosts, so the devices are named in the order of the networks that they are on. A host
 //! with fewer devices has several rails on one of them.
 //!
-//! A long message is cut into chunks of at least 64 KiB, about four for each rail, but for a shorter
-//! last one. Each goes to the rail that will have moved it first, by the bytes in flight there and by
-//! what the rail has cost so far, so that a slow one gets less (yu-2004, section 2.2, which divides
-//! a message among networks). All are posted at once and move while the ranks compute. With
-//! rails the packet that ends a written message, of any length, is sent when the write is complete;
-//! with one connection it is posted right behind the write.
+//! A piece is cut into chunks of at least 64 KiB, about four for each rail, but for a shorter last one.
+//! Each goes to the rail that will have moved it first, by the bytes in flight there and by what the
+//! rail has cost so far, so that a slow one gets less (yu-2004, section 2.2, which divides a message
+//! among networks). All are posted at once and move while the ranks compute. With rails the packet that
+//! ends a written message, of any length, is sent when the write is complete; with one connection it is
+//! posted right behind the write. A receive that is waited for when its message comes, and does not name
+//! a [buffer](crate::Messages::buffer), reads by pieces of 16 KiB, which go over the first rail.
 //!
 //! The first device is that of the first rail, and of all else: short messages, windows, locks, and the
 //! packets that make connections. The memory of messages is registered at each device. A rank asks once

@@ -3,6 +3,7 @@
 mod floods;
 mod groups;
 mod packets;
+mod rails;
 mod steps;
 
 use std::time::Duration;
@@ -36,6 +37,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("messages: receiver computes", receiver_computes),
     ("messages: two long ones", two_long_ones),
     ("messages: both wait", floods::both_wait),
+    ("messages: device fails", rails::device_fails),
     ("messages: group of which one dies", groups::one_dies),
     ("messages: rules", packets::rules),
     ("messages: dies in an exchange", steps::one_dies),
