@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags};
 use crate::drive::now;
 use crate::endpoint::Driver;
 use crate::listener::Listener;
-use crate::verbs::raw::BATCH;
+use crate::verbs::raw::{BATCH, CompletionQueue};
 use crate::verbs::wake_up::WakeUp;
 use crate::verbs::{Inner, Verbs};
 use crate::{Drive, Error, Ticket};
@@ -190,19 +190,9 @@ impl Inner {
 
     /// Drains all completions, and wakes the sleepers if there are some.
     fn reap(&self, mut unposted: MutexGuard<'_, UnpostedReceives>) -> usize {
-        let mut batch = [const { MaybeUninit::uninit() }; BATCH];
-        let mut total = 0;
-        for queue in std::iter::once(&*self.completions).chain(self.cards.completions()) {
-            loop {
-                let completions = queue.poll(&mut batch);
-                for completion in completions {
-                    self.drain(completion, &mut unposted);
-                }
-                total += completions.len();
-                if completions.len() < BATCH {
-                    break;
-                }
-            }
+        let mut total = self.empty(&self.completions, &mut unposted);
+        for queue in self.cards.completions() {
+            total += self.empty(queue, &mut unposted);
         }
         if !unposted.is_empty() {
             unposted.retain(|slot| self.receives.post(*slot).is_err());
@@ -212,6 +202,22 @@ impl Inner {
             self.ring();
         }
         total
+    }
+
+    #[inline]
+    fn empty(&self, queue: &CompletionQueue, unposted: &mut UnpostedReceives) -> usize {
+        let mut batch = [const { MaybeUninit::uninit() }; BATCH];
+        let mut total = 0;
+        loop {
+            let completions = queue.poll(&mut batch);
+            for completion in completions {
+                self.drain(completion, unposted);
+            }
+            total += completions.len();
+            if completions.len() < BATCH {
+                return total;
+            }
+        }
     }
 
     /// Wakes the sleeping threads of this rank.
