@@ -72,7 +72,13 @@ impl Inner {
             return false;
         }
         rail.fail_again(); // nothing arrives any more
-        let is_ended = !rail.is_busy() && self.end_connection(rail);
+        let is_over = !rail.is_busy();
+        if is_over {
+            // Nothing is being written either when the peer hears of the next generation. If this fails, the
+            // card is gone.
+            let _ = rail.reset();
+        }
+        let is_ended = is_over && self.end_connection(rail);
         if !is_ended {
             self.has_to_renew.store(true, Ordering::Relaxed);
         }
