@@ -138,6 +138,7 @@ fn checks<F: Fabric>() -> Vec<Check<F>> {
         check!(segments::many, bytes: segments::KEYS, barriers: 2),
         check!(segments::dropped_transfers, bytes: segments::SOURCE, barriers: 1),
         check!(registered::memory, bytes: registered::KEY, barriers: 5),
+        check!(registered::transfers, bytes: registered::KEY, barriers: 3),
         check!(registered::changed, bytes: registered::KEY, barriers: 3),
         check!(registered::parts, bytes: registered::KEY, barriers: 5),
         check!(registered::dropped, bytes: 64, barriers: 0),

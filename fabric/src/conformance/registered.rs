@@ -73,6 +73,25 @@ pub(super) async fn memory<F: Fabric>(cx: &Context<F>) -> Verdict {
     cx.barrier().await
 }
 
+/// Transfers between this rank's user memory and memory that a peer's fabric has allocated.
+pub(super) async fn transfers<F: Fabric>(cx: &Context<F>) -> Verdict {
+    let fabric = cx.fabric();
+    let there = fabric.allocate(LEN as u64)?;
+    fabric.write_own(&there, 0, &pattern(cx.me().0, LEN))?;
+    let theirs = fabric.open(&exchange(cx, &there).await?)?;
+    let own = fabric.register(vec![0_u8; LEN].into())?;
+    fabric.rdma_read((&theirs, 8), (&own, 17), 1000).await?;
+    fabric.rdma_write((&own, 17), (&theirs, 50_001), 1000).await?;
+    fabric.flush(cx.previous()).await?;
+    cx.barrier().await?;
+    let mut written = [0; 1000];
+    fabric.read_own(&there, 50_001, &mut written)?;
+    same_bytes("written", &written, &pattern(cx.me().0, LEN)[8..1008])?;
+    let memory = take_back(cx, &own).await?;
+    same_bytes("read", &memory.bytes()[17..1017], &pattern(cx.previous().0, LEN)[8..1008])?;
+    cx.barrier().await
+}
+
 /// What the next rank has put at the start of this rank's memory.
 fn here_begins<F: Fabric>(cx: &Context<F>) -> Vec<u8> {
     let mut bytes = pattern(cx.me().0, 7);

@@ -51,10 +51,11 @@ impl Mixed {
         len: u64,
         copy: impl FnOnce((&ShmSegment, u64), (&ShmSegment, u64)) -> Result<(), Fault>,
     ) -> Option<Result<(), Fault>> {
-        let DataPath::Cpu(theirs) = self.data_path(other.0) else { return None };
-        let Some(mine) = own.0.mapped.as_ref().filter(|mine| mine.rank() == self.rank()) else {
+        // User memory is the card's alone.
+        let (DataPath::Cpu(theirs), Some(mine)) = (self.data_path(other.0), &own.0.mapped) else { return None };
+        if mine.rank() != self.rank() {
             return Some(Err(Fault::of(FaultKind::NotOwn, own.0.rank())));
-        };
+        }
         // Errors about the ranges come first, as on the card's path.
         let checked = own.0.card.check(own.1, len).and_then(|()| other.0.card.check(other.1, len));
         Some(checked.and_then(|()| {
