@@ -274,9 +274,9 @@
 //! registered, at its sender or its receiver, goes in packets, which both copy (*copy*, woodall-2006);
 //! so does one for which the two have no connection to read or write over. At most 128 KiB of it are on
 //! their way, and they go to memory of the receive: so none of it is an unexpected message. What is
-//! kept registered for later messages gives way first. A rank may choose packets
-//! ([`Rendezvous::Copy`](crate::Rendezvous::Copy)): it registers nothing then. Only
-//! [`buffer`](crate::Messages::buffer) fails at the limit, because it is registered memory.
+//! kept registered for later messages gives way first. A [buffer](crate::Messages::buffer) that is made at
+//! the limit is not registered, and its messages go in packets. A rank may choose packets
+//! ([`Rendezvous::Copy`](crate::Rendezvous::Copy)): its messages register nothing then.
 //! [`registrations`](crate::Messages::registrations) counts what a rank has registered and was refused;
 //! a [`dump`](crate::dump) tells of that, and of what is under way in packets.
 //!

@@ -139,11 +139,12 @@ impl<T: Payload, F: Fabric> Buffer<T, F> {
 }
 
 impl<F: Fabric> Messages<F> {
-    /// A buffer for so many elements, whose values are whatever was there.
+    /// A buffer for so many elements, whose values are whatever was there. Where no more memory can be
+    /// registered (`ulimit -l`), its messages go in packets, which both sides copy;
+    /// [`registrations`](Self::registrations) counts that.
     ///
     /// # Errors
-    /// [`Error::Buffer`]: there is no memory, or no more may be registered (with a
-    /// [pipeline](crate::Rendezvous::Pipeline) on cards, its send says so).
+    /// [`Error::Buffer`]: there is no memory.
     pub fn buffer<T: Payload>(&self, capacity: usize) -> Result<Buffer<T, F>, Error> {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
         let bytes = (capacity as u64).saturating_mul(size_of::<T>() as u64);

@@ -301,7 +301,7 @@ impl<F: Fabric> Messages<F> {
     }
 
     /// Memory for a message, or for a buffer. It is not registered yet if it is written in pieces and
-    /// that takes time. That of a message is not registered at all where it goes in packets.
+    /// that takes time; and not at all where no more can be, or that of a message that goes in packets.
     pub(crate) fn memory_for(&self, to: Option<Rank>, bytes: u64) -> Result<Registered<F>, Fault> {
         let (fabric, progress) = (self.world().fabric(), self.progress());
         let plain = || Pieces::plain(bytes).map(Arc::new);
@@ -317,7 +317,7 @@ impl<F: Fabric> Messages<F> {
             _ => {}
         }
         match progress.memory(bytes) {
-            Err(fault) if to.is_some() && is_refused(fault) => plain(),
+            Err(fault) if is_refused(fault) => plain(),
             memory => memory,
         }
     }

@@ -43,8 +43,8 @@ pub struct Registrations {
     /// How often a message or a [`Buffer`](crate::Buffer), or a piece of them, had memory that was
     /// registered before.
     pub reuses: u64,
-    /// How often memory could not be registered: the message went in packets, or there was no
-    /// [`Buffer`](crate::Buffer).
+    /// How often memory could not be registered: the message, or those of the
+    /// [`Buffer`](crate::Buffer), went in packets.
     pub refusals: u64,
 }
 

@@ -45,6 +45,16 @@ async fn exchange<F: Fabric + 'static>(world: &World<F>, by: Rendezvous) -> bool
         for send in sends {
             send.await.unwrap();
         }
+        // Out of and into buffers: that of a receive which is waited for, and of one that is not.
+        let early = messages.recv_buffer(messages.buffer::<u64>(len).unwrap(), other, Tag(7));
+        let sends = [7, 8].map(|tag| messages.send_buffer(filled(&messages, me as usize, len), other, Tag(tag)));
+        let late = messages.recv_buffer(messages.buffer::<u64>(len).unwrap(), other, Tag(8)).await;
+        for received in [late, early.await] {
+            assert!(received.unwrap().0.read(0..len) == expected, "{len} words");
+        }
+        for send in sends {
+            assert!(send.await.unwrap().read(0..len) == sent, "{len} words");
+        }
         // To this rank itself.
         let own = [messages.send(&sent, me, Tag(5)), messages.send_synchronous(&sent, me, Tag(6))];
         for tag in [6, 5] {

@@ -33,13 +33,19 @@ pub(super) fn no_more_memory(world: &World, limited: &[u32]) {
             assert!(receive.deadline(DEADLINE).wait().unwrap().0 == slice, "{rendezvous}");
         }
         sends.into_iter().for_each(|send| send.deadline(DEADLINE).wait().unwrap());
+        let [mut out, into] = [(); 2].map(|()| messages.buffer(LEN).unwrap());
+        out.write(0, &sent);
+        let send = messages.send_buffer(out, other, Tag(3));
+        let (into, _) = messages.recv_buffer(into, other, Tag(3)).deadline(DEADLINE).wait().unwrap();
+        assert!(into.read(0..LEN) == slice, "{rendezvous}");
+        drop(send.deadline(DEADLINE).wait().unwrap());
     };
     exchange(Rendezvous::Copy);
     world.barrier().wait().unwrap();
     let is_limited = jobs::on_cards() && limited.contains(&me);
     let mut taken = Vec::new();
-    while is_limited && let Ok(buffer) = messages.buffer::<u64>(LEN) {
-        taken.push(buffer);
+    while is_limited && messages.registrations().refusals == 0 {
+        taken.push(messages.buffer::<u64>(LEN).unwrap());
     }
     let before = messages.registrations().refusals;
     [Rendezvous::Rget, Rendezvous::Rput, Rendezvous::Pipeline, Rendezvous::Copy].into_iter().for_each(exchange);
