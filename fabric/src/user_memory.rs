@@ -77,9 +77,9 @@ impl<T: Pod> Drop for Apart<T> {
     }
 }
 
-impl<T: Pod> Apart<T> {
-    /// With the bytes that are exposed: whole words, those behind the elements 0.
-    fn exposed(mut vec: Vec<T>) -> (Self, NonNull<u8>, usize) {
+impl<T: Pod> From<Vec<T>> for UserMemory {
+    /// Whole words: those behind the elements are 0.
+    fn from(mut vec: Vec<T>) -> Self {
         let used = size_of_val(vec.as_slice());
         let len = used.next_multiple_of(8);
         if size_of::<T>() > 0 && len > vec.capacity() * size_of::<T>() {
@@ -93,13 +93,6 @@ impl<T: Pod> Apart<T> {
         let fill = unsafe { start.add(used) };
         // SAFETY: as above; only this value has access to them.
         unsafe { fill.write_bytes(0, len - used) };
-        (apart, start, len)
-    }
-}
-
-impl<T: Pod> From<Vec<T>> for UserMemory {
-    fn from(vec: Vec<T>) -> Self {
-        let (apart, start, len) = Apart::exposed(vec);
         Self { start, len, keep: Box::new(apart) }
     }
 }
@@ -110,31 +103,46 @@ impl<T: Pod> From<Box<[T]>> for UserMemory {
     }
 }
 
-/// A vector, taken apart, and who gets it back.
-struct Returned<T: Pod, B: FnOnce(Vec<T>)>(Option<(Apart<T>, B)>);
+/// Memory, and who gets it back.
+struct Returned(Option<(UserMemory, Back)>);
 
-impl<T: Pod, B: FnOnce(Vec<T>)> Drop for Returned<T, B> {
+type Back = Box<dyn FnOnce(UserMemory) + Send + Sync>;
+
+impl Drop for Returned {
     fn drop(&mut self) {
-        if let Some((apart, back)) = self.0.take() {
-            back(apart.together());
+        if let Some((memory, back)) = self.0.take() {
+            back(memory);
         }
     }
 }
 
 impl UserMemory {
-    /// The elements of a vector, which `back` gets when the memory is dropped: when a fabric has refused
-    /// it, or the segment is gone.
+    /// The same memory, which `back` gets when this is dropped: when a fabric has refused it, or the
+    /// segment is gone. [`into_vec`](Self::into_vec) and [`into_owner`](Self::into_owner) see through it.
     ///
     /// ```
     /// # use onesided_fabric::UserMemory;
     /// # use std::sync::mpsc::channel;
     /// let (back, refused) = channel();
-    /// drop(UserMemory::returned(vec![1_u64, 2], move |vec| back.send(vec).unwrap()));
-    /// assert_eq!(refused.recv().unwrap(), [1, 2]);
+    /// let memory = UserMemory::from(vec![1_u64, 2]).returned(move |memory| back.send(memory).unwrap());
+    /// drop(memory);
+    /// assert_eq!(refused.recv().unwrap().into_vec::<u64>().unwrap(), [1, 2]);
     /// ```
-    pub fn returned<T: Pod>(vec: Vec<T>, back: impl FnOnce(Vec<T>) + Send + Sync + 'static) -> Self {
-        let (apart, start, len) = Apart::exposed(vec);
-        Self { start, len, keep: Box::new(Returned(Some((apart, back)))) }
+    #[must_use]
+    pub fn returned(self, back: impl FnOnce(Self) + Send + Sync + 'static) -> Self {
+        let Self { start, len, .. } = self;
+        Self { start, len, keep: Box::new(Returned(Some((self, Box::new(back))))) }
+    }
+
+    /// What was to be [returned](Self::returned), which it is no more.
+    fn seen_through(self) -> Self {
+        let Self { start, len, keep } = self;
+        if (*keep).type_id() != TypeId::of::<Returned>() {
+            return Self { start, len, keep };
+        }
+        let keep: Box<dyn Any> = keep;
+        let mut returned = keep.downcast::<Returned>().unwrap_or_else(|_| unreachable!("its type was checked"));
+        returned.0.take().unwrap_or_else(|| unreachable!("it was not dropped")).0.seen_through()
     }
 
     /// Memory that something else owns, such as a mapping or another library's buffer.
@@ -186,7 +194,7 @@ impl UserMemory {
     /// # Errors
     /// Returns the memory if it was made from something else.
     pub fn into_vec<T: Pod>(self) -> Result<Vec<T>, Self> {
-        let Self { start, len, keep } = self;
+        let Self { start, len, keep } = self.seen_through();
         if (*keep).type_id() != TypeId::of::<Apart<T>>() {
             return Err(Self { start, len, keep });
         }
@@ -200,7 +208,7 @@ impl UserMemory {
     /// # Errors
     /// Returns the memory if its owner has another type.
     pub fn into_owner<K: Any + Send + Sync>(self) -> Result<K, Self> {
-        let Self { start, len, keep } = self;
+        let Self { start, len, keep } = self.seen_through();
         if (*keep).type_id() != TypeId::of::<K>() {
             return Err(Self { start, len, keep });
         }
@@ -252,6 +260,21 @@ mod tests {
             assert_eq!(memory.into_vec::<u32>().unwrap().capacity(), 100);
         }
         assert_eq!(UserMemory::from(vec![1_u64, 2].into_boxed_slice()).into_vec::<u64>().unwrap(), [1, 2]);
+    }
+
+    #[test]
+    fn what_is_to_be_returned_is_returned_once() {
+        let (back, returned) = std::sync::mpsc::channel();
+        let to_be = |back: std::sync::mpsc::Sender<UserMemory>| {
+            UserMemory::from(vec![1_u64, 2]).returned(move |memory| back.send(memory).unwrap())
+        };
+        let twice = to_be(back.clone()).returned(drop);
+        assert_eq!(twice.bytes()[8], 2);
+        let kept = twice.into_vec::<u32>().unwrap_err();
+        assert_eq!(kept.into_vec::<u64>().unwrap(), [1, 2]);
+        assert!(returned.try_recv().is_err(), "its user has it");
+        drop(to_be(back).returned(drop));
+        assert_eq!(returned.try_iter().map(|memory| memory.into_vec::<u64>().unwrap()).collect::<Vec<_>>(), [[1, 2]]);
     }
 
     #[test]

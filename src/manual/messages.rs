@@ -236,6 +236,20 @@
 //! shared memory the receiver copies it once. The memory stays registered for the next buffer when
 //! one is dropped (*leave pinned*, woodall-2006).
 //!
+//! A buffer may also own a [vector](crate::Messages::buffer_of), or [whatever
+//! else](crate::Messages::buffer_from) a window is made over, such as a mapping: messages go out of it
+//! and into it, and the program has it back [from the buffer](crate::Buffer::into_vec). A card has it
+//! registered as a whole. On shared memory the threads of its process copy out of it, and other
+//! processes as out of the [user memory](super::memory_model#user-memory) of windows: by
+//! `process_vm_readv`, or through the helper thread of its rank. A message is copied once more if its
+//! receive was not waited for, or if its sender writes it: it goes to memory of the library first.
+//! Memory that cannot be registered is sent in packets.
+//!
+//! No registration outlives the owner of its memory: a buffer owns what it has registered until no
+//! message has it, a leaked request leaks it, and slices, which a program frees and maps again
+//! unseen, are copied. So no cache of registrations can be stale, and nothing has to watch the
+//! program's pages (userfaultfd) or to replace its allocator.
+//!
 //! To register memory takes a card as long as to move it, or longer. So a message whose memory was
 //! not registered before gets half of the wire by RGET, and less by RPUT. In a *pipeline*
 //! ([`Rendezvous::Pipeline`](crate::Rendezvous::Pipeline), woodall-2006) each side registers a piece

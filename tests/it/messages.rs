@@ -2,6 +2,7 @@
 
 mod floods;
 mod groups;
+mod own_memory;
 mod packets;
 mod rails;
 mod steps;
@@ -39,6 +40,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("messages: both wait", floods::both_wait),
     ("messages: device fails", rails::device_fails),
     ("messages: group of which one dies", groups::one_dies),
+    ("messages: mapped again", own_memory::mapped_again),
     ("messages: rules", packets::rules),
     ("messages: dies in an exchange", steps::one_dies),
     ("messages: wrong rules of one", packets::wrong_rules_of_one),
@@ -71,10 +73,13 @@ pub(crate) fn ring_by(world: &World, rendezvous: Rendezvous) {
         }
         sends.into_iter().for_each(|send| send.wait().unwrap());
     }
-    // Registered memory on both sides.
+    // Registered memory on both sides: the library's, and the program's.
     let (before, behind) = ((me + all - 1) % all, (me + 1) % all);
-    for len in LENGTHS {
-        let mut buffers = [(); 2].map(|()| messages.buffer::<u64>(len).unwrap());
+    for (len, is_own) in LENGTHS.into_iter().flat_map(|len| [(len, false), (len, true)]) {
+        let mut buffers = [(); 2].map(|()| match is_own {
+            false => messages.buffer::<u64>(len).unwrap(),
+            true => messages.buffer_of(vec![0; len]),
+        });
         for round in 0..rounds.min(4) {
             let [mut out, into] = buffers;
             out.write(0, &elements(me + round, len));
@@ -83,6 +88,9 @@ pub(crate) fn ring_by(world: &World, rendezvous: Rendezvous) {
             assert!(into.read(0..len) == elements(before + round, len), "{len} elements");
             buffers = [send.deadline(DEADLINE).wait().unwrap(), into];
         }
+        let rounds = rounds.min(4) - 1;
+        let [out, into] = buffers.map(|buffer| buffer.into_vec().unwrap());
+        assert!(out == elements(me + rounds, len) && into == elements(before + rounds, len), "{len} elements");
     }
     // Everybody to rank 0, which does not know who comes first.
     messages.send(&elements(me, 1_000), 0, Tag(2)).wait_timeout(Duration::ZERO).unwrap();

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Any, Call, Drive, Fabric, Limit, WaitAll, limited};
+use onesided_fabric::{Any, Call, Drive, Fabric, Limit, UserMemory, WaitAll, limited};
 
 use crate::engine::Body;
 use crate::pieces::Pieces;
@@ -24,8 +24,9 @@ use crate::{Error, Messages, Payload, SendRequest, Source, Status, Tag, Tags, of
 /// Elements in registered memory, for messages that no CPU copies where the fabric has a card: the
 /// receiver's card reads them out of the sender's buffer into its own, or the sender's card writes
 /// them there ([`Rendezvous`](crate::Rendezvous)).
-/// On shared memory they are copied once. The memory is registered once, and used again by the next
-/// buffer when this one is dropped (leave pinned: woodall-2006).
+/// On shared memory they are copied once. The memory is [the library's](Messages::buffer), registered
+/// once, and used again by the next buffer when this one is dropped (leave pinned: woodall-2006), or
+/// [the program's](Messages::buffer_of).
 ///
 /// A buffer holds up to [`capacity`](Self::capacity) elements; the first [`len`](Self::len) are sent.
 /// A send or a receive owns the buffer and returns it.
@@ -130,6 +131,41 @@ impl<T: Payload, F: Fabric> Buffer<T, F> {
         written.unwrap_or_else(|fault| unreachable!("it is this rank's, and in range: {fault}"));
     }
 
+    /// The elements: the [vector](Messages::buffer_of) that the buffer was made of, cut to its length, or
+    /// else a copy.
+    ///
+    /// # Errors
+    /// [`Error::Buffer`], only of the user's memory: `Refused`, the card does not end its access, and the
+    /// memory is leaked; `TimedOut`, a peer is in the middle of an access to it that no message of this
+    /// rank has, and it is freed or leaked.
+    pub fn into_vec(self) -> Result<Vec<T>, Error> {
+        let Some(memory) = self.take_back() else { return Ok(self.read(0..self.len)) };
+        let len = self.len;
+        memory?.into_vec().map_or_else(
+            |memory| Ok(bytemuck::pod_collect_to_vec(&memory.bytes()[..len * size_of::<T>()])),
+            |mut elements| {
+                elements.truncate(len);
+                Ok(elements)
+            },
+        )
+    }
+
+    /// The memory that the buffer was [made from](Messages::buffer_from).
+    ///
+    /// # Errors
+    /// As of [`into_vec`](Self::into_vec); `Unsupported` if the library allocated it.
+    pub fn into_memory(self) -> Result<UserMemory, Error> {
+        self.take_back().unwrap_or_else(|| Err(self.error(Fault::new(FaultKind::Unsupported))))
+    }
+
+    fn take_back(&self) -> Option<Result<UserMemory, Error>> {
+        Some(self.memory().take_back(&self.progress)?.map_err(|fault| self.error(fault)))
+    }
+
+    const fn error(&self, fault: Fault) -> Error {
+        Error::Buffer { bytes: (self.capacity * size_of::<T>()) as u64, fault }
+    }
+
     #[track_caller]
     fn offset(&self, at: usize, count: usize) -> u64 {
         let is_inside = at.checked_add(count).is_some_and(|end| end <= self.len);
@@ -153,13 +189,65 @@ impl<F: Fabric> Messages<F> {
             false => Err(Fault::new(FaultKind::NoMemory)),
         };
         let memory = memory.map_err(|fault| Error::Buffer { bytes, fault: self.world().translate(fault) })?;
-        Ok(Buffer {
-            progress: self.shared_progress(),
-            memory: Some(memory),
-            capacity,
-            len: capacity,
-            element: PhantomData,
-        })
+        Ok(self.buffer_over(memory, capacity))
+    }
+
+    /// A buffer of a vector's elements, which are not copied: messages go out of them and into them.
+    /// [`into_vec`](Buffer::into_vec) returns the vector. The buffer owns it: no other code frees or
+    /// changes it while a message moves, and its registration ends before it does. To register it takes
+    /// as long as to move it, or longer: a buffer is to be used again. If it cannot be registered, its
+    /// messages go in packets, and [`registrations`](Self::registrations) counts that.
+    ///
+    /// Into it a message is read straight if its receive is waited for; what another wait has read, or the
+    /// sender has written, is copied from the library's memory.
+    ///
+    /// A vector whose length in bytes is no multiple of 8, and that has no capacity for the rest, is
+    /// moved first.
+    ///
+    /// ```
+    /// use onesided_two_sided::{Messages, Tag};
+    ///
+    /// onesided_fabric::threads(2, |world| {
+    ///     let messages = Messages::new(&world).wait()?;
+    ///     let mut field = vec![f64::from(world.rank()); 100_000];
+    ///     for step in 0..4 {
+    ///         field.iter_mut().for_each(|value| *value += 1.0);
+    ///         let buffer = messages.buffer_of(field); // the program has it back below
+    ///         let buffer = match world.rank() {
+    ///             0 => messages.send_buffer(buffer, 1, Tag(step)).wait()?,
+    ///             _ => messages.recv_buffer(buffer, 0, Tag(step)).wait()?.0,
+    ///         };
+    ///         field = buffer.into_vec()?;
+    ///     }
+    ///     assert_eq!(field, [4.0; 100_000]);
+    ///     Ok(())
+    /// })
+    /// .unwrap()
+    /// .into_iter()
+    /// .collect::<Result<(), onesided_two_sided::Error>>()
+    /// .unwrap();
+    /// ```
+    pub fn buffer_of<T: Payload>(&self, elements: Vec<T>) -> Buffer<T, F> {
+        let len = elements.len();
+        self.buffer_over_users(elements.into(), len)
+    }
+
+    /// The same of [memory that something else owns](UserMemory::from_raw_parts), such as a mapping, with
+    /// as many elements as fit. [`into_memory`](Buffer::into_memory) returns it. Where the buffer is
+    /// dropped, its owner is, possibly in another call of this rank: its drop may call nothing of this
+    /// library.
+    pub fn buffer_from<T: Payload>(&self, memory: UserMemory) -> Buffer<T, F> {
+        let capacity = memory.len() / size_of::<T>();
+        self.buffer_over_users(memory, capacity)
+    }
+
+    fn buffer_over_users<T: Payload>(&self, memory: UserMemory, capacity: usize) -> Buffer<T, F> {
+        self.buffer_over(Arc::new(Pieces::of_user(self.progress(), memory)), capacity)
+    }
+
+    fn buffer_over<T: Payload>(&self, memory: Registered<F>, capacity: usize) -> Buffer<T, F> {
+        let progress = self.shared_progress();
+        Buffer { progress, memory: Some(memory), capacity, len: capacity, element: PhantomData }
     }
 
     /// Sends the elements of a buffer (`MPI_Isend`). The call starts it. The handle returns the
@@ -335,7 +423,9 @@ impl<F: Fabric> Taken<'_, F> {
                 read
             }
             Body::Read { memory: Err(fault), .. } => Err(*fault),
-            Body::Read { memory: Ok(from), .. } if from.len() >= room as u64 && !from.is_plain() => {
+            Body::Read { memory: Ok(from), .. }
+                if from.len() >= room as u64 && !from.is_plain() && !memory.is_users() =>
+            {
                 buffer.memory.iter_mut().for_each(|memory| std::mem::swap(from, memory));
                 Ok(())
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use onesided_fabric::remote_memory::Fault;
-use onesided_fabric::{Fabric, SegmentKey};
+use onesided_fabric::{Fabric, Path, SegmentKey};
 
 use crate::Messages;
 use crate::elements::{self, Elements};
@@ -86,8 +86,9 @@ struct Class<S> {
     used: u64,
 }
 
-/// Memory of peers stays open if it is at least this long, because to open it takes system calls
-/// then; shorter memory is opened by a few loads, and its owner uses it again sooner if it is closed.
+/// Memory of peers stays open if it is at least this long, or if it is a user's in another process,
+/// because to open it takes system calls then; shorter memory is opened by a few loads, and its owner
+/// uses it again sooner if it is closed.
 const STAYS_OPEN: u64 = 1 << 20;
 
 /// The length of the memory that is allocated for so many bytes: at most an eighth more, above a
@@ -217,19 +218,19 @@ impl<F: Fabric> Progress<F> {
 
     /// Opens the memory of a peer's message.
     pub(crate) fn open(&self, key: &SegmentKey) -> Result<Opened<F>, Fault> {
-        let open = || self.fabric.open(key).map(Arc::new).map_err(|error| error.fault());
-        if key.len < STAYS_OPEN {
-            return open();
-        }
         let Memory { opened, .. } = &mut *lock(&self.memory);
         if let Some((_, memory)) = opened.iter().find(|(known, _)| known == key) {
             return Ok(Arc::clone(memory));
         }
-        let memory = open()?;
+        let memory = self.fabric.open(key).map(Arc::new).map_err(|error| error.fault())?;
+        let is_users = matches!(self.fabric.path(&memory), Path::ProcessVm | Path::Helper);
+        if key.len < STAYS_OPEN && !is_users {
+            return Ok(memory);
+        }
         opened.push_front((*key, Arc::clone(&memory)));
         let mut left = KEPT;
         opened.retain(|(key, _)| {
-            left = left.saturating_sub(key.len);
+            left = left.saturating_sub(key.len.max(STAYS_OPEN));
             left > 0
         });
         Ok(memory)
@@ -254,12 +255,11 @@ impl<F: Fabric> Progress<F> {
 
     /// Keeps memory for the next messages.
     pub(crate) fn keep(&self, segments: impl IntoIterator<Item = Registered<F>>) {
-        let mut memory = lock(&self.memory);
-        // What is in use still is so by a slice that is offered.
-        for piece in segments.into_iter().filter_map(Arc::into_inner).flat_map(Pieces::apart) {
-            if piece.len() <= KEPT {
-                memory.keep(piece.len(), Arc::new(piece));
-            }
+        // What is in use still is so by a slice that is offered, or by a buffer. The user's is freed, by
+        // code of the user: without a lock.
+        let unused = segments.into_iter().filter_map(Arc::into_inner).filter(|unused| !unused.is_users());
+        for piece in unused.flat_map(Pieces::apart).filter(|piece| piece.len() <= KEPT) {
+            lock(&self.memory).keep(piece.len(), Arc::new(piece));
         }
     }
 }

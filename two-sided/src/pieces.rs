@@ -31,20 +31,22 @@ pub(crate) struct Pieces<F: Fabric> {
     pieces: Vec<Piece<F>>,
     /// Where each of them ends.
     ends: Vec<u64>,
+    /// Whether they are the user's memory, which no other message gets.
+    is_users: bool,
 }
 
 pub(crate) struct Piece<F: Fabric> {
     len: u64,
     /// Its registered memory, or why it could not be registered.
     segment: OnceLock<Result<F::Segment, Fault>>,
-    /// What was written before it was registered, or because it could not be. Locked while it is being
-    /// registered.
-    plain: Mutex<Vec<u64>>,
+    /// The bytes before it was registered, or because it could not be: the user's, or what was written;
+    /// `None`: nothing was. Locked while it is being registered.
+    plain: Mutex<Option<UserMemory>>,
 }
 
 impl<F: Fabric> Piece<F> {
     const fn unregistered(len: u64) -> Self {
-        Self { len, segment: OnceLock::new(), plain: Mutex::new(Vec::new()) }
+        Self { len, segment: OnceLock::new(), plain: Mutex::new(None) }
     }
 
     /// Its registered memory.
@@ -54,9 +56,9 @@ impl<F: Fabric> Piece<F> {
             None => {
                 let plain = &mut *lock(&self.plain);
                 self.segment.get_or_init(|| {
-                    let registered = on.register(self.len, std::mem::take(plain), |bytes| match bytes.is_empty() {
-                        true => on.fabric.allocate(self.len).map_err(|error| (bytes, error.fault())),
-                        false => register(on, bytes),
+                    let registered = on.register(self.len, plain.take(), |bytes| match bytes {
+                        None => on.fabric.allocate(self.len).map_err(|error| (None, error.fault())),
+                        Some(bytes) => register(on, bytes).map_err(|(bytes, fault)| (Some(bytes), fault)),
                     });
                     registered.map_err(|(bytes, fault)| {
                         *plain = bytes;
@@ -69,7 +71,7 @@ impl<F: Fabric> Piece<F> {
     }
 
     /// Where its bytes are: in registered memory, or not.
-    fn place(&self) -> Result<&F::Segment, MutexGuard<'_, Vec<u64>>> {
+    fn place(&self) -> Result<&F::Segment, MutexGuard<'_, Option<UserMemory>>> {
         let registered = || self.segment.get()?.as_ref().ok();
         if let Some(segment) = registered() {
             return Ok(segment);
@@ -83,36 +85,43 @@ impl<F: Fabric> Piece<F> {
             Ok(segment) => return on.fabric.write_own(segment, at, bytes),
             Err(plain) => plain,
         };
-        let (words, has) = (self.len.div_ceil(8) as usize, plain.len());
-        plain.try_reserve_exact(words - has).map_err(|_| Fault::new(FaultKind::NoMemory))?;
-        plain.resize(words, 0);
-        bytemuck::cast_slice_mut(&mut plain)[at as usize..][..bytes.len()].copy_from_slice(bytes);
+        let mut memory = plain.take().map_or_else(|| words(self.len), Ok)?;
+        memory.bytes_mut()[at as usize..][..bytes.len()].copy_from_slice(bytes);
+        *plain = Some(memory);
         Ok(())
     }
 
     fn read(&self, on: &Progress<F>, at: u64, into: &mut [u8]) -> Result<(), Fault> {
         match self.place() {
             Ok(segment) => return on.fabric.read_own(segment, at, into),
-            Err(plain) if plain.is_empty() => into.fill(0),
-            Err(plain) => into.copy_from_slice(&bytemuck::cast_slice(&plain)[at as usize..][..into.len()]),
+            Err(plain) => match &*plain {
+                Some(memory) => into.copy_from_slice(&memory.bytes()[at as usize..][..into.len()]),
+                None => into.fill(0),
+            },
         }
         Ok(())
     }
 }
 
+/// At least so many bytes, which are 0.
+fn words(len: u64) -> Result<UserMemory, Fault> {
+    let words =
+        bytemuck::allocation::try_zeroed_slice_box::<u64>(usize::try_from(len.div_ceil(8)).unwrap_or(usize::MAX));
+    Ok(words.map_err(|()| Fault::new(FaultKind::NoMemory))?.into())
+}
+
 /// Registers bytes, which come back with the fault.
-fn register<F: Fabric>(on: &Progress<F>, bytes: Vec<u64>) -> Result<F::Segment, (Vec<u64>, Fault)> {
-    let refused = Arc::new(Mutex::new(Vec::new()));
+fn register<F: Fabric>(on: &Progress<F>, bytes: UserMemory) -> Result<F::Segment, (UserMemory, Fault)> {
+    let refused = Arc::new(Mutex::new(None));
     let place = Arc::downgrade(&refused);
-    let memory = UserMemory::returned(bytes, move |bytes| {
+    let bytes = bytes.returned(move |bytes| {
         if let Some(place) = place.upgrade() {
-            *lock(&place) = bytes;
+            *lock(&place) = Some(bytes);
         }
     });
-    on.fabric.register(memory).map_err(|error| {
-        let bytes = std::mem::take(&mut *lock(&refused));
-        assert!(!bytes.is_empty(), "a fabric drops memory that it refuses");
-        (bytes, error.fault())
+    on.fabric.register(bytes).map_err(|error| {
+        let bytes = lock(&refused).take();
+        (bytes.expect("a fabric drops memory that it refuses"), error.fault())
     })
 }
 
@@ -121,7 +130,17 @@ impl<F: Fabric> Pieces<F> {
     pub(crate) fn whole(segment: F::Segment) -> Self {
         let len = segment.len();
         let piece = Piece { len, segment: OnceLock::from(Ok(segment)), plain: Mutex::default() };
-        Self { pieces: vec![piece], ends: vec![len] }
+        Self { pieces: vec![piece], ends: vec![len], is_users: false }
+    }
+
+    /// The user's memory, registered if it can be.
+    pub(crate) fn of_user(on: &Progress<F>, memory: UserMemory) -> Self {
+        let len = memory.len() as u64;
+        let piece = Piece { len, segment: OnceLock::new(), plain: Mutex::new(Some(memory)) };
+        if len > 0 {
+            let _ = piece.registered(on);
+        }
+        Self { pieces: vec![piece], ends: vec![len], is_users: true }
     }
 
     /// Memory of at least so many bytes. `registered` has a piece of a length, if there is one.
@@ -134,21 +153,33 @@ impl<F: Fabric> Pieces<F> {
             at += next;
             ends.push(at);
         }
-        Self { pieces, ends }
+        Self { pieces, ends, is_users: false }
     }
 
     /// Memory of at least so many bytes that is not registered, now or later.
     pub(crate) fn plain(len: u64) -> Result<Self, Fault> {
-        let fault = Fault::new(FaultKind::NoMemory);
-        let (len, mut plain) = (len.next_multiple_of(8).max(8), Vec::new());
-        plain.try_reserve_exact(usize::try_from(len / 8).unwrap_or(usize::MAX)).map_err(|_| fault)?;
-        let piece = Piece { len, segment: OnceLock::from(Err(fault)), plain: Mutex::new(plain) };
-        Ok(Self { pieces: vec![piece], ends: vec![len] })
+        let (fault, len) = (Fault::new(FaultKind::NoMemory), len.next_multiple_of(8).max(8));
+        let plain = Mutex::new(Some(words(len)?));
+        let piece = Piece { len, segment: OnceLock::from(Err(fault)), plain };
+        Ok(Self { pieces: vec![piece], ends: vec![len], is_users: false })
     }
 
     /// Whether it could not be registered.
     pub(crate) fn is_plain(&self) -> bool {
         self.pieces.iter().any(|piece| matches!(piece.segment.get(), Some(Err(_))))
+    }
+
+    pub(crate) const fn is_users(&self) -> bool {
+        self.is_users
+    }
+
+    /// Gives the user's memory back; `None`: it is the library's.
+    pub(crate) fn take_back(&self, on: &Progress<F>) -> Option<Result<UserMemory, Fault>> {
+        let piece = self.pieces.first().filter(|_| self.is_users)?;
+        Some(match piece.place() {
+            Ok(segment) => on.fabric.reclaim(segment).and_then(|memory| memory.ok_or(Fault::new(FaultKind::TimedOut))),
+            Err(mut plain) => plain.take().ok_or(Fault::new(FaultKind::Closed)),
+        })
     }
 
     /// The length in bytes.
@@ -183,7 +214,7 @@ impl<F: Fabric> Pieces<F> {
     /// Its pieces, each as a whole.
     pub(crate) fn apart(self) -> impl Iterator<Item = Self> {
         let registered = self.pieces.into_iter().filter(|piece| matches!(piece.segment.get(), Some(Ok(_))));
-        registered.map(|piece| Self { ends: vec![piece.len], pieces: vec![piece] })
+        registered.map(|piece| Self { ends: vec![piece.len], pieces: vec![piece], is_users: false })
     }
 
     pub(crate) fn into_piece(mut self) -> Option<Piece<F>> {

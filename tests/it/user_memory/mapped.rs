@@ -16,8 +16,8 @@ use crate::jobs::{Role, ok};
 pub(super) const ROLES: &[Role] = &[("user memory: mapped", mapped)];
 
 /// Pages that are unmapped when they are dropped.
-struct Mapping {
-    start: NonNull<c_void>,
+pub(crate) struct Mapping {
+    pub(crate) start: NonNull<c_void>,
     len: usize,
 }
 
@@ -37,17 +37,22 @@ impl Drop for Mapping {
 impl Mapping {
     /// Of a file, or anonymous.
     fn new(file: Option<&File>, len: usize) -> Self {
+        Self::near(std::ptr::null_mut(), file, len)
+    }
+
+    /// The same at an address, if nothing is there.
+    pub(crate) fn near(hint: *mut c_void, file: Option<&File>, len: usize) -> Self {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let start = match file {
-            // SAFETY: new pages where the kernel wants them.
-            Some(file) => unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, file, 0) },
+            // SAFETY: new pages where the kernel wants them, and where nothing is.
+            Some(file) => unsafe { mmap(hint, len, access, MapFlags::SHARED, file, 0) },
             // SAFETY: as above.
-            None => unsafe { mmap_anonymous(std::ptr::null_mut(), len, access, MapFlags::PRIVATE) },
+            None => unsafe { mmap_anonymous(hint, len, access, MapFlags::PRIVATE) },
         };
         Self { start: NonNull::new(start.unwrap()).unwrap(), len }
     }
 
-    fn into_memory(self) -> UserMemory {
+    pub(crate) fn into_memory(self) -> UserMemory {
         // SAFETY: as many bytes as the mapping has, which are initialised (with zeros, or what the
         // file has) and which nothing else reaches; the mapping unmaps them when it is dropped.
         unsafe { UserMemory::from_raw_parts(self.start.cast(), self.len, self) }.unwrap()

@@ -2,7 +2,7 @@
 
 mod attached;
 mod ends;
-mod mapped;
+pub(crate) mod mapped;
 mod operations;
 mod overlapping;
 
@@ -18,7 +18,7 @@ pub(crate) const ROLES: &[&[Role]] =
 const BOTH: [(&str, &str); 2] = [("ONESIDED_PROCESS_VM", "on"), ("ONESIDED_PROCESS_VM", "off")];
 
 #[track_caller]
-fn all_go_well(ranks: u32, role: &str) {
+pub(crate) fn all_go_well(ranks: u32, role: &str) {
     for path in BOTH {
         let ended = jobs::start_under(ranks, role, path).wait();
         assert_eq!((ended.code, ended.ok().len()), (0, ranks as usize), "{path:?}: {ended:?}");
