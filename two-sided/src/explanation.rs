@@ -1,7 +1,6 @@
 //! Why a message goes as it goes.
 
 use std::fmt;
-use std::sync::Arc;
 
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
@@ -304,9 +303,8 @@ impl<F: Fabric> Messages<F> {
     /// that takes time; and not at all where no more can be, or that of a message that goes in packets.
     pub(crate) fn memory_for(&self, to: Option<Rank>, bytes: u64) -> Result<Registered<F>, Fault> {
         let (fabric, progress) = (self.world().fabric(), self.progress());
-        let plain = || Pieces::plain(bytes).map(Arc::new);
         match self.rendezvous() {
-            Rendezvous::Copy if to.is_some_and(|to| to != fabric.rank()) => return plain(),
+            Rendezvous::Copy if to.is_some_and(|to| to != fabric.rank()) => return progress.plain(bytes),
             Rendezvous::Pipeline
                 if to != Some(fabric.rank()) && bytes > 0 && !fabric.capabilities().completes_at_post =>
             {
@@ -317,7 +315,7 @@ impl<F: Fabric> Messages<F> {
             _ => {}
         }
         match progress.memory(bytes) {
-            Err(fault) if is_refused(fault) => plain(),
+            Err(fault) if is_refused(fault) => progress.plain(bytes),
             memory => memory,
         }
     }

@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use onesided_fabric::remote_memory::Fault;
+use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Fabric, Path, SegmentKey};
 
 use crate::Messages;
-use crate::elements::{self, Elements};
 use crate::engine::is_refused;
 use crate::pieces::Pieces;
 use crate::progress::{Opened, Progress, Registered, lock};
@@ -25,8 +24,8 @@ pub(crate) struct Memory<S, P> {
     uses: u64,
     reuses: u64,
     opened: VecDeque<(SegmentKey, P)>,
-    /// Bytes that messages were read into before they were waited for, to be used again: fresh ones
-    /// cost a page fault for each page.
+    /// Bytes that messages were read into before they were waited for, or that went in packets, to be used
+    /// again: fresh ones cost a page fault for each page.
     spare: Vec<Vec<u8>>,
     /// Offers of peers, which they use again: at most [`OFFERS`], each in the place of its key.
     offers: Vec<Option<(SegmentKey, P)>>,
@@ -74,7 +73,7 @@ impl Counters {
 }
 
 const OFFERS: usize = 256;
-const SPARE: usize = 4;
+const SPARE: usize = 64;
 /// Shorter ones are not kept.
 const SPARE_MIN: usize = 64 << 10;
 
@@ -190,8 +189,8 @@ impl<F: Fabric> Progress<F> {
         Arc::new(Pieces::cut(len, registered))
     }
 
-    /// Bytes for a message that is read before it is waited for.
-    pub(crate) fn bytes(&self, len: u64) -> Option<Box<dyn Elements>> {
+    /// Bytes for a message that is read before it is waited for, or goes in packets.
+    pub(crate) fn bytes(&self, len: u64) -> Option<Vec<u8>> {
         let spare = {
             let spare = &mut lock(&self.memory).spare;
             let fits = |bytes: &Vec<u8>| bytes.len() as u64 >= len && bytes.len() as u64 / 2 <= len;
@@ -200,20 +199,27 @@ impl<F: Fabric> Progress<F> {
         match spare {
             Some(mut bytes) => {
                 bytes.truncate(len as usize);
-                Some(Box::new(bytes))
+                Some(bytes)
             }
-            None => elements::allocate::<u8>(len),
+            None => Some(bytemuck::allocation::try_zeroed_slice_box(usize::try_from(len).ok()?).ok()?.into_vec()),
         }
     }
 
     /// Keeps bytes whose message was copied out of them.
-    pub(crate) fn keep_bytes(&self, elements: Box<dyn Elements>) {
-        let Some(bytes) = elements::into_vec::<u8>(elements).filter(|bytes| bytes.len() >= SPARE_MIN) else { return };
-        let spare = &mut lock(&self.memory).spare;
-        if spare.len() == SPARE {
-            spare.remove(0);
+    pub(crate) fn keep_bytes(&self, bytes: Vec<u8>) {
+        if bytes.len() >= SPARE_MIN {
+            let spare = &mut lock(&self.memory).spare;
+            spare.push(bytes);
+            while spare.len() > SPARE || spare.iter().map(Vec::len).sum::<usize>() as u64 > KEPT {
+                spare.remove(0);
+            }
         }
-        spare.push(bytes);
+    }
+
+    /// At least so many bytes that are not registered, now or later.
+    pub(crate) fn plain(&self, len: u64) -> Result<Registered<F>, Fault> {
+        let bytes = self.bytes(len.checked_next_multiple_of(8).unwrap_or(len).max(8));
+        Ok(Arc::new(Pieces::plain(bytes.ok_or(Fault::new(FaultKind::NoMemory))?)))
     }
 
     /// Opens the memory of a peer's message.
@@ -258,8 +264,11 @@ impl<F: Fabric> Progress<F> {
         // What is in use still is so by a slice that is offered, or by a buffer. The user's is freed, by
         // code of the user: without a lock.
         let unused = segments.into_iter().filter_map(Arc::into_inner).filter(|unused| !unused.is_users());
-        for piece in unused.flat_map(Pieces::apart).filter(|piece| piece.len() <= KEPT) {
-            lock(&self.memory).keep(piece.len(), Arc::new(piece));
+        for mut unused in unused {
+            unused.take_bytes().into_iter().for_each(|bytes| self.keep_bytes(bytes));
+            for piece in unused.apart().filter(|piece| piece.len() <= KEPT) {
+                lock(&self.memory).keep(piece.len(), Arc::new(piece));
+            }
         }
     }
 }

@@ -156,12 +156,16 @@ impl<F: Fabric> Pieces<F> {
         Self { pieces, ends, is_users: false }
     }
 
-    /// Memory of at least so many bytes that is not registered, now or later.
-    pub(crate) fn plain(len: u64) -> Result<Self, Fault> {
-        let (fault, len) = (Fault::new(FaultKind::NoMemory), len.next_multiple_of(8).max(8));
-        let plain = Mutex::new(Some(words(len)?));
-        let piece = Piece { len, segment: OnceLock::from(Err(fault)), plain };
-        Ok(Self { pieces: vec![piece], ends: vec![len], is_users: false })
+    /// Bytes that are not registered, now or later; their number is a multiple of 8.
+    pub(crate) fn plain(bytes: Vec<u8>) -> Self {
+        let (len, segment) = (bytes.len() as u64, OnceLock::from(Err(Fault::new(FaultKind::NoMemory))));
+        let piece = Piece { len, segment, plain: Mutex::new(Some(bytes.into())) };
+        Self { pieces: vec![piece], ends: vec![len], is_users: false }
+    }
+
+    /// The bytes that it was [made](Self::plain) of.
+    pub(crate) fn take_bytes(&mut self) -> Option<Vec<u8>> {
+        lock(&self.pieces.first()?.plain).take()?.into_vec().ok()
     }
 
     /// Whether it could not be registered.

@@ -320,7 +320,7 @@ impl<F: Fabric> Progress<F> {
     /// Starts to move announced messages.
     fn move_announced(&self, state: &mut State<F>, cx: &mut Context<'_>) {
         while let Some(next) = state.engine.next_to_move(|key| offered::is_still(self, key)) {
-            if !state.tell(self.begin(next)) {
+            if !state.tell(self, self.begin(next)) {
                 break;
             }
             // The key of a piece goes out before the next one is registered.
@@ -354,7 +354,7 @@ impl<F: Fabric> Progress<F> {
             let Some(next) = next else { return self.move_tasks(cx) };
             let begun = self.begin(next);
             let mut state = self.state.lock();
-            let goes_on = state.tell(begun);
+            let goes_on = state.tell(self, begun);
             state.engine.wake_own(); // a thread may have gone to sleep meanwhile
             state.end_transfers(cx);
             state.flush(cx);

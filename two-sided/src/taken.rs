@@ -5,6 +5,7 @@ use std::task::Waker;
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
+use crate::elements::into_vec;
 use crate::engine::{Body, Direct, Engine, Matched, is_refused};
 use crate::progress::Registered;
 use crate::receive::{Posted, Received};
@@ -55,7 +56,9 @@ impl<'m, F: Fabric> Taken<'m, F> {
         let Some(matched) = self.matched.take() else { return };
         match matched.body {
             Body::Eager(_) => return, // its sender waits for nothing
-            Body::Here(elements) => return self.messages.progress().keep_bytes(elements),
+            Body::Here(elements) => {
+                return into_vec(elements).into_iter().for_each(|bytes| self.messages.progress().keep_bytes(bytes));
+            }
             Body::Announced { .. } | Body::Read { .. } => {}
         }
         let (progress, from) = (self.messages.progress(), Rank(matched.envelope.source));

@@ -87,8 +87,9 @@ pub(crate) enum Begun<F: Fabric> {
     Copied {
         send: usize,
         to: Rank,
+        from: Registered<F>,
         at: u64,
-        bytes: Vec<u8>,
+        len: u64,
     },
     Moves(Transfer<F>),
     /// Its sender moves it just now.
@@ -101,6 +102,7 @@ impl<F: Fabric> Begun<F> {
     /// Tells the engine. `false`: the message is to be read later.
     pub(crate) fn tell(
         self,
+        on: &Progress<F>,
         engine: &mut Engine<Registered<F>>,
         transfers: &mut Vec<Transfer<F>>,
         transport: &impl Transport,
@@ -109,7 +111,12 @@ impl<F: Fabric> Begun<F> {
             Self::Read { receive, here } => engine.read(receive, here),
             Self::Exposed { receive, at, memory, key } => engine.expose(receive, at, memory, key),
             Self::Elements { receive, elements } => engine.expose_elements(receive, elements),
-            Self::Copied { send, to, at, bytes } => engine.send_data(send, at, &bytes, transport.packet_max(to)),
+            Self::Copied { send, to, from, at, len } => {
+                engine.send_data(send, (at, len), transport.packet_max(to), |at, into| {
+                    let read = from.read(on, at, into);
+                    read.unwrap_or_else(|fault| unreachable!("it is this rank's, and in range: {fault}"));
+                });
+            }
             Self::Written { send, outcome } => {
                 engine.posted(send, false);
                 engine.written(send, outcome);
@@ -165,12 +172,7 @@ impl<F: Fabric> Progress<F> {
                     Poll::Pending => Begun::Moves(transfer),
                 }
             }
-            ToMove::Copy { send, to, from, at, len } => {
-                let mut bytes = vec![0; len as usize];
-                let read = from.read(self, at, &mut bytes);
-                read.unwrap_or_else(|fault| unreachable!("it is this rank's, and in range: {fault}"));
-                Begun::Copied { send, to, at, bytes }
-            }
+            ToMove::Copy { send, to, from, at, len } => Begun::Copied { send, to, from, at, len },
         }
     }
 
@@ -245,7 +247,8 @@ impl<F: Fabric> Progress<F> {
     fn elements(&self, len: u64, allocate: Option<Allocate>) -> Result<Box<dyn Elements>, Fault> {
         let elements = allocate.and_then(|allocate| allocate(len));
         let elements = elements.filter(|elements| elements.bytes().len() as u64 == len);
-        elements.or_else(|| self.bytes(len)).ok_or(Fault::new(FaultKind::NoMemory))
+        let bytes = || Some(Box::new(self.bytes(len)?) as Box<dyn Elements>);
+        elements.or_else(bytes).ok_or(Fault::new(FaultKind::NoMemory))
     }
 
     fn take_offered(&self, key: &SegmentKey, allocate: Option<Allocate>) -> Result<(Box<dyn Elements>, Taken), Fault> {

@@ -94,17 +94,26 @@ impl<S> Engine<S> {
         }
     }
 
-    /// The bytes of a message that its receiver has room for, in packets of at most `most` bytes.
-    pub(crate) fn send_data(&mut self, send: usize, at: u64, bytes: &[u8], most: usize) {
+    /// The bytes of a message that its receiver has room for, in packets of at most `most` bytes. `read`
+    /// copies those from an offset on.
+    pub(crate) fn send_data(
+        &mut self,
+        send: usize,
+        (at, len): (u64, u64),
+        most: usize,
+        mut read: impl FnMut(u64, &mut [u8]),
+    ) {
+        let end = at + len;
         if let Send { to, state: SendState::Writing(receive), .. } = self.sends[send]
             && !self.is_without_receiver(send)
         {
             let most = most - DATA_HEAD;
-            for (at, body) in (at..).step_by(most).zip(bytes.chunks(most)) {
-                self.queue(to, Outgoing::data(Packet::Data { receive, at }.encode(0), body));
+            for at in (at..end).step_by(most) {
+                let mut body = vec![0; (end - at).min(most as u64) as usize];
+                read(at, &mut body);
+                self.queue(to, Outgoing::data(Packet::Data { receive, at }.encode(0), body.into()));
             }
         }
-        let end = at + bytes.len() as u64;
         if let Some(Writes { exposed, failed: None, .. }) = self.sends[send].writes
             && exposed > end
         {
@@ -224,7 +233,7 @@ mod tests {
                 ready(&mut engine, more);
                 assert!(engine.next_to_move(|_| true).is_none(), "the part before is being copied");
             }
-            engine.send_data(send, at, &vec![0; len as usize], half as usize);
+            engine.send_data(send, (at, len), half as usize, |_, _| ());
             let eager = engine.send_eager(Rank(0), (0, 0), &[], |_, _, _| Posted::Busy).unwrap_or_default();
             let packets = flushed(&mut engine);
             assert!(matches!(packets[0], Packet::Eager { .. }) && eager.is_some());

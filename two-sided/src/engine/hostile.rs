@@ -158,7 +158,7 @@ proptest! {
                         }
                         Some(ToMove::Copy { send, from, at, len, .. }) => {
                             prop_assert_eq!((from, at + len <= 100), (1, true));
-                            engine.send_data(send, at, &vec![0; len as usize], 50);
+                            engine.send_data(send, (at, len), 50, |_, _| ());
                         }
                         Some(ToMove::Write { send, from, .. }) => {
                             prop_assert_eq!(from, 1);

@@ -108,8 +108,8 @@ impl Outgoing {
         Self { packet, body: Box::default(), class: Class::Control, send: None }
     }
 
-    pub(super) fn data(packet: Encoded, body: &[u8]) -> Self {
-        Self { packet, body: body.into(), class: Class::Data, send: None }
+    pub(super) fn data(packet: Encoded, body: Box<[u8]>) -> Self {
+        Self { packet, body, class: Class::Data, send: None }
     }
 
     /// The FIN of a send that is over when it is on its way. One of a message in packets is behind

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use onesided_fabric::remote_memory::{Fault, Patience, Rank};
 use onesided_fabric::{Arrival, EventInterest, Fabric, NOBODY, Renewed, Transport};
 
-use super::Registered;
+use super::{Progress, Registered};
 use crate::engine::{Direct, Engine, Listed, Posted, TooLong};
 use crate::transfers::{self, Begun, Transfer};
 use crate::wire::{EAGER_HEAD, starts_transfer};
@@ -34,8 +34,8 @@ impl<F: Fabric> State<F> {
     }
 
     /// Tells the engine what was begun. `false`: the message is to be read later.
-    pub(super) fn tell(&mut self, begun: Begun<F>) -> bool {
-        begun.tell(&mut self.engine, &mut self.transfers, &self.transport)
+    pub(super) fn tell(&mut self, on: &Progress<F>, begun: Begun<F>) -> bool {
+        begun.tell(on, &mut self.engine, &mut self.transfers, &self.transport)
     }
 
     #[inline]

@@ -219,9 +219,9 @@ impl Host {
             len = net.message(number).len - at;
         }
         let at = at + u64::from(net.plant == Plant::WrongOffset);
-        let bytes = number.to_le_bytes().repeat(3);
-        let bytes = &bytes[at as usize % 8..][..len as usize];
-        self.engine.send_data(send, at, bytes, DATA_HEAD + FLIGHT as usize / 2);
+        self.engine.send_data(send, (at, len), DATA_HEAD + FLIGHT as usize / 2, |at, into| {
+            (at..).zip(into).for_each(|(at, byte)| *byte = number.to_le_bytes()[at as usize % 8]);
+        });
     }
 }
 
