@@ -350,9 +350,10 @@
 //! ```
 //!
 //! `ONESIDED_RAILS` (1 to 3) says how many rails there are: with more rails than devices, the next ones
-//! are on the first devices again; with fewer, the last devices are not used. Rail 2 joins the second
-//! devices of both hosts, so the devices are named in the order of the networks that they are on. A host
-//! with fewer devices has several rails on one of them.
+//! are on the first devices again; with fewer, the last devices are not used. The second rail joins the
+//! second devices of both hosts, so the devices are named in the order of the networks that they are on.
+//! On a host with fewer devices, which needs `ONESIDED_RAILS`, it joins the other's second device to the
+//! first one here; if no network does, long messages go over the first rail alone.
 //!
 //! A piece is cut into chunks of at least 64 KiB, about four for each rail, but for a shorter last one.
 //! Each goes to the rail that will have moved it first, by the bytes in flight there and by what the
