@@ -382,7 +382,8 @@
 //! Several rails on one device gain where one queue pair does not fill the port, and nothing on
 //! Soft-RoCE, whose processors do the card's work: by instructions, half a round trip of buffers of 1
 //! or 4 MiB takes the same by one rail and by two where it is read, and 1 % more where 1 MiB is written.
-//! What several devices gain has not been measured: there were none but emulated ones.
+//! What several devices gain has not been measured: there were none but emulated ones, which have one
+//! port each.
 //!
 //! # What moves messages
 //!
