@@ -242,9 +242,7 @@
 //! buffer](crate::handles::MessageBuffer::into_vec). A card has it registered as a whole. On shared
 //! memory the threads of its process copy out of it, and other processes as out of the [user
 //! memory](super::memory_model#user-memory) of windows: by `process_vm_readv`, or through the helper
-//! thread of its rank. A message is copied once more if its receive was not waited for, or if its
-//! sender writes it: it goes to memory of the library first. Memory that cannot be registered is sent
-//! in packets.
+//! thread of its rank. Memory that cannot be registered is sent in packets.
 //!
 //! No registration outlives the owner of its memory: a buffer owns what it has registered until no
 //! message has it, a leaked request leaks it, and slices, which a program frees and maps again

@@ -198,9 +198,6 @@ impl<F: Fabric> Messages<F> {
     /// as long as to move it, or longer: a buffer is to be used again. If it cannot be registered, its
     /// messages go in packets, and [`registrations`](Self::registrations) counts that.
     ///
-    /// Into it a message is read straight if its receive is waited for; what another wait has read, or the
-    /// sender has written, is copied from the library's memory.
-    ///
     /// A vector whose length in bytes is no multiple of 8, and that has no capacity for the rest, is
     /// moved first.
     ///
@@ -284,7 +281,8 @@ impl<F: Fabric> Messages<F> {
         tag: impl Into<Tags>,
     ) -> RecvBuffer<'_, T, F> {
         let source = (from.into(), tag.into());
-        let start = Start::post(self, source, None);
+        let memory = Arc::clone(buffer.memory());
+        let start = Start::post(self, source, |engine, receive| engine.move_to(receive, memory));
         RecvBuffer { messages: self, limit: Limit::NONE, source, call: Call::NotStarted((start, buffer)) }
     }
 }
@@ -423,8 +421,9 @@ impl<F: Fabric> Taken<'_, F> {
                 read
             }
             Body::Read { memory: Err(fault), .. } => Err(*fault),
+            Body::Read { memory: Ok(from), .. } if Arc::ptr_eq(from, memory) => Ok(()),
             Body::Read { memory: Ok(from), .. }
-                if from.len() >= room as u64 && !from.is_plain() && !memory.is_users() =>
+                if from.len() >= room as u64 && !from.is_plain() && !from.is_users() && !memory.is_users() =>
             {
                 buffer.memory.iter_mut().for_each(|memory| std::mem::swap(from, memory));
                 Ok(())

@@ -196,6 +196,11 @@ impl<F: Fabric> Pieces<F> {
         matches!(&*self.pieces, [piece] if matches!(piece.segment.get(), Some(Ok(_))))
     }
 
+    /// Whether a message of so many bytes may be moved to it as a whole.
+    pub(crate) fn has_room(&self, len: u64) -> bool {
+        self.len() >= len && self.is_whole()
+    }
+
     /// Its segment, if it is registered as a whole.
     pub(crate) fn segment(&self) -> &F::Segment {
         let segment =

@@ -14,7 +14,6 @@ use onesided_fabric::remote_memory::{Fault, Patience, Rank, Watch};
 use onesided_fabric::{Background, EventInterest, Fabric, Limit, NOBODY, SpinGuard, SpinLock, Told, Transport, Wait};
 
 use self::state::{State, end_connection, take_in};
-use crate::elements::Allocate;
 use crate::engine::{Direct, Engine, Listed, Posting, TooLong, window};
 use crate::handler::Handler;
 use crate::matching::Pattern;
@@ -201,13 +200,17 @@ impl<F: Fabric> Progress<F> {
         self.unlock_and_ask(state);
     }
 
-    /// Posts a receive, or takes its message if it has come. One that is read before it is waited
-    /// for goes to memory that `allocate` makes.
-    pub(crate) fn receive(&self, pattern: Pattern, allocate: Option<Allocate>) -> Posting<Registered<F>> {
+    /// Posts a receive, or takes its message if it has come. `posted` says where one goes that is moved
+    /// before it is waited for.
+    pub(crate) fn receive(
+        &self,
+        pattern: Pattern,
+        posted: impl FnOnce(&mut Engine<Registered<F>>, usize),
+    ) -> Posting<Registered<F>> {
         self.posting(|engine, _| {
             let posting = engine.receive(pattern);
-            if let (Posting::Posted(receive), Some(allocate)) = (&posting, allocate) {
-                engine.allocate_by(*receive, allocate);
+            if let Posting::Posted(receive) = &posting {
+                posted(engine, *receive);
             }
             posting
         })

@@ -12,7 +12,7 @@ use onesided_fabric::{Call, Drive, Fabric, Limit, Wait, block_longer, limited};
 use onesided_layouts::Shape;
 
 use self::landed::LandedIn;
-use crate::elements::{Allocate, allocate};
+use crate::elements::allocate;
 use crate::engine::{Direct, Engine, Landed, Matched, Posting};
 use crate::matching::Pattern;
 use crate::progress::{Progress, Registered};
@@ -92,11 +92,14 @@ pub(crate) enum Start<'m, F: Fabric> {
 }
 
 impl<'m, F: Fabric> Start<'m, F> {
-    /// A receive without a slice. `allocate` makes the memory of a message that is read before it is
-    /// waited for.
-    pub(crate) fn post(messages: &'m Messages<F>, (source, tags): (Source, Tags), allocate: Option<Allocate>) -> Self {
+    /// A receive without a slice. `posted` as of [`Progress::receive`].
+    pub(crate) fn post(
+        messages: &'m Messages<F>,
+        (source, tags): (Source, Tags),
+        posted: impl FnOnce(&mut Engine<Registered<F>>, usize),
+    ) -> Self {
         match messages.pattern("recv", source, tags) {
-            Ok(pattern) => match messages.progress().receive(pattern, allocate) {
+            Ok(pattern) => match messages.progress().receive(pattern, posted) {
                 Posting::Posted(receive) => Self::posted(messages, pattern, receive),
                 Posting::Taken(matched) => Self::Taken(Taken::new(messages, matched)),
                 Posting::Landed => unreachable!("there is no slice"),
@@ -215,7 +218,8 @@ pub(crate) enum Received<S> {
 
 impl<'m, T: Payload, F: Fabric> Recv<'m, T, F> {
     pub(crate) fn start(messages: &'m Messages<F>, source: Source, tags: Tags) -> Self {
-        let call = Call::NotStarted(Start::post(messages, (source, tags), Some(allocate::<T>)));
+        let posted = |engine: &mut Engine<_>, receive| engine.allocate_by(receive, allocate::<T>);
+        let call = Call::NotStarted(Start::post(messages, (source, tags), posted));
         Self { messages, limit: Limit::NONE, source: (source, tags), call, element: PhantomData }
     }
 
@@ -326,7 +330,7 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
         let mut room = Room::of::<T>(&mut []);
         let start = Places::of(shape, size_of::<T>(), bytemuck::cast_slice_mut(into)).map(|places| {
             room.places = Some(Box::new(places));
-            Start::post(messages, source, None)
+            Start::post(messages, source, |_, _| ())
         });
         let call = Call::NotStarted(Into::Started(start.unwrap_or_else(Start::Failed), room));
         Self { messages, limit: Limit::NONE, source, call }

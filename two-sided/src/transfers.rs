@@ -180,7 +180,7 @@ impl<F: Fabric> Progress<F> {
     fn begin_expose(&self, expose: ToExpose<Registered<F>>) -> Begun<F> {
         let ToExpose { receive, len, by, at, memory, allocate } = expose;
         if by != By::Copy {
-            let memory = match memory {
+            let memory = match memory.filter(|memory| at > 0 || memory.has_room(len)) {
                 None if by == By::Pipeline && len > 0 => Ok(self.pieces(len)),
                 None => self.memory(len),
                 Some(memory) => Ok(memory),
@@ -220,7 +220,8 @@ impl<F: Fabric> Progress<F> {
         begun
     }
 
-    fn begin_read(&self, ToRead { receive, mut key, is_offered, allocate }: ToRead) -> Begun<F> {
+    fn begin_read(&self, read: ToRead<Registered<F>>) -> Begun<F> {
+        let ToRead { receive, mut key, is_offered, allocate, into } = read;
         let over = |here| Begun::Read { receive, here };
         if is_offered {
             match self.take_offered(&key, allocate) {
@@ -233,7 +234,8 @@ impl<F: Fabric> Progress<F> {
         if key.len == 0 {
             return over(self.memory(0).map(Here::Memory));
         }
-        match self.open(&key).and_then(|from| Ok((from, self.memory(key.len)?))) {
+        let into = into.filter(|into| into.has_room(key.len));
+        match self.open(&key).and_then(|from| Ok((from, into.map_or_else(|| self.memory(key.len), Ok)?))) {
             Ok((from, into)) => {
                 let transfer = self.fabric.rdma_read((&from, 0), (into.segment(), 0), key.len);
                 let what = What::Read { receive, into };

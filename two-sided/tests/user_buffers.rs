@@ -117,6 +117,51 @@ fn a_vector_comes_back_unmoved() {
     });
 }
 
+/// No memory of the library is registered, although another wait moves the message, or its sender does.
+#[test]
+fn a_message_goes_to_the_memory_of_its_receive_whoever_moves_it() {
+    ranks(2, |world, messages| {
+        for (count, by) in (1..).zip([Rendezvous::Rget, Rendezvous::Rput, Rendezvous::Pipeline]) {
+            messages.set_rendezvous(by);
+            let buffer = messages.buffer_of(words(world.rank() as usize, 50_000));
+            if world.rank() == 0 {
+                drop(messages.send_buffer(buffer, 1, Tag(0)).deadline(SOON).wait().unwrap());
+                messages.send(&[1_u8], 1, Tag(1)).wait().unwrap();
+            } else {
+                let early = messages.recv_buffer(buffer, 0, Tag(0));
+                messages.recv::<u8>(0, Tag(1)).deadline(SOON).wait().unwrap();
+                assert!(early.deadline(SOON).wait().unwrap().0.into_vec().unwrap() == words(0, 50_000), "{by}");
+            }
+            assert_eq!(messages.registrations().count, count, "{by}");
+        }
+    });
+}
+
+/// A receive that is dropped while its message moves leaves it to the next one, with its memory.
+#[test]
+fn simulated_receives_that_are_dropped_leave_their_messages() {
+    for (by, after) in ALL.into_iter().flat_map(|by| (0..40).map(move |after| (by, 500 * after))) {
+        let report = Simulation::new(Network::default()).ranks(2).run(|world| async move {
+            let messages = Messages::new(&world).await.unwrap();
+            messages.set_rendezvous(by);
+            let (len, other) = (20_000, 1 - world.rank());
+            if world.rank() == 0 {
+                messages.send_buffer(messages.buffer_of(words(3, len)), other, Tag(0)).await.unwrap();
+                messages.send(&[1_u8], other, Tag(1)).await.unwrap();
+            } else {
+                let early = messages.recv_buffer(messages.buffer_of(vec![0_u64; len]), other, Tag(0));
+                let _ = messages.recv::<u8>(other, Tag(1)).deadline(Duration::from_nanos(after)).await;
+                drop(early);
+                let room = messages.buffer::<u64>(len).unwrap();
+                let (got, _) = messages.recv_buffer(room, other, Tag(0)).await.unwrap();
+                assert!(got.read(0..len) == words(3, len), "{by}, {after} ns");
+                assert_eq!(got.into_memory().unwrap_err().kind(), FaultKind::Unsupported, "it is the library's");
+            }
+        });
+        assert_eq!(report.end, End::Finished, "{by}, {after} ns");
+    }
+}
+
 /// Memory that tells when it is freed.
 fn telling(len: usize) -> (UserMemory, Receiver<()>) {
     let (tell, freed) = channel();

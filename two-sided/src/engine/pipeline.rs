@@ -136,7 +136,7 @@ pub(crate) struct ToExpose<S> {
     /// Whether a part at a time is exposed, from an offset on; or room for packets.
     pub(crate) by: By,
     pub(crate) at: u64,
-    /// That of the earlier parts.
+    /// That of the earlier parts; of the first one, that of the receive.
     pub(crate) memory: Option<S>,
     /// What makes the elements of a message that comes in packets.
     pub(crate) allocate: Option<Allocate>,
@@ -166,15 +166,16 @@ impl<S> Engine<S> {
             if announced.is_some() {
                 self.begin_move(receive);
             }
-            let Some(Receive { state: ReceiveState::Moving { matched, exposed, is_refused, .. }, allocate, .. }) =
-                self.matcher.receives.get_mut(receive)
+            let Some(Receive {
+                state: ReceiveState::Moving { matched, exposed, is_refused, .. }, allocate, into, ..
+            }) = self.matcher.receives.get_mut(receive)
             else {
                 continue;
             };
             let len = matched.body.len();
             let first = announced.map(|(_, by)| by).or(std::mem::take(is_refused).then_some(By::Copy));
             let next = match first {
-                Some(by) => Some((by, 0, None)),
+                Some(by) => Some((by, 0, into.take())),
                 None => match exposed.take_if(|exposed| exposed.has_more(len)).map(|exposed| *exposed) {
                     Some(Exposed { memory: Here::Memory(memory), at, .. }) => Some((By::Pipeline, at, Some(memory))),
                     _ => None,

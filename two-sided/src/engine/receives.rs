@@ -149,6 +149,8 @@ pub(super) struct Receive<S> {
     pub(super) state: ReceiveState<S>,
     /// The memory of a message that another task reads; `None`: any bytes.
     pub(super) allocate: Option<Allocate>,
+    /// Memory that its message is moved to, if it fits.
+    pub(super) into: Option<S>,
     pub(super) waker: Option<Waker>,
 }
 
@@ -182,7 +184,7 @@ impl<S> ReceiveState<S> {
 
 impl<S> Receive<S> {
     pub(super) const fn new(state: ReceiveState<S>) -> Self {
-        Self { state, allocate: None, waker: None }
+        Self { state, allocate: None, into: None, waker: None }
     }
 }
 
@@ -218,6 +220,11 @@ impl<S> Engine<S> {
     /// A message that another task reads for this receive goes to such memory.
     pub(crate) fn allocate_by(&mut self, receive: usize, allocate: Allocate) {
         self.matcher.receives[receive].allocate = Some(allocate);
+    }
+
+    /// A message that is announced for this receive is moved to such memory, whoever moves it.
+    pub(crate) fn move_to(&mut self, receive: usize, memory: S) {
+        self.matcher.receives[receive].into = Some(memory);
     }
 
     /// The same with a slice for an eager message that has arrived: `arrive` takes in a packet, if

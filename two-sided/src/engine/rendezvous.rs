@@ -14,17 +14,19 @@ use crate::wire::By;
 
 /// An announced message that is to be read for a receive.
 #[derive(Debug)]
-pub(crate) struct ToRead {
+pub(crate) struct ToRead<S> {
     pub(crate) receive: usize,
     pub(crate) key: SegmentKey,
     pub(crate) is_offered: bool,
     pub(crate) allocate: Option<Allocate>,
+    /// The memory of the receive, if that has some.
+    pub(crate) into: Option<S>,
 }
 
 /// What is to be done for a message that was announced, by whatever task waits.
 #[derive(Debug)]
 pub(crate) enum ToMove<S> {
-    Read(ToRead),
+    Read(ToRead<S>),
     /// Memory is to be [exposed](Engine::expose).
     Expose(ToExpose<S>),
     /// The memory of a send, from an offset on, is [to be written](Engine::written) to that of its
@@ -133,7 +135,7 @@ impl<S> Engine<S> {
     /// The next announced message whose receive is not waited for now: another task reads it and
     /// [says so](Self::read). Otherwise a rank that waits for a send, before it waits for a receive,
     /// would hold up its own sender.
-    fn next_to_read(&mut self, still: impl Fn(&SegmentKey) -> bool) -> Option<ToRead> {
+    fn next_to_read(&mut self, still: impl Fn(&SegmentKey) -> bool) -> Option<ToRead<S>> {
         let mut index = 0;
         while self.tokens > 0 && index < self.announced.len() {
             let receive = self.announced[index];
@@ -151,7 +153,8 @@ impl<S> Engine<S> {
             self.begin_move(receive);
             self.announced.remove(index);
             self.tokens -= 1;
-            return Some(ToRead { receive, key, is_offered, allocate: self.matcher.receives[receive].allocate });
+            let Receive { allocate, into, .. } = &mut self.matcher.receives[receive];
+            return Some(ToRead { receive, key, is_offered, allocate: *allocate, into: into.take() });
         }
         None
     }
