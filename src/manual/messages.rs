@@ -283,7 +283,8 @@
 //! read is a copy, 9,000 bytes took 2.4 us without and 3.0 with 2,000 bytes in the RTS, 16 KiB 2.8
 //! and 3.4 (the best of five runs).
 //!
-//! Registered memory is locked memory, which `ulimit -l` limits. A long message whose memory cannot be
+//! Registered memory is locked memory, which `ulimit -l` limits; each of several devices counts it
+//! once. A long message whose memory cannot be
 //! registered, at its sender or its receiver, goes in packets, which both copy (*copy*, woodall-2006);
 //! so does one for which the two have no connection to read or write over. At most 128 KiB of it are on
 //! their way, and they go to memory of the receive: so none of it is an unexpected message. What is

@@ -85,7 +85,7 @@ impl BareCard {
     /// # Errors
     /// As [`Verbs::new`](super::Verbs::new).
     pub fn new(longest: usize, shares_core: bool) -> Result<Self, Error> {
-        let device = Device::choose()?.swap_remove(0);
+        let device = Device::choose(true)?.swap_remove(0);
         let domain = ProtectionDomain::new(&device.context)?;
         let longest = (longest as u64).max(LONGEST);
         let memory = MemoryRegion::new(&domain, 2 * longest)?;

@@ -184,7 +184,7 @@ impl Fabric for Verbs {
 
     fn allocate(&self, len: u64) -> Result<VerbsSegment, Error> {
         let mut memory = MemoryRegion::new(&self.0.domain, len)?;
-        let further = self.at_cards(|domain| memory.also_at(domain))?;
+        let further = self.at_cards(|domain| memory.also_at(domain));
         self.0.region_table.publish(memory, further)
     }
 
@@ -200,7 +200,7 @@ impl Fabric for Verbs {
             return failed("the memory does not begin at a multiple of 8", FaultKind::Misaligned);
         }
         let mut memory = UserRegion::new(&self.0.domain, memory)?;
-        let further = self.at_cards(|domain| memory.also_at(domain))?;
+        let further = self.at_cards(|domain| memory.also_at(domain));
         self.0.region_table.publish_user(memory, further)
     }
 

@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use onesided_remote_memory::{Rank, RegionId};
@@ -37,6 +38,8 @@ pub(super) struct Card {
     pub(super) completions: Arc<CompletionQueue>,
     /// Nothing takes one of them.
     pub(super) receives: Arc<SharedReceiveQueue>,
+    /// When it may connect again, after it could not.
+    pub(super) again: AtomicU64,
     /// What is read as a proof, by peers and into which.
     scratch: MemoryRegion,
 }
@@ -48,7 +51,7 @@ impl Card {
         let completions = completion_queue(device, 1, depth, connections)?;
         let receives = SharedReceiveQueue::new(&domain, 1, 0, drive::RECEIVE)?;
         let scratch = MemoryRegion::new(&domain, 8)?;
-        Ok(Self { domain, completions, receives, scratch })
+        Ok(Self { domain, completions, receives, again: AtomicU64::new(0), scratch })
     }
 
     /// What its peers read as a proof.
@@ -174,12 +177,13 @@ impl Inner {
 }
 
 impl Verbs {
-    /// Registers memory of messages at the further cards.
+    /// Registers memory of messages at the further cards, up to one that refuses it: rails over that one
+    /// and those behind it do not move it.
     pub(super) fn at_cards(
         &self,
-        register: impl FnMut(&Arc<ProtectionDomain>) -> Result<Keys, Error>,
-    ) -> Result<Vec<Keys>, Error> {
+        mut register: impl FnMut(&Arc<ProtectionDomain>) -> Result<Keys, Error>,
+    ) -> Vec<Keys> {
         let cards = if self.is_for_messages() { &*self.0.cards.all } else { &[] };
-        cards.iter().map(|card| &card.domain).map(register).collect()
+        cards.iter().map_while(|card| register(&card.domain).ok()).collect()
     }
 }

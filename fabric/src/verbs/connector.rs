@@ -44,8 +44,8 @@ use crate::verbs::{Inner, start_thread};
 pub(super) const ROOM: DatagramRoom = DatagramRoom { receives: 256, sends: 64, longest: 64 };
 /// A datagram to a peer is repeated after this time.
 const REPEAT: u64 = 20_000_000;
-/// How long a card that could not connect a queue pair is left alone: it may have looked for the peer's
-/// port for a second, in which no other connection is made.
+/// How long a further card that could not connect a queue pair is left alone: it may have looked for the
+/// peer's port for a second, in which no other connection is made.
 const AFTER_FAILURE: u64 = 3_000_000_000;
 /// How long a peer may be silent that is asked for its first connection: longer than a card, because
 /// a thread answers.
@@ -186,14 +186,15 @@ impl Inner {
             return None;
         }
         let pair = self.queue_pair_of(peer, &mut connecting)?;
+        let card = self.cards.of(peer.id.traffic);
         match connecting.connected {
             Some(earlier) if earlier != hello.queue_pair => return None,
             Some(_) => {}
-            None if now() < connecting.again => return None,
+            None if card.is_some_and(|card| now() < card.again.load(Ordering::Relaxed)) => return None,
             None => {
                 let route = self.connector.route(self.rank, peer.id, (hello.queue_pair, hello.generation));
                 if pair.connect(&route).is_err() {
-                    connecting.again = now() + AFTER_FAILURE;
+                    card.inspect(|card| card.again.store(now() + AFTER_FAILURE, Ordering::Relaxed));
                     return None;
                 }
                 connecting.connected = Some(hello.queue_pair);

@@ -96,11 +96,12 @@ pub(super) struct Device {
 
 impl Device {
     /// The first active port, or those that `ONESIDED_DEVICE` names: devices, each of which may be
-    /// followed by a colon and a port, with commas between them.
+    /// followed by a colon and a port, with commas between them. Without `needs_all`, those before one that is
+    /// not active.
     ///
     /// # Errors
     /// [`Error::NoFabric`] without such a port, or [`Error::Verbs`].
-    pub(super) fn choose() -> Result<Vec<Self>, Error> {
+    pub(super) fn choose(needs_all: bool) -> Result<Vec<Self>, Error> {
         let wanted = std::env::var("ONESIDED_DEVICE").ok();
         let all = ports()?;
         let nothing = |what: String| Error::NoFabric { name: "verbs".into(), what };
@@ -123,7 +124,11 @@ impl Device {
             })
         };
         match wanted {
-            Some(wanted) => wanted.split(',').map(|wanted| find(Some(wanted))).collect(),
+            Some(wanted) => {
+                let is_taken = |at, found: &Result<_, _>| needs_all || at == 0 || found.is_ok();
+                let found = wanted.split(',').map(|wanted| find(Some(wanted))).enumerate();
+                found.take_while(|(at, found)| is_taken(*at, found)).map(|(_, found)| found).collect()
+            }
             None => find(None).map(|device| vec![device]),
         }
     }

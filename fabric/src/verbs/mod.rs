@@ -281,9 +281,10 @@ impl Verbs {
         let over_datagrams = setting::is_second(MESSAGES_CHANNEL, ["rc", "ud"])?;
         let has_one_queue = setting::is_second(MESSAGES_QUEUES, ["two", "one"])? || over_datagrams;
         let most_connections = giving::most()?;
-        let mut devices = Device::choose()?;
+        let mut devices = Device::choose(!job.job_segment.is_again())?;
         let rails = rails::chosen()?.unwrap_or(devices.len().min(Traffic::RAILS.len()) as u32);
-        devices.truncate(if over_datagrams { 1 } else { rails as usize });
+        let rails = if over_datagrams { 1 } else { rails };
+        devices.truncate(rails as usize);
         let (device, size) = (&devices[0], job.job_segment.size());
         let unfit =
             |what: String| Error::NoFabric { name: "verbs".into(), what: format!("{} {what}", device.context.name()) };

@@ -98,8 +98,6 @@ pub(super) struct Connecting {
     pub(super) pair: Option<Arc<QueuePair>>,
     /// The peer's queue pair that it is connected to.
     pub(super) connected: Option<u32>,
-    /// When the card is asked again, which could not connect it.
-    pub(super) again: u64,
 }
 
 #[derive(Debug, Default)]

@@ -72,6 +72,7 @@ impl Inner {
             return false;
         }
         rail.fail_again(); // nothing arrives any more
+        drop(rail.posting()); // a post that started before is counted
         let is_over = !rail.is_busy();
         if is_over {
             // Nothing is being written either when the peer hears of the next generation. If this fails, the
