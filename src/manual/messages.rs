@@ -390,7 +390,8 @@
 //! for a message of rank 1 answers those of rank 2, and reads the messages of all its posted
 //! receives, in the order of their messages and at most as many at once as the device may have reads
 //! outstanding. A receive that is waited for reads into its own slice or vector; one that is not, into
-//! memory of the library, and its wait copies. While a rank computes, the senders of long messages
+//! memory of the library, and its wait copies. A receive into a buffer has its message there in either
+//! case. While a rank computes, the senders of long messages
 //! to it wait.
 //!
 //! # Collectives

@@ -265,7 +265,8 @@ impl<F: Fabric> Messages<F> {
         }
     }
 
-    /// Receives the next message that fits (`MPI_Irecv`) into a buffer, which it may not exceed. The
+    /// Receives the next message that fits (`MPI_Irecv`) into a buffer, which it may not exceed. A long
+    /// one is read or written there, also while this rank waits for something else. The
     /// handle returns the buffer, with the message's [length](Buffer::len), and whose it is.
     ///
     /// # Errors

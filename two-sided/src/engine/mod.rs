@@ -21,7 +21,7 @@
 //!
 //! An announced message is read by the task that waits for its receive, into the user's memory; if
 //! that task waits for nothing or for something else, by any other that waits, into memory of the
-//! library.
+//! library. One for a buffer's receive goes to the buffer.
 //!
 //! RGET is that of sur-2006, section 4: one control message before the data and one after it, and
 //! the sender does nothing in between. RPUT is that of its section 3: both sides do something twice.
