@@ -134,15 +134,32 @@ impl UserMemory {
         Self { start, len, keep: Box::new(Returned(Some((self, Box::new(back))))) }
     }
 
-    /// What was to be [returned](Self::returned), which it is no more.
-    fn seen_through(self) -> Self {
+    /// Takes the last call of [`returned`](Self::returned) back, if there was one.
+    #[must_use]
+    pub fn not_returned(self) -> Self {
         let Self { start, len, keep } = self;
         if (*keep).type_id() != TypeId::of::<Returned>() {
             return Self { start, len, keep };
         }
         let keep: Box<dyn Any> = keep;
         let mut returned = keep.downcast::<Returned>().unwrap_or_else(|_| unreachable!("its type was checked"));
-        returned.0.take().unwrap_or_else(|| unreachable!("it was not dropped")).0.seen_through()
+        returned.0.take().unwrap_or_else(|| unreachable!("it was not dropped")).0
+    }
+
+    /// What keeps it, unless that is of another type.
+    fn keep<K: Any>(mut self) -> Result<Box<K>, Self> {
+        let mut innermost = &self;
+        while let Some(Returned(Some((memory, _)))) = (&*innermost.keep as &dyn Any).downcast_ref() {
+            innermost = memory;
+        }
+        if (*innermost.keep).type_id() != TypeId::of::<K>() {
+            return Err(self);
+        }
+        while (*self.keep).type_id() == TypeId::of::<Returned>() {
+            self = self.not_returned();
+        }
+        let keep: Box<dyn Any> = self.keep;
+        Ok(keep.downcast().unwrap_or_else(|_| unreachable!("its type was checked")))
     }
 
     /// Memory that something else owns, such as a mapping or another library's buffer.
@@ -194,13 +211,7 @@ impl UserMemory {
     /// # Errors
     /// Returns the memory if it was made from something else.
     pub fn into_vec<T: Pod>(self) -> Result<Vec<T>, Self> {
-        let Self { start, len, keep } = self.seen_through();
-        if (*keep).type_id() != TypeId::of::<Apart<T>>() {
-            return Err(Self { start, len, keep });
-        }
-        let keep: Box<dyn Any> = keep;
-        let apart = keep.downcast::<Apart<T>>().unwrap_or_else(|_| unreachable!("its type was checked"));
-        Ok(apart.together())
+        self.keep().map(|apart: Box<Apart<T>>| apart.together())
     }
 
     /// Its [owner](Self::from_raw_parts).
@@ -208,12 +219,7 @@ impl UserMemory {
     /// # Errors
     /// Returns the memory if its owner has another type.
     pub fn into_owner<K: Any + Send + Sync>(self) -> Result<K, Self> {
-        let Self { start, len, keep } = self.seen_through();
-        if (*keep).type_id() != TypeId::of::<K>() {
-            return Err(Self { start, len, keep });
-        }
-        let keep: Box<dyn Any> = keep;
-        Ok(*keep.downcast().unwrap_or_else(|_| unreachable!("its type was checked")))
+        self.keep().map(|owner| *owner)
     }
 
     /// Its start.

@@ -241,8 +241,8 @@
 //! and into it, and the program has it back [from the
 //! buffer](crate::handles::MessageBuffer::into_vec). A card has it registered as a whole. On shared
 //! memory the threads of its process copy out of it, and other processes as out of the [user
-//! memory](super::memory_model#user-memory) of windows: by `process_vm_readv`, or through the helper
-//! thread of its rank. Memory that cannot be registered is sent in packets.
+//! memory](super::memory_model#user-memory) of windows, by `process_vm_readv`. Where that is forbidden,
+//! or memory cannot be registered, its messages go in packets.
 //!
 //! No registration outlives the owner of its memory: a buffer owns what it has registered until no
 //! message has it, a leaked request leaks it, and slices, which a program frees and maps again
@@ -284,9 +284,9 @@
 //! and 3.4 (the best of five runs).
 //!
 //! Registered memory is locked memory, which `ulimit -l` limits; each of several devices counts it
-//! once. A long message whose memory cannot be
-//! registered, at its sender or its receiver, goes in packets, which both copy (*copy*, woodall-2006);
-//! so does one for which the two have no connection to read or write over. At most 128 KiB of it are on
+//! once. A long message whose memory cannot be registered, at its sender or its receiver, goes in
+//! packets, which both copy (*copy*, woodall-2006); so does one for which the two have no connection to
+//! read or write over. At most 128 KiB of it are on
 //! their way, and they go to memory of the receive: so none of it is an unexpected message. What is
 //! kept registered for later messages gives way first. A [buffer](crate::Messages::buffer) that is made at
 //! the limit is not registered, and its messages go in packets. A rank may choose packets

@@ -24,7 +24,7 @@ use crate::{Error, Messages, Payload, SendRequest, Source, Status, Tag, Tags, of
 /// Elements in registered memory, for messages that no CPU copies where the fabric has a card: the
 /// receiver's card reads them out of the sender's buffer into its own, or the sender's card writes
 /// them there ([`Rendezvous`](crate::Rendezvous)).
-/// On shared memory they are copied once. The memory is [the library's](Messages::buffer), registered
+/// On shared memory the CPU copies them. The memory is [the library's](Messages::buffer), registered
 /// once, and used again by the next buffer when this one is dropped (leave pinned: woodall-2006), or
 /// [the program's](Messages::buffer_of).
 ///
@@ -199,7 +199,8 @@ impl<F: Fabric> Messages<F> {
     /// messages go in packets, and [`registrations`](Self::registrations) counts that.
     ///
     /// A vector whose length in bytes is no multiple of 8, and that has no capacity for the rest, is
-    /// moved first.
+    /// moved first. A request that fails, or is late, frees the elements. After a shorter message the vector
+    /// has fewer.
     ///
     /// ```
     /// use onesided_two_sided::{Messages, Tag};
@@ -234,11 +235,12 @@ impl<F: Fabric> Messages<F> {
     /// dropped, its owner is, possibly in another call of this rank: its drop may call nothing of this
     /// library.
     pub fn buffer_from<T: Payload>(&self, memory: UserMemory) -> Buffer<T, F> {
-        let capacity = memory.len() / size_of::<T>();
+        let capacity = memory.len() / size_of::<T>().max(1);
         self.buffer_over_users(memory, capacity)
     }
 
     fn buffer_over_users<T: Payload>(&self, memory: UserMemory, capacity: usize) -> Buffer<T, F> {
+        const { assert!(size_of::<T>() > 0, "elements without a size") };
         self.buffer_over(Arc::new(Pieces::of_user(self.progress(), memory)), capacity)
     }
 
@@ -372,13 +374,26 @@ impl<'m, T: Payload, F: Fabric> RecvBuffer<'m, T, F> {
         start: Start<'m, F>,
         mut buffer: Buffer<T, F>,
     ) -> Received<T, F> {
+        let received = Self::fill(messages, wanted, start, &mut buffer).await;
+        if received.is_err() {
+            buffer.memory = None; // its bytes may still come: it is not used again
+        }
+        received.map(|status| (buffer, status))
+    }
+
+    async fn fill(
+        messages: &'m Messages<F>,
+        wanted: (Source, Tags),
+        start: Start<'m, F>,
+        buffer: &mut Buffer<T, F>,
+    ) -> Result<Status, Error> {
         let mut taken = start.taken(messages, wanted).await?;
         let status = taken.status();
-        let read = taken.move_to_registered(&mut buffer).await;
+        let read = taken.move_to_registered(buffer).await;
         taken.end(read).await?;
         let status = status.fits(buffer.capacity * size_of::<T>(), size_of::<T>())?;
         buffer.len = status.bytes as usize / size_of::<T>();
-        Ok((buffer, status))
+        Ok(status)
     }
 }
 

@@ -50,7 +50,7 @@ pub enum Error {
     /// The variable `ONESIDED_MESSAGES_RULES` has no [rules](crate::Rules).
     #[error("{VARIABLE}: {0}")]
     Rules(UnknownRule),
-    /// There is no memory for a buffer.
+    /// There is no memory for a buffer, or its memory cannot be given back.
     #[error("buffer of {bytes} bytes: {fault}")]
     Buffer {
         /// Its length in bytes.

@@ -207,10 +207,10 @@ impl<F: Fabric> Progress<F> {
 
     /// Keeps bytes whose message was copied out of them.
     pub(crate) fn keep_bytes(&self, bytes: Vec<u8>) {
-        if bytes.len() >= SPARE_MIN {
+        if bytes.len() >= SPARE_MIN && bytes.capacity() / 2 <= bytes.len() {
             let spare = &mut lock(&self.memory).spare;
             spare.push(bytes);
-            while spare.len() > SPARE || spare.iter().map(Vec::len).sum::<usize>() as u64 > KEPT {
+            while spare.len() > SPARE || spare.iter().map(Vec::capacity).sum::<usize>() as u64 > KEPT {
                 spare.remove(0);
             }
         }
@@ -229,8 +229,11 @@ impl<F: Fabric> Progress<F> {
             return Ok(Arc::clone(memory));
         }
         let memory = self.fabric.open(key).map(Arc::new).map_err(|error| error.fault())?;
-        let is_users = matches!(self.fabric.path(&memory), Path::ProcessVm | Path::Helper);
-        if key.len < STAYS_OPEN && !is_users {
+        let path = self.fabric.path(&memory);
+        if path == Path::Helper {
+            return Err(Fault::of(FaultKind::Refused, key.rank)); // its owner would have to help: in packets
+        }
+        if key.len < STAYS_OPEN && path != Path::ProcessVm {
             return Ok(memory);
         }
         opened.push_front((*key, Arc::clone(&memory)));

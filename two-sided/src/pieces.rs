@@ -58,7 +58,10 @@ impl<F: Fabric> Piece<F> {
                 self.segment.get_or_init(|| {
                     let registered = on.register(self.len, plain.take(), |bytes| match bytes {
                         None => on.fabric.allocate(self.len).map_err(|error| (None, error.fault())),
-                        Some(bytes) => register(on, bytes).map_err(|(bytes, fault)| (Some(bytes), fault)),
+                        // Whatever the reason, it is sent in packets.
+                        Some(bytes) => {
+                            register(on, bytes).map_err(|(bytes, _)| (Some(bytes), Fault::new(FaultKind::NoMemory)))
+                        }
                     });
                     registered.map_err(|(bytes, fault)| {
                         *plain = bytes;
@@ -181,7 +184,11 @@ impl<F: Fabric> Pieces<F> {
     pub(crate) fn take_back(&self, on: &Progress<F>) -> Option<Result<UserMemory, Fault>> {
         let piece = self.pieces.first().filter(|_| self.is_users)?;
         Some(match piece.place() {
-            Ok(segment) => on.fabric.reclaim(segment).and_then(|memory| memory.ok_or(Fault::new(FaultKind::TimedOut))),
+            Ok(segment) => {
+                let memory =
+                    on.fabric.reclaim(segment).and_then(|memory| memory.ok_or(Fault::new(FaultKind::TimedOut)));
+                memory.map(UserMemory::not_returned) // by `register`
+            }
             Err(mut plain) => plain.take().ok_or(Fault::new(FaultKind::Closed)),
         })
     }
