@@ -13,6 +13,8 @@ use std::task::{Context, Poll};
 
 use onesided_remote_memory::{Fault, Patience, Rank};
 
+use crate::NOBODY;
+
 /// A packet that has arrived: its sender, and its length in bytes. Its bytes are
 /// [read](Transport::read) until the next packet is received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +80,16 @@ pub trait Transport: Debug + Send + 'static {
     /// [of one connection](Self::renewed); packets that have arrived come first. `Protocol`, which
     /// names the sender, if its packets cannot be read any more.
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>>;
+
+    /// Receives the next packet if one has arrived, for a caller that waits for nothing: what ends a wait
+    /// may be left to [`poll_recv`](Self::poll_recv). `me`: this rank.
+    ///
+    /// # Errors
+    /// As [`poll_recv`](Self::poll_recv).
+    #[inline]
+    fn try_recv(&mut self, me: Rank) -> Poll<Result<Arrival, Fault>> {
+        self.poll_recv(&mut Context::from_waker(NOBODY), Patience::on(me))
+    }
 
     /// Looks up to `looks` times for the next packet, and returns early when one may have arrived.
     /// For transports where this costs less than a [`poll_recv`](Self::poll_recv) that finds

@@ -11,7 +11,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, Patience, Rank, Watch};
-use onesided_fabric::{Background, EventInterest, Fabric, Limit, NOBODY, SpinGuard, SpinLock, Told, Transport, Wait};
+use onesided_fabric::{
+    Background, Drive, EventInterest, Fabric, Limit, NOBODY, SpinGuard, SpinLock, Told, Transport, Wait,
+};
 
 use self::state::{State, end_connection, take_in};
 use crate::engine::{Direct, Engine, Listed, Posting, TooLong, window};
@@ -238,21 +240,33 @@ impl<F: Fabric> Progress<F> {
     }
 
     /// Takes in what has arrived, until the message of a posted receive is in its memory: whether
-    /// it is. The receive is over then. On shared memory this looks [several times](LOOKS), if
-    /// nothing else is to be done.
+    /// it is. The receive is over then. This looks [several times](LOOKS), if nothing else is to be
+    /// done; where the sender may need this core, it yields it once in between.
     #[inline(never)]
-    pub(crate) fn land(&self, receive: usize, direct: &mut Direct<'_>) -> bool {
-        let (times, looks) = if self.fabric.capabilities().completes_at_post { LOOKS } else { (1, 1) };
-        let land = |_| {
-            self.locked(|engine, transport| {
+    pub(crate) fn land(&self, receive: usize, direct: &mut Direct<'_>) -> bool
+    where
+        F: Drive,
+    {
+        let yields = self.fabric.oversubscribed();
+        let (times, looks) = if yields { (2, 1) } else { LOOKS };
+        let land = |time| {
+            if time > 0 {
+                self.fabric.progress();
+                if yields {
+                    std::thread::yield_now();
+                }
+            }
+            self.locked(|State { engine, transport, transfers, .. }| {
                 for _ in 0..looks {
                     if engine.land(receive, direct, |engine, direct| self.take_next((engine, transport), direct)) {
                         return Some(true);
                     }
-                    if !engine.is_posted(receive) || engine.has_work() {
+                    if !engine.is_posted(receive) || engine.has_work() || !transfers.is_empty() {
                         return Some(false);
                     }
-                    transport.spin(SPINS);
+                    if !yields {
+                        transport.spin(SPINS);
+                    }
                 }
                 None
             })
@@ -263,7 +277,7 @@ impl<F: Fabric> Progress<F> {
     /// [Changes](Self::with) the engine with what takes in the next packet, if there is one.
     #[inline]
     pub(crate) fn arriving<R>(&self, change: impl FnOnce(&mut Engine<Registered<F>>, &mut Arrive<'_, F>) -> R) -> R {
-        self.locked(|engine, transport| {
+        self.locked(|State { engine, transport, .. }| {
             change(engine, &mut |engine, direct| self.take_next((engine, transport), direct))
         })
     }
@@ -275,8 +289,8 @@ impl<F: Fabric> Progress<F> {
         (engine, transport): (&mut Engine<Registered<F>>, &mut F::Transport),
         direct: &mut Direct<'_>,
     ) -> bool {
-        let (me, cx) = (self.fabric.rank(), &mut Context::from_waker(NOBODY));
-        match take_in((engine, transport), cx, Patience::on(me), direct) {
+        let me = self.fabric.rank();
+        match take_in((engine, transport), direct, |packets| packets.try_recv(me)) {
             Poll::Ready(Ok(())) => true,
             Poll::Ready(Err(fault)) => end_connection((engine, transport), fault.rank().unwrap_or(me), fault),
             Poll::Pending => false,
@@ -285,10 +299,9 @@ impl<F: Fabric> Progress<F> {
 
     /// Changes the engine, sends what can be sent at once, and wakes the tasks that get on by it.
     #[inline]
-    fn locked<R>(&self, change: impl FnOnce(&mut Engine<Registered<F>>, &mut F::Transport) -> R) -> R {
+    fn locked<R>(&self, change: impl FnOnce(&mut State<F>) -> R) -> R {
         let mut state = self.state.lock();
-        let State { engine, transport, .. } = &mut *state;
-        let result = change(engine, transport);
+        let result = change(&mut state);
         if state.engine.is_busy() {
             state.flush(&mut Context::from_waker(NOBODY));
         }
@@ -416,7 +429,7 @@ impl<F: Fabric> Progress<F> {
                     break Some(found);
                 }
                 let State { engine, transport, .. } = &mut *state;
-                match take_in((engine, transport), cx, patience, &mut direct) {
+                match take_in((engine, transport), &mut direct, |packets| packets.poll_recv(cx, patience)) {
                     Poll::Ready(Ok(())) => continue,
                     Poll::Ready(Err(fault)) => {
                         is_changed = true;

@@ -66,6 +66,14 @@ impl<A: Transport, B: Transport> Transport for Either<A, B> {
     }
 
     #[inline]
+    fn try_recv(&mut self, me: Rank) -> Poll<Result<Arrival, Fault>> {
+        match self {
+            First(packets) => packets.try_recv(me),
+            Second(packets) => packets.try_recv(me),
+        }
+    }
+
+    #[inline]
     fn spin(&mut self, looks: u32) {
         match self {
             First(packets) => packets.spin(looks),

@@ -98,6 +98,14 @@ impl Arrivals {
         waiting.pop_front().or_else(|| self.poll(unposted))
     }
 
+    /// Looks up to `looks` times for the next packet, which then waits.
+    pub(super) fn spin(&self, looks: u32, unposted: &mut Vec<u32>) {
+        let mut waiting = self.waiting();
+        if waiting.is_empty() {
+            waiting.extend((0..looks).find_map(|_| self.poll(unposted)));
+        }
+    }
+
     /// Whether packets that were taken out of their receives are to be received still.
     pub(super) fn packets_wait(&self) -> bool {
         !self.waiting().is_empty()

@@ -165,8 +165,8 @@ impl ConnectionTransport {
         Some(fault)
     }
 
-    /// Whether there is a packet.
-    fn look(&mut self) -> bool {
+    /// The next packet, if there is one.
+    fn look(&mut self) -> Option<Arrival> {
         self.give_back();
         let inner = &*self.fabric.0;
         self.current = inner.arrivals.get().and_then(|arrivals| {
@@ -177,7 +177,7 @@ impl ConnectionTransport {
             inner.settle(); // another thread may have taken it from the queue, and not yet put it there
             arrivals.next(&mut self.unposted)
         });
-        self.current.is_some()
+        self.current.as_ref().map(|packet| Arrival { from: packet.from, len: packet.len })
     }
 }
 
@@ -238,31 +238,44 @@ impl Transport for ConnectionTransport {
     }
 
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {
-        if !self.look() {
+        let mut found = self.look();
+        if found.is_none() {
             if !is_blocking() {
                 self.fabric.0.progress();
             }
-            if self.fabric.0.has_to_renew.load(Ordering::Relaxed) && !self.look() {
-                if let Some(fault) = self.renew() {
+            if self.fabric.0.has_to_renew.load(Ordering::Relaxed) {
+                found = self.look();
+                if found.is_none() {
+                    if let Some(fault) = self.renew() {
+                        return Poll::Ready(Err(fault));
+                    }
+                    found = self.look(); // what was saved
+                }
+            }
+            if found.is_none()
+                && let Err(fault) = self.fabric.wait_on(patience)
+            {
+                found = self.look(); // a packet before the end counts
+                if found.is_none() {
                     return Poll::Ready(Err(fault));
                 }
-                self.look(); // what was saved
-            }
-            if self.current.is_none()
-                && let Err(fault) = self.fabric.wait_on(patience)
-                && !self.look()
-            // a packet before the end counts
-            {
-                return Poll::Ready(Err(fault));
             }
         }
-        match &self.current {
-            Some(Packet { from, len, .. }) => Poll::Ready(Ok(Arrival { from: *from, len: *len })),
-            None => {
-                self.fabric.0.turn();
-                self.fabric.0.endpoint.register_waker(cx, patience.deadline);
-                Poll::Pending
-            }
+        if let Some(arrival) = found {
+            return Poll::Ready(Ok(arrival));
+        }
+        self.fabric.0.turn();
+        self.fabric.0.endpoint.register_waker(cx, patience.deadline);
+        Poll::Pending
+    }
+
+    fn try_recv(&mut self, _me: Rank) -> Poll<Result<Arrival, Fault>> {
+        self.look().map_or(Poll::Pending, |arrival| Poll::Ready(Ok(arrival)))
+    }
+
+    fn spin(&mut self, looks: u32) {
+        if let Some(arrivals) = self.fabric.0.arrivals.get() {
+            arrivals.spin(looks, &mut self.unposted);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::task::{Context, Poll};
 
-use onesided_fabric::remote_memory::{Fault, Patience, Rank};
+use onesided_fabric::remote_memory::{Fault, Rank};
 use onesided_fabric::{Arrival, EventInterest, Fabric, NOBODY, Renewed, Transport};
 
 use super::{Progress, Registered};
@@ -75,19 +75,18 @@ impl<F: Fabric> State<F> {
     }
 }
 
-/// Takes in the next packet, if there is one.
+/// Takes in the next packet, if there is one: `receive` receives it.
 #[inline]
-pub(super) fn take_in<S>(
-    (engine, transport): (&mut Engine<S>, &mut impl Transport),
-    cx: &mut Context<'_>,
-    patience: Patience,
+pub(super) fn take_in<S, T: Transport>(
+    (engine, transport): (&mut Engine<S>, &mut T),
     direct: &mut Direct<'_>,
+    receive: impl FnOnce(&mut T) -> Poll<Result<Arrival, Fault>>,
 ) -> Poll<Result<(), Fault>> {
     if engine.has_batch() {
         engine.next_of_batch(direct);
         return Poll::Ready(Ok(()));
     }
-    transport.poll_recv(cx, patience).map_ok(|Arrival { from, len }| {
+    receive(transport).map_ok(|Arrival { from, len }| {
         let head = transport.first();
         engine.arrived(from, (&head, len), |offset, into| transport.read(offset, into), direct);
     })
