@@ -5,12 +5,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::MaybeUninit;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 
 use ibverbs_sys::ibv_wc;
 use onesided_remote_memory::Rank;
 
 use crate::Error;
+use crate::spin_lock::SpinLock;
 use crate::verbs::drive::PACKET;
 use crate::verbs::raw::{CompletionQueue, ProtectionDomain, SharedReceiveQueue};
 
@@ -25,12 +26,17 @@ pub(super) const LONGEST: u64 = 2048;
 pub(super) struct Arrivals {
     pub(super) completions: Arc<CompletionQueue>,
     pub(super) receives: Arc<SharedReceiveQueue>,
-    /// The rank of each queue pair, by queue pair number.
-    by_number: RwLock<BTreeMap<u32, Rank>>,
     shares_queue: bool,
-    /// What was [taken from a shared queue](Self::complete), or [saved](Self::save). The lock is
-    /// that of a queue of their own, too.
-    waiting: Mutex<VecDeque<Packet>>,
+    /// Held while their own queue is polled, too.
+    arrived: SpinLock<Arrived>,
+}
+
+#[derive(Debug, Default)]
+struct Arrived {
+    /// The rank of each queue pair, by queue pair number.
+    by_number: BTreeMap<u32, Rank>,
+    /// What was [taken from a shared queue](Arrivals::complete), or [saved](Arrivals::save).
+    waiting: VecDeque<Packet>,
 }
 
 /// A packet that has arrived.
@@ -69,52 +75,56 @@ impl Arrivals {
         let own = || CompletionQueue::new(domain.context(), count);
         let completions = shared.map_or_else(own, |shared| Ok(Arc::clone(shared)))?;
         let receives = SharedReceiveQueue::new(domain, count, LONGEST, PACKET)?;
-        let (by_number, waiting) = (RwLock::default(), Mutex::default());
-        Ok(Self { completions, receives, by_number, shares_queue: shared.is_some(), waiting })
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<Packet>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        let arrived = SpinLock::new(Arrived::default());
+        Ok(Self { completions, receives, shares_queue: shared.is_some(), arrived })
     }
 
     pub(super) fn are_of(&self, rank: Rank, queue_pair: u32) {
-        self.by_number.write().unwrap_or_else(PoisonError::into_inner).insert(queue_pair, rank);
+        self.arrived.lock().by_number.insert(queue_pair, rank);
     }
 
     /// The queue pair is gone, and what came over it was [saved](Self::save).
     pub(super) fn forget(&self, queue_pair: u32) {
-        self.by_number.write().unwrap_or_else(PoisonError::into_inner).remove(&queue_pair);
+        self.arrived.lock().by_number.remove(&queue_pair);
     }
 
     /// Posts receives again; those that the card refuses are left.
+    #[inline]
     pub(super) fn post(&self, unposted: &mut Vec<u32>) {
-        unposted.retain(|slot| self.receives.post(*slot).is_err());
+        if !unposted.is_empty() {
+            unposted.retain(|slot| self.receives.post(*slot).is_err());
+        }
     }
 
     /// The next packet. `unposted`: receives to be [posted](Self::post) again.
     pub(super) fn next(&self, unposted: &mut Vec<u32>) -> Option<Packet> {
         self.post(unposted);
-        let mut waiting = self.waiting();
-        waiting.pop_front().or_else(|| self.poll(unposted))
+        let mut arrived = self.arrived.lock();
+        match arrived.waiting.pop_front() {
+            None => self.poll(&arrived, unposted),
+            waiting => waiting,
+        }
     }
 
     /// Looks up to `looks` times for the next packet, which then waits.
     pub(super) fn spin(&self, looks: u32, unposted: &mut Vec<u32>) {
-        let mut waiting = self.waiting();
-        if waiting.is_empty() {
-            waiting.extend((0..looks).find_map(|_| self.poll(unposted)));
+        let mut arrived = self.arrived.lock();
+        if arrived.waiting.is_empty() {
+            let found = (0..looks).find_map(|_| self.poll(&arrived, unposted));
+            arrived.waiting.extend(found);
         }
     }
 
     /// Whether packets that were taken out of their receives are to be received still.
     pub(super) fn packets_wait(&self) -> bool {
-        !self.waiting().is_empty()
+        !self.arrived.lock().waiting.is_empty()
     }
 
     /// Takes in a completion of a shared queue.
     pub(super) fn complete(&self, completion: &ibv_wc) {
-        match self.packet(completion) {
-            Ok(packet) => self.waiting().push_back(packet),
+        let mut arrived = self.arrived.lock();
+        match arrived.packet(completion) {
+            Ok(packet) => arrived.waiting.push_back(packet),
             Err(slot) => self.post(&mut vec![slot]), // one that is refused is lost
         }
     }
@@ -123,11 +133,11 @@ impl Arrivals {
     /// reset: a card may delete the completions of a pair then, and with them their receives (libmlx5
     /// does). Whether there were some.
     pub(super) fn save(&self) -> bool {
-        let (mut waiting, mut unposted, mut were_some) = (self.waiting(), Vec::new(), false);
-        while let Some(packet) = self.poll(&mut unposted) {
-            waiting.push_back(packet);
+        let (mut arrived, mut unposted, mut were_some) = (self.arrived.lock(), Vec::new(), false);
+        while let Some(packet) = self.poll(&arrived, &mut unposted) {
+            arrived.waiting.push_back(packet);
         }
-        for packet in &mut *waiting {
+        for packet in &mut arrived.waiting {
             let Some(slot) = packet.slot() else { continue };
             let mut bytes = vec![0; packet.len].into_boxed_slice();
             self.read(packet, 0, &mut bytes);
@@ -139,26 +149,18 @@ impl Arrivals {
         were_some
     }
 
-    fn poll(&self, unposted: &mut Vec<u32>) -> Option<Packet> {
+    #[inline]
+    fn poll(&self, arrived: &Arrived, unposted: &mut Vec<u32>) -> Option<Packet> {
         let mut one = [MaybeUninit::uninit()];
         while !self.shares_queue
             && let [completion] = self.completions.poll(&mut one)
         {
-            match self.packet(completion) {
+            match arrived.packet(completion) {
                 Ok(packet) => return Some(packet),
                 Err(slot) => unposted.push(slot),
             }
         }
         None
-    }
-
-    /// The packet that a receive has got, or the receive.
-    fn packet(&self, completion: &ibv_wc) -> Result<Packet, u32> {
-        let slot = completion.wr_id() as u32;
-        let by_number = self.by_number.read().unwrap_or_else(PoisonError::into_inner);
-        let from = by_number.get(&completion.qp_num).filter(|_| completion.error().is_none());
-        let bytes = PacketBytes::Received(slot);
-        from.map(|&from| Packet { from, len: completion.len(), bytes }).ok_or(slot)
     }
 
     /// Copies bytes of a packet from an offset on. Those beyond its end are unspecified.
@@ -174,5 +176,16 @@ impl Arrivals {
                 into[..len].copy_from_slice(&bytes[..len]);
             }
         }
+    }
+}
+
+impl Arrived {
+    /// The packet that a receive has got, or the receive.
+    #[inline]
+    fn packet(&self, completion: &ibv_wc) -> Result<Packet, u32> {
+        let slot = completion.wr_id() as u32;
+        let from = self.by_number.get(&completion.qp_num).filter(|_| completion.error().is_none());
+        let bytes = PacketBytes::Received(slot);
+        from.map(|&from| Packet { from, len: completion.len(), bytes }).ok_or(slot)
     }
 }

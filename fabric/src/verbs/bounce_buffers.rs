@@ -17,6 +17,9 @@ const BUFFER: usize = 16 << 10;
 /// The maximum number of bytes of one slot.
 pub(super) const LONGEST: usize = BUFFER;
 
+/// The slot of a request that has none: the post copies its bytes, and nobody awaits it.
+pub(super) const NO_SLOT: u32 = u32::MAX >> 1;
+
 /// What operations in flight need of this rank's memory: a state, a registered 64-byte cell, and a
 /// large bounce buffer for more bytes. A slot has two holders: the send queue until the completion,
 /// and the caller's future until its drop. The last holder frees it.
@@ -65,6 +68,13 @@ pub(super) enum Outcome {
     Unnoticed,
     /// Not awaited, and ended with this status.
     Missed(u32),
+}
+
+impl Outcome {
+    #[inline]
+    const fn unawaited(status: u32) -> Self {
+        if status == 0 { Self::Unnoticed } else { Self::Missed(status) }
+    }
 }
 
 impl BounceBuffers {
@@ -141,6 +151,9 @@ impl BounceBuffers {
     /// The send queue's release: the operation completed.
     #[inline]
     pub(super) fn complete(&self, slot: u32, status: u32) -> Outcome {
+        if slot == NO_SLOT {
+            return Outcome::unawaited(status);
+        }
         let state = self.state(slot);
         if state.phase.load(Ordering::Relaxed) == IGNORED {
             return Outcome::Unnoticed;
@@ -150,7 +163,7 @@ impl BounceBuffers {
             return Outcome::Awaited;
         }
         self.free(slot);
-        if status == 0 { Outcome::Unnoticed } else { Outcome::Missed(status) }
+        Outcome::unawaited(status)
     }
 
     /// The slot of all requests of which only the completion counts: nobody reads what arrives there, or
@@ -175,7 +188,7 @@ impl BounceBuffers {
         }
         let status = state.status.load(Ordering::Relaxed);
         self.free(slot);
-        if status == 0 { Outcome::Unnoticed } else { Outcome::Missed(status) }
+        Outcome::unawaited(status)
     }
 
     /// Frees a slot that was never posted, or whose operation the caller has seen complete.

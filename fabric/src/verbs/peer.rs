@@ -53,6 +53,8 @@ pub(super) struct Peer {
     pub(super) asked: AtomicBool,
     /// The start of its home region.
     pub(super) home: Remote,
+    /// How many bytes a post copies, if it has a queue pair.
+    pub(super) inline: AtomicU32,
     /// Held while posting, so that requests are numbered in posting order.
     posting: Mutex<Posting>,
     /// How many requests were posted, how many of them were signalled, and how many doorbells were rung.
@@ -150,6 +152,7 @@ impl Peer {
             ready: AtomicBool::new(false),
             asked: AtomicBool::new(false),
             home,
+            inline: AtomicU32::new(0),
             posting: Mutex::default(),
             posted: AtomicU64::new(0),
             signalled: AtomicU64::new(0),
@@ -175,6 +178,7 @@ impl Peer {
     pub(super) fn set_pair(&self, connecting: &mut Connecting, pair: QueuePair) {
         let entries = || (0..self.depth.next_power_of_two()).map(|_| AtomicU64::new(Entry::EMPTY)).collect();
         self.under_way.get_or_init(entries);
+        self.inline.store(pair.inline(), Ordering::Relaxed);
         let pair = Arc::new(pair);
         self.posting().pair = Some(Arc::clone(&pair));
         connecting.pair = Some(pair);

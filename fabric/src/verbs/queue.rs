@@ -8,7 +8,7 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 
 use crate::drive::now;
 use crate::verbs::arrivals::Arrivals;
-use crate::verbs::bounce_buffers::TakenSlot;
+use crate::verbs::bounce_buffers::{NO_SLOT, TakenSlot};
 use crate::verbs::peer::{Entry, NO_SPACE, Peer, Posting, REFUSED};
 use crate::verbs::raw::{Local, RawWorkRequest, RawWorkRequests, SIGNALLED, Verb};
 use crate::verbs::traffic::{ConnectionId, Traffic};
@@ -27,7 +27,8 @@ pub(super) const LIST: usize = 16;
 pub(super) struct WorkRequest {
     pub(super) verb: Verb,
     pub(super) slot: u32,
-    /// Source or destination: the slot's memory, or a segment's, which is kept then.
+    /// Source or destination: the slot's memory, or a segment's, which is kept then; without a slot,
+    /// what the post copies.
     pub(super) local: Local,
     /// Whether its slot holds references to the segments until it has completed, see
     /// [`Inner::keep`].
@@ -234,6 +235,13 @@ impl Inner {
         packets.iter().for_each(|packet| self.forget(peer.id, packet.slot));
     }
 
+    /// Posts a packet that is no longer than what a post copies, if there is space now.
+    pub(super) fn try_post_copy(&self, peer: &Peer, verb: Verb, bytes: &[u8]) -> bool {
+        let (address, len) = (bytes.as_ptr().expose_provenance() as u64, bytes.len() as u32);
+        let local = Local { address, len, key: 0 };
+        self.try_post_to(peer, WorkRequest { verb, slot: NO_SLOT, local, keeps: false, unsignaled: false }, true)
+    }
+
     /// Posts one request if there is space now.
     pub(super) fn try_post(&self, peer: &Peer, request: WorkRequest) -> bool {
         self.try_post_to(peer, request, self.job_segment.liveness(peer.id.rank) == Liveness::Alive)
@@ -340,7 +348,8 @@ impl Inner {
                 signalled,
                 // Only a fence keeps it from overtaking an earlier read or atomic.
                 fenced: returns && self.fences,
-                inline: !request.verb.returns() && !request.keeps && request.local.len <= pair.inline(),
+                inline: request.slot == NO_SLOT
+                    || !request.verb.returns() && !request.keeps && request.local.len <= pair.inline(),
             };
             requests.set(at, request);
             returns |= request.verb.returns();
@@ -355,7 +364,8 @@ impl Inner {
             }
         }
         // SAFETY: there is a request, and there are no more than the list has. The memory is a slot's,
-        // which is not freed before its completion is drained, or a segment's, which is kept until then.
+        // which is not freed before its completion is drained, or a segment's, which is kept until then,
+        // or that of a caller who waits for this, and who has it copied.
         // When the endpoint goes, queue pairs are destroyed before slots and kept segments.
         let posted = unsafe { pair.post(&mut requests, work.len()) };
         let count = posted.map_or_else(|(count, _)| count, |()| work.len());

@@ -4,17 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Patience, Rank, RemoteMemory};
 
 use crate::drive::is_blocking;
 use crate::peer_status::PeerStatus;
 use crate::verbs::arrivals::{LONGEST, Packet};
 use crate::verbs::peer::{Peer, REFUSED};
 use crate::verbs::queue::{LIST, WorkRequest};
-use crate::verbs::raw::Verb;
+use crate::verbs::raw::{INLINE, Verb};
 use crate::verbs::traffic::Traffic;
 use crate::verbs::{Verbs, VerbsWaits};
 use crate::{Arrival, DatagramTransport, Either, Renewed, Transport};
+
+/// A packet that a post may copy, in bytes.
+const SHORT: usize = INLINE as usize;
 
 /// The packets of a rank on cards: over its connections, or over datagrams. Dropping it gives it
 /// back.
@@ -81,13 +84,20 @@ impl ConnectionTransport {
     /// Sends if there is room now.
     fn try_send(&mut self, to: Rank, (head, body): (&[u8], &[u8]), solicited: bool) -> Result<bool, Fault> {
         let (inner, peer) = (&*self.fabric.0, self.fabric.peer(to)?);
+        let (len, verb) = (head.len() + body.len(), Verb::Send { solicited });
+        if !self.list.is_open && len <= SHORT.min(peer.inline.load(Ordering::Relaxed) as usize) {
+            let mut bytes = [0; SHORT];
+            bytes[..head.len()].copy_from_slice(head);
+            bytes[head.len()..len].copy_from_slice(body);
+            let post = || inner.try_post_copy(peer, verb, &bytes[..len]);
+            return Ok(post() || (inner.progress() > 0 && post()));
+        }
         if !peer.has_room(1) {
             self.list.post(&self.fabric);
             if !inner.has_room(peer.id) && (inner.progress() == 0 || !inner.has_room(peer.id)) {
                 return Ok(false);
             }
         }
-        let len = head.len() + body.len();
         let taken = match inner.buffers.take(len) {
             Some(taken) => taken,
             None => {
@@ -97,7 +107,7 @@ impl ConnectionTransport {
         };
         taken.buffer.write(0, head);
         taken.buffer.write(head.len(), body);
-        let packet = WorkRequest::new(Verb::Send { solicited }, &taken, len);
+        let packet = WorkRequest::new(verb, &taken, len);
         let is_sent = match self.list.is_open {
             true => self.list.push(&self.fabric, peer, packet),
             false => inner.try_post(peer, packet),
@@ -122,26 +132,8 @@ impl ConnectionTransport {
         if len > self.packet_max(to) {
             return Poll::Ready(Err(Fault::new(FaultKind::TooLong).with_detail(len as u32)));
         }
-        // While a rank is being cut, or its death may still show, the end of that wakes this.
-        if fabric.0.is_cutting(to) {
-            fabric.0.endpoint.register_waker(cx, u64::MAX);
-            return Poll::Pending;
-        }
-        fabric.ended(Patience::on(to))?;
-        if peer.is_broken() {
-            fabric.0.turn();
-            return match fabric.0.detection_until(peer.id) {
-                // When all that came over it is received.
-                None if fabric.0.may_renew(peer.id) => {
-                    fabric.0.endpoint.register_waker(cx, u64::MAX);
-                    Poll::Pending
-                }
-                None => Poll::Ready(Err(fabric.0.fault(peer.id, REFUSED))),
-                Some(until) => {
-                    fabric.0.endpoint.register_waker(cx, until);
-                    Poll::Pending
-                }
-            };
+        if fabric.0.job_segment.liveness(to) != Liveness::Alive || peer.is_broken() {
+            return self.poll_ended(cx, peer);
         }
         if self.try_send(to, packet, solicited)? {
             return Poll::Ready(Ok(()));
@@ -150,6 +142,31 @@ impl ConnectionTransport {
         fabric.0.turn();
         fabric.0.endpoint.register_waker(cx, u64::MAX);
         Poll::Pending
+    }
+
+    /// Of a rank that has ended, or whose connection is broken.
+    #[cold]
+    fn poll_ended(&self, cx: &Context<'_>, peer: &Peer) -> Poll<Result<(), Fault>> {
+        let (fabric, to) = (&self.fabric, peer.id.rank);
+        // While a rank is being cut, or its death may still show, the end of that wakes this.
+        if fabric.0.is_cutting(to) {
+            fabric.0.endpoint.register_waker(cx, u64::MAX);
+            return Poll::Pending;
+        }
+        fabric.ended(Patience::on(to))?;
+        fabric.0.turn();
+        match fabric.0.detection_until(peer.id) {
+            // When all that came over it is received.
+            None if fabric.0.may_renew(peer.id) => {
+                fabric.0.endpoint.register_waker(cx, u64::MAX);
+                Poll::Pending
+            }
+            None => Poll::Ready(Err(fabric.0.fault(peer.id, REFUSED))),
+            Some(until) => {
+                fabric.0.endpoint.register_waker(cx, until);
+                Poll::Pending
+            }
+        }
     }
 
     fn give_back(&mut self) {

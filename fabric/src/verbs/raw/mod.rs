@@ -20,7 +20,7 @@ use crate::{Error, UserMemory};
 
 pub(super) use self::completion_queue::{BATCH, CompletionQueue};
 pub(super) use self::datagrams::{AddressHandle, DatagramQueue, DatagramRoom, LIST, Written};
-pub(super) use self::pair::{Local, Mtu, QueuePair, RawWorkRequest, RawWorkRequests, Remote, Route, Verb};
+pub(super) use self::pair::{INLINE, Local, Mtu, QueuePair, RawWorkRequest, RawWorkRequests, Remote, Route, Verb};
 
 /// Of sends that are under way one of so many is signalled. When it has completed, those before it
 /// have, too.

@@ -11,7 +11,7 @@ use super::{CompletionQueue, Gid, ProtectionDomain, SharedReceiveQueue, done, ma
 use crate::Error;
 
 /// The minimum useful inline size: a message.
-const INLINE: u32 = 64;
+pub(in crate::verbs) const INLINE: u32 = 64;
 
 /// The maximum payload of a packet, in the library's encoding.
 pub(in crate::verbs) type Mtu = ibv::ibv_mtu;
@@ -233,7 +233,8 @@ impl QueuePair {
     ///
     /// # Safety
     /// `count` is 1 to `N`. The local memory of each stays mapped and registered until the request has
-    /// completed, and all its bytes are accessed by atomics or racy copies only.
+    /// completed, and all its bytes are accessed by atomics or racy copies only; that of an inline one is
+    /// readable until this returns.
     #[inline]
     pub(in crate::verbs) unsafe fn post<const N: usize>(
         &self,
