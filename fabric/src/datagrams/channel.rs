@@ -271,7 +271,14 @@ impl Channel {
         self.activate(from, if has_more { 0 } else { NEVER });
     }
 
+    /// Whether there is a [next packet](Self::take).
+    #[must_use]
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// The next packet, with its sender.
+    #[inline]
     pub fn take(&mut self) -> Option<(Rank, Box<[u8]>)> {
         let (from, incarnation, packet) = self.ready.pop_front()?;
         let peer = &mut self.peers[from.index()];
@@ -290,15 +297,24 @@ impl Channel {
     /// whether it is solicited, as one that asks for an acknowledgement is. What it is too busy for
     /// is due at once. `reaches`: whether a peer that does not answer is known to be within reach,
     /// and computes; otherwise it is lost after 8 s.
+    #[inline]
     pub fn transmit(
+        &mut self,
+        now: u64,
+        post: impl FnMut(Rank, &[u8], &[u8], bool) -> Posted,
+        reaches: impl FnMut(Rank) -> bool,
+    ) {
+        if now >= self.due {
+            self.transmit_due(now, post, reaches);
+        }
+    }
+
+    fn transmit_due(
         &mut self,
         now: u64,
         mut post: impl FnMut(Rank, &[u8], &[u8], bool) -> Posted,
         mut reaches: impl FnMut(Rank) -> bool,
     ) {
-        if now < self.due {
-            return;
-        }
         self.due = NEVER;
         let active = self.active.len();
         for at in 0..active {

@@ -245,9 +245,10 @@ impl Sender {
         }
         self.first = next;
         self.sent -= advance as usize;
-        let holes = (0..64).filter(|bit| selective >> bit & 1 == 1);
-        for bit in holes {
-            receive(self, bit + 1);
+        let mut behind_holes = selective;
+        while behind_holes != 0 {
+            receive(self, behind_holes.trailing_zeros() as usize + 1);
+            behind_holes &= behind_holes - 1;
         }
         self.window.grow(arrived);
         if !in_order {

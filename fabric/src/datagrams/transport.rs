@@ -41,6 +41,11 @@ pub trait Datagrams: Debug + Send + 'static {
         false
     }
 
+    /// Whether something may have arrived.
+    fn has_arrived(&self) -> bool {
+        true
+    }
+
     /// Takes out everything that has arrived.
     fn look(&mut self, arrived: &mut dyn FnMut(&[u8]));
 
@@ -69,8 +74,11 @@ impl<D: Datagrams> Machine<D> {
 
     /// Takes in what has arrived, and sends what is due.
     pub fn drive(&mut self) {
+        self.drive_at(self.datagrams.now());
+    }
+
+    fn drive_at(&mut self, now: u64) {
         let Self { channel, datagrams } = self;
-        let now = datagrams.now();
         datagrams.look(&mut |datagram| channel.arrived(now, datagram));
         let datagrams = RefCell::new(datagrams);
         let post = |to, header: &[u8], packet: &[u8], is_solicited| {
@@ -94,11 +102,12 @@ impl<D: Datagrams> Machine<D> {
         is_solicited: bool,
         is_listed: bool,
     ) -> Poll<Result<(), Fault>> {
-        let mut sent = self.channel.send(self.datagrams.now(), to, packet, is_solicited);
+        let now = self.datagrams.now();
+        let mut sent = self.channel.send(now, to, packet, is_solicited);
         if is_listed && sent.is_ready() {
             return sent;
         }
-        self.drive();
+        self.drive_at(now);
         if sent.is_pending() {
             sent = self.channel.send(self.datagrams.now(), to, packet, is_solicited); // acknowledgements were taken in
             self.drive();
@@ -106,6 +115,7 @@ impl<D: Datagrams> Machine<D> {
         sent
     }
 
+    /// The next packet. What is due is sent if there is none.
     fn next(&mut self) -> Option<(Rank, Box<[u8]>)> {
         let mut packet = self.channel.take();
         if packet.is_none() {
@@ -116,6 +126,11 @@ impl<D: Datagrams> Machine<D> {
             self.drive(); // the sender is told of the room
         }
         packet
+    }
+
+    /// The same for a caller that waits for nothing: what is due may be sent later.
+    fn next_arrived(&mut self) -> Option<(Rank, Box<[u8]>)> {
+        if self.channel.has_ready() || self.datagrams.has_arrived() { self.next() } else { None }
     }
 }
 
@@ -150,6 +165,7 @@ pub trait DatagramWaits: Debug + Send + 'static {
 #[derive(Debug)]
 pub struct DatagramTransport<W: DatagramWaits> {
     machine: SharedMachine<W::Datagrams>,
+    packet_max: usize,
     waits: W,
     current: Option<(Rank, Box<[u8]>)>,
     /// In a list, whether packets of it are still to be sent.
@@ -164,8 +180,9 @@ pub fn lock<D>(machine: &Mutex<Machine<D>>) -> MutexGuard<'_, Machine<D>> {
 
 impl<W: DatagramWaits> DatagramTransport<W> {
     /// The packets of a machine.
-    pub const fn new(machine: SharedMachine<W::Datagrams>, waits: W) -> Self {
-        Self { machine, waits, current: None, list: None }
+    pub fn new(machine: SharedMachine<W::Datagrams>, waits: W) -> Self {
+        let packet_max = lock(&machine).datagrams.longest() - Channel::HEADER;
+        Self { machine, packet_max, waits, current: None, list: None }
     }
 
     /// What the rank's machine has done so far.
@@ -215,7 +232,7 @@ fn lost(channel: &Channel, patience: Patience) -> Result<(), Fault> {
 
 impl<W: DatagramWaits> Transport for DatagramTransport<W> {
     fn packet_max(&self, _to: Rank) -> usize {
-        lock(&self.machine).datagrams.longest() - Channel::HEADER
+        self.packet_max
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
@@ -261,6 +278,15 @@ impl<W: DatagramWaits> Transport for DatagramTransport<W> {
         self.waits.withdraw(None);
         let arrival = self.current.as_ref().map(|(from, packet)| Arrival { from: *from, len: packet.len() });
         arrival.map_or(Poll::Pending, |arrival| Poll::Ready(Ok(arrival)))
+    }
+
+    fn try_recv(&mut self, _me: Rank) -> Poll<Result<Arrival, Fault>> {
+        self.current = None;
+        self.waits.progress();
+        self.current = lock(&self.machine).next_arrived();
+        let Some((from, packet)) = &self.current else { return Poll::Pending };
+        self.waits.withdraw(None);
+        Poll::Ready(Ok(Arrival { from: *from, len: packet.len() }))
     }
 
     fn read(&self, offset: usize, into: &mut [u8]) {

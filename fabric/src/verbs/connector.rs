@@ -289,7 +289,9 @@ impl Thread {
         loop {
             let completions = self.datagrams.completions().poll(&mut batch);
             let datagrams = completions.iter().filter_map(|completion| self.datagrams.complete(completion));
-            let hellos: Vec<_> = datagrams.filter_map(|datagram| Hello::read(&datagram)).collect();
+            let mut bytes = vec![0; self.datagrams.longest() as usize];
+            let hellos: Vec<_> =
+                datagrams.filter_map(|datagram| Hello::read(self.datagrams.take(datagram, &mut bytes))).collect();
             hellos.into_iter().for_each(|hello| self.take(inner, hello));
             if completions.len() < BATCH {
                 break;

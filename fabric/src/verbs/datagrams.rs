@@ -16,15 +16,13 @@ use crate::verbs::connector::Connector;
 use crate::verbs::device::Device;
 use crate::verbs::drive::PACKET;
 use crate::verbs::endpoint_address::EndpointAddress;
-use crate::verbs::raw::{CompletionQueue, DatagramQueue, DatagramRoom, LIST, ProtectionDomain, Written};
+use crate::verbs::raw::{CompletionQueue, DatagramQueue, DatagramRoom, LIST, ProtectionDomain, Received, Written};
 use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::verbs::{Inner, Verbs};
 
 /// Over what the packets of cards travel: `rc`, reliable connections, or `ud`, unreliable
 /// datagrams.
 pub const MESSAGES_CHANNEL: &str = "ONESIDED_MESSAGES_CHANNEL";
-/// The most datagrams that wait for the protocol machine; further ones are lost.
-const WAITING: usize = 4096;
 
 /// The queue for packets, whose completions have the mark [`PACKET`].
 pub(super) fn queue(
@@ -54,15 +52,15 @@ struct Port {
     rank: Rank,
     /// The longest datagram that all ranks take, in bytes.
     longest: u32,
-    /// Datagrams for the machine.
-    waiting: Mutex<VecDeque<Box<[u8]>>>,
+    /// Datagrams for the machine, in their receives.
+    waiting: Mutex<VecDeque<Received>>,
     /// When the machine has something to do.
     due: AtomicU64,
     is_idle: AtomicBool,
 }
 
 impl Port {
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<Box<[u8]>>> {
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<Received>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -100,16 +98,15 @@ impl CardDatagrams {
             is_idle: AtomicBool::new(true),
         });
         let channel = Channel::new(own, addresses.iter().map(number));
-        let datagrams = VerbsDatagrams { port: Arc::clone(&port), inner, written: Vec::new(), taken: VecDeque::new() };
+        let bytes = vec![0; port.queue.longest() as usize].into();
+        let datagrams = VerbsDatagrams { port: Arc::clone(&port), inner, written: Vec::new(), bytes };
         Self { port, machine: Machine::new(channel, datagrams) }
     }
 
     /// Takes in a completion with the mark [`PACKET`].
     pub(super) fn complete(&self, completion: &ibv_wc) {
-        let datagram = self.port.queue.complete(completion);
-        let mut waiting = self.port.waiting();
-        if waiting.len() < WAITING {
-            waiting.extend(datagram);
+        if let Some(datagram) = self.port.queue.complete(completion) {
+            self.port.waiting().push_back(datagram);
         }
     }
 
@@ -142,8 +139,8 @@ pub struct VerbsDatagrams {
     inner: Weak<Inner>,
     /// Datagrams that are to be posted together.
     written: Vec<(Rank, Written)>,
-    /// The room of those that were taken in.
-    taken: VecDeque<Box<[u8]>>,
+    /// Room for one that is taken in.
+    bytes: Box<[u8]>,
 }
 
 impl VerbsDatagrams {
@@ -197,9 +194,16 @@ impl Datagrams for VerbsDatagrams {
         })
     }
 
+    fn has_arrived(&self) -> bool {
+        !self.port.waiting().is_empty()
+    }
+
     fn look(&mut self, arrived: &mut dyn FnMut(&[u8])) {
-        std::mem::swap(&mut *self.port.waiting(), &mut self.taken);
-        self.taken.drain(..).for_each(|datagram| arrived(&datagram));
+        let Self { port, bytes, .. } = self;
+        loop {
+            let Some(datagram) = port.waiting().pop_front() else { return };
+            arrived(port.queue.take(datagram, bytes));
+        }
     }
 
     fn settle(&mut self, due: u64, is_idle: bool) {

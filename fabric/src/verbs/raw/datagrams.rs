@@ -66,6 +66,13 @@ pub(in crate::verbs) struct Written {
     pub(in crate::verbs) is_solicited: bool,
 }
 
+/// A datagram that has arrived: in this receive, until it is posted again.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::verbs) struct Received {
+    slot: u32,
+    len: u32,
+}
+
 /// A datagram and where it goes: to this queue pair.
 pub(in crate::verbs) type Addressed<'h> = (Written, &'h AddressHandle, u32);
 
@@ -162,8 +169,9 @@ impl DatagramQueue {
         done("ibv_post_recv", number)
     }
 
-    /// Takes in the completion of one of its requests. Returns the datagram, if one has arrived.
-    pub(in crate::verbs) fn complete(&self, completion: &ibv::ibv_wc) -> Option<Box<[u8]>> {
+    /// Takes in the completion of one of its requests. Returns the datagram, if one has arrived; it is to
+    /// be [taken](Self::take).
+    pub(in crate::verbs) fn complete(&self, completion: &ibv::ibv_wc) -> Option<Received> {
         let slot = completion.wr_id() as u32;
         if slot >= self.room.receives {
             let (mut sends, room) = (self.sends(), u64::from(self.room.sends));
@@ -171,15 +179,22 @@ impl DatagramQueue {
             sends.left += ahead % room + 1;
             return None;
         }
+        if completion.error().is_some() {
+            let _ = self.post_receive(slot); // as in `take`
+            return None;
+        }
         let len = (completion.len() as u64).saturating_sub(HEADER).min(self.room.longest.into());
-        let datagram = completion.error().is_none().then(|| {
-            let mut bytes = vec![0; len as usize].into_boxed_slice();
-            self.memory.memory().read(self.room.at(slot) + HEADER, &mut bytes);
-            bytes
-        });
+        Some(Received { slot, len: len as u32 })
+    }
+
+    /// Copies a datagram to the start of memory with room for the [longest](Self::longest), and posts its
+    /// receive again. Its bytes.
+    pub(in crate::verbs) fn take<'b>(&self, Received { slot, len }: Received, into: &'b mut [u8]) -> &'b [u8] {
+        let into = &mut into[..len as usize];
+        self.memory.memory().read(self.room.at(slot) + HEADER, into);
         // It fails only on a queue pair that is broken, on which nothing arrives.
         let _ = self.post_receive(slot);
-        datagram
+        into
     }
 
     /// Sends one datagram, if there is room now.

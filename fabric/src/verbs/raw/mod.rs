@@ -19,7 +19,7 @@ use crate::shm::{self, Mapping};
 use crate::{Error, UserMemory};
 
 pub(super) use self::completion_queue::{BATCH, CompletionQueue};
-pub(super) use self::datagrams::{AddressHandle, DatagramQueue, DatagramRoom, LIST, Written};
+pub(super) use self::datagrams::{AddressHandle, DatagramQueue, DatagramRoom, LIST, Received, Written};
 pub(super) use self::pair::{INLINE, Local, Mtu, QueuePair, RawWorkRequest, RawWorkRequests, Remote, Route, Verb};
 
 /// Of sends that are under way one of so many is signalled. When it has completed, those before it
@@ -406,6 +406,7 @@ impl SharedReceiveQueue {
     }
 
     /// Copies bytes of a slot that no receive uses, from an offset on.
+    #[inline]
     pub(super) fn read(&self, slot: u32, offset: u64, into: &mut [u8]) -> Option<()> {
         self.room.as_ref()?.memory().read(u64::from(slot) * self.slot + offset, into)
     }
