@@ -291,6 +291,7 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
         })
     }
 
+    #[inline]
     pub(crate) fn pattern(messages: &'m Messages<F>, (source, tags): (Source, Tags)) -> Result<Pattern, Box<Error>> {
         messages.pattern("recv", source, tags).map_err(Box::new)
     }

@@ -378,10 +378,11 @@ impl<F: Fabric> SendRequest<'_, F> {
     where
         F: Drive,
     {
-        match self.call {
-            Call::NotStarted(Ok(None)) => Ok(()),
-            _ => self.block(),
+        if let Call::NotStarted(Ok(None)) = self.call {
+            std::mem::forget(self); // as in `RecvInto::wait`
+            return Ok(());
         }
+        self.block()
     }
 
     /// The first sends whose messages are on their way.

@@ -48,10 +48,12 @@ impl RemoteMemory for Mixed {
     type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f> = <Verbs as RemoteMemory>::Wait<'f, P>;
     type Pause<'f> = <Verbs as RemoteMemory>::Pause<'f>;
 
+    #[inline]
     fn rank(&self) -> Rank {
         self.verbs.rank()
     }
 
+    #[inline]
     fn size(&self) -> u32 {
         self.verbs.size()
     }

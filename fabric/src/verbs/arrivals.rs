@@ -97,6 +97,7 @@ impl Arrivals {
     }
 
     /// The next packet. `unposted`: receives to be [posted](Self::post) again.
+    #[inline]
     pub(super) fn next(&self, unposted: &mut Vec<u32>) -> Option<Packet> {
         self.post(unposted);
         let mut arrived = self.arrived.lock();
@@ -164,6 +165,7 @@ impl Arrivals {
     }
 
     /// Copies bytes of a packet from an offset on. Those beyond its end are unspecified.
+    #[inline]
     pub(super) fn read(&self, packet: &Packet, offset: usize, into: &mut [u8]) {
         match &packet.bytes {
             PacketBytes::Received(slot) => {

@@ -16,7 +16,8 @@
 //! An operation takes a slot with a registered 64-byte cell, or a bounce buffer for more bytes.
 //! Results arrive there; the card never writes futures or callers' buffers. Requests on one
 //! connection complete in order, so a completion ends the oldest entries of the send queue, up to
-//! its own. Of packets one in 32 is signalled.
+//! its own. Of packets one in 32 is signalled. One of at most 64 bytes takes no slot: the post copies
+//! it.
 //!
 //! With [`MESSAGES_CHANNEL`] the packets of messages are datagrams of a queue pair of their own
 //! (`datagrams`), whose completions are in the queue of all else. Their protocol machine

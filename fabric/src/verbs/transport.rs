@@ -16,6 +16,9 @@ use crate::verbs::traffic::Traffic;
 use crate::verbs::{Verbs, VerbsWaits};
 use crate::{Arrival, DatagramTransport, Either, Renewed, Transport};
 
+/// One of so many looks that [wait for nothing](Transport::try_recv), and find nothing, drains completions.
+const DRAINED: u32 = 16;
+
 /// A packet that a post may copy, in bytes.
 const SHORT: usize = INLINE as usize;
 
@@ -31,6 +34,8 @@ pub struct ConnectionTransport {
     current: Option<Packet>,
     /// Receives to be posted again.
     unposted: Vec<u32>,
+    /// How many looks that are no waits have found nothing.
+    looks: u32,
     /// What was reported last.
     renewed: Option<(Rank, Renewed)>,
     list: List,
@@ -74,7 +79,7 @@ impl Verbs {
                     self.0.buffers.free(taken.slot);
                 }
                 let (unposted, list) = (Vec::new(), List::default());
-                Either::First(ConnectionTransport { fabric, current: None, unposted, renewed: None, list })
+                Either::First(ConnectionTransport { fabric, current: None, unposted, looks: 0, renewed: None, list })
             }
         })
     }
@@ -82,10 +87,15 @@ impl Verbs {
 
 impl ConnectionTransport {
     /// Sends if there is room now.
-    fn try_send(&mut self, to: Rank, (head, body): (&[u8], &[u8]), solicited: bool) -> Result<bool, Fault> {
-        let (inner, peer) = (&*self.fabric.0, self.fabric.peer(to)?);
+    fn try_send(
+        (fabric, list): (&Verbs, &mut List),
+        peer: &Peer,
+        (head, body): (&[u8], &[u8]),
+        solicited: bool,
+    ) -> Result<bool, Fault> {
+        let inner = &*fabric.0;
         let (len, verb) = (head.len() + body.len(), Verb::Send { solicited });
-        if !self.list.is_open && len <= SHORT.min(peer.inline.load(Ordering::Relaxed) as usize) {
+        if !list.is_open && len <= SHORT.min(peer.inline.load(Ordering::Relaxed) as usize) {
             let mut bytes = [0; SHORT];
             bytes[..head.len()].copy_from_slice(head);
             bytes[head.len()..len].copy_from_slice(body);
@@ -93,7 +103,7 @@ impl ConnectionTransport {
             return Ok(post() || (inner.progress() > 0 && post()));
         }
         if !peer.has_room(1) {
-            self.list.post(&self.fabric);
+            list.post(fabric);
             if !inner.has_room(peer.id) && (inner.progress() == 0 || !inner.has_room(peer.id)) {
                 return Ok(false);
             }
@@ -101,20 +111,20 @@ impl ConnectionTransport {
         let taken = match inner.buffers.take(len) {
             Some(taken) => taken,
             None => {
-                self.list.post(&self.fabric); // until it is posted, its slots stay
+                list.post(fabric); // until it is posted, its slots stay
                 inner.take_slot(len)?
             }
         };
         taken.buffer.write(0, head);
         taken.buffer.write(head.len(), body);
         let packet = WorkRequest::new(verb, &taken, len);
-        let is_sent = match self.list.is_open {
-            true => self.list.push(&self.fabric, peer, packet),
+        let is_sent = match list.is_open {
+            true => list.push(fabric, peer, packet),
             false => inner.try_post(peer, packet),
         };
         if !is_sent {
             inner.buffers.free(taken.slot); // another thread took the room
-        } else if !self.list.is_open {
+        } else if !list.is_open {
             inner.forget(peer.id, taken.slot);
         }
         Ok(is_sent)
@@ -135,10 +145,9 @@ impl ConnectionTransport {
         if fabric.0.job_segment.liveness(to) != Liveness::Alive || peer.is_broken() {
             return self.poll_ended(cx, peer);
         }
-        if self.try_send(to, packet, solicited)? {
+        if Self::try_send((fabric, &mut self.list), peer, packet, solicited)? {
             return Poll::Ready(Ok(()));
         }
-        let fabric = &self.fabric;
         fabric.0.turn();
         fabric.0.endpoint.register_waker(cx, u64::MAX);
         Poll::Pending
@@ -170,7 +179,11 @@ impl ConnectionTransport {
     }
 
     fn give_back(&mut self) {
-        self.unposted.extend(self.current.take().and_then(|packet| packet.slot()));
+        if let Some(slot) = self.current.take().and_then(|packet| packet.slot())
+            && self.fabric.0.arrivals.get().is_none_or(|arrivals| arrivals.receives.post(slot).is_err())
+        {
+            self.unposted.push(slot);
+        }
     }
 
     /// Makes a broken connection anew, if what came over it is received, and says why it broke.
@@ -186,14 +199,14 @@ impl ConnectionTransport {
     fn look(&mut self) -> Option<Arrival> {
         self.give_back();
         let inner = &*self.fabric.0;
-        self.current = inner.arrivals.get().and_then(|arrivals| {
-            let next = arrivals.next(&mut self.unposted);
-            if next.is_some() || !inner.has_one_queue {
-                return next;
+        let (arrivals, mut is_last) = (inner.arrivals.get()?, !inner.has_one_queue);
+        loop {
+            self.current = arrivals.next(&mut self.unposted);
+            if self.current.is_some() || std::mem::replace(&mut is_last, true) {
+                break;
             }
             inner.settle(); // another thread may have taken it from the queue, and not yet put it there
-            arrivals.next(&mut self.unposted)
-        });
+        }
         self.current.as_ref().map(|packet| Arrival { from: packet.from, len: packet.len })
     }
 }
@@ -225,6 +238,7 @@ impl Transport for ConnectionTransport {
         LONGEST as usize
     }
 
+    #[inline]
     fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
         self.poll_post(cx, to, (head, body), false)
     }
@@ -286,8 +300,17 @@ impl Transport for ConnectionTransport {
         Poll::Pending
     }
 
+    /// Drains completions now and then.
+    #[inline]
     fn try_recv(&mut self, _me: Rank) -> Poll<Result<Arrival, Fault>> {
-        self.look().map_or(Poll::Pending, |arrival| Poll::Ready(Ok(arrival)))
+        if let Some(arrival) = self.look() {
+            return Poll::Ready(Ok(arrival));
+        }
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks.is_multiple_of(DRAINED) {
+            self.fabric.0.progress();
+        }
+        Poll::Pending
     }
 
     fn spin(&mut self, looks: u32) {
@@ -300,6 +323,7 @@ impl Transport for ConnectionTransport {
         self.renewed.take_if(|(renewed, _)| *renewed == rank).map(|(_, renewed)| renewed)
     }
 
+    #[inline]
     fn read(&self, offset: usize, into: &mut [u8]) {
         if let (Some(packet), Some(arrivals)) = (&self.current, self.fabric.0.arrivals.get()) {
             arrivals.read(packet, offset, into);

@@ -205,10 +205,12 @@ impl RemoteMemory for Verbs {
     type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f> = VerbsWait<'f, P>;
     type Pause<'f> = VerbsPause<'f>;
 
+    #[inline]
     fn rank(&self) -> Rank {
         self.0.rank
     }
 
+    #[inline]
     fn size(&self) -> u32 {
         self.0.connector.addresses.len() as u32
     }

@@ -241,6 +241,7 @@ impl Mapping {
     }
 
     /// Copies bytes out; `None` if they do not fit.
+    #[inline]
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Option<()> {
         let from = self.bytes(offset, into.len() as u64)?;
         // SAFETY: as in `write`.

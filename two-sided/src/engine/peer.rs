@@ -12,6 +12,7 @@ use crate::wire::{Encoded, Packet};
 const UNIT: usize = 64;
 
 /// What a message costs: its record, and the bytes that its receiver keeps of it.
+#[inline]
 pub(super) const fn units(kept: usize) -> u32 {
     1 + kept.div_ceil(UNIT) as u32
 }
@@ -246,6 +247,7 @@ impl Peer {
     }
 
     /// What the peer is told with a packet that is sent now.
+    #[inline]
     const fn grant(&self) -> u32 {
         self.consumed.wrapping_add(self.window)
     }

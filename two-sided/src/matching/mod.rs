@@ -48,6 +48,7 @@ pub(crate) const GROUPS: u32 = 1 << 29;
 pub(crate) const NUMBERS: u32 = 1 << 29;
 
 /// Whether a context is that of a communicator's collectives.
+#[inline]
 pub(crate) const fn is_collective(context: u32) -> bool {
     context & COLLECTIVE != 0
 }
