@@ -458,6 +458,9 @@ impl<T: Payload, F: Fabric> RecvBuffer<'_, T, F> {
     where
         F: Drive,
     {
+        if let Call::NotStarted((Start::Posted(posted), _)) = &self.call {
+            posted.look();
+        }
         self.block()
     }
 }

@@ -75,7 +75,10 @@ impl<F: Drive> EngineEnd<F> {
                     lost = arrived.err().or(lost);
                     arrived.unwrap_or(false)
                 };
-                let mut direct = Direct::into(&mut *into);
+                let mut direct = match receive {
+                    Some(posted) => Direct::posted(posted, &mut *into),
+                    None => Direct::into(&mut *into),
+                };
                 match receive {
                     Some(posted) => _ = engine.land(posted, &mut direct, &mut arrive),
                     None => match engine.receive_into(pattern, &mut direct, &mut arrive) {

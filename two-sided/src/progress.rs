@@ -37,11 +37,9 @@ pub(crate) struct Progress<F: Fabric> {
     pub(crate) rules: Applied,
 }
 
-/// How a receive into a slice polls before it waits like all else: it locks the engine `LOOKS.0`
-/// times, each time with `LOOKS.1` looks, and spins [`SPINS`] times after each look. Together about
-/// a round trip of short messages. A look costs less than a poll of a wait.
-const LOOKS: (u32, u32) = (4, 2);
-const SPINS: u32 = 8;
+/// How a receive polls before it waits: it locks the engine `LOOKS.0` times, each time looks
+/// `LOOKS.1` times, and spins `LOOKS.2` times after each look: a round trip of short messages.
+const LOOKS: (u32, u32, u32) = (4, 2, 8);
 /// When a thread looks again for what may have come for a task.
 const SOON: Duration = Duration::from_micros(100);
 
@@ -239,16 +237,16 @@ impl<F: Fabric> Progress<F> {
         posting
     }
 
-    /// Takes in what has arrived, until the message of a posted receive is in its memory: whether
-    /// it is. The receive is over then. This looks [several times](LOOKS), if nothing else is to be
-    /// done; where the sender may need this core, it yields it once in between.
+    /// Takes in what has arrived, until a posted receive has its message: whether it is in its
+    /// [slice](Engine::land). The receive is over then. This looks [several times](LOOKS), if nothing
+    /// else is to be done; where the sender may need this core, it yields it once in between.
     #[inline(never)]
     pub(crate) fn land(&self, receive: usize, direct: &mut Direct<'_>) -> bool
     where
         F: Drive,
     {
         let yields = self.fabric.oversubscribed();
-        let (times, looks) = if yields { (2, 1) } else { LOOKS };
+        let (times, looks, spins) = if yields { (2, 1, 0) } else { LOOKS };
         let land = |time| {
             if time > 0 && yields {
                 std::thread::yield_now();
@@ -261,8 +259,8 @@ impl<F: Fabric> Progress<F> {
                     if !engine.is_posted(receive) || engine.has_work() || !transfers.is_empty() {
                         return Some(false);
                     }
-                    if !yields {
-                        transport.spin(SPINS);
+                    if spins > 0 {
+                        transport.spin(spins);
                     }
                 }
                 None

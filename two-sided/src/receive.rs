@@ -183,6 +183,14 @@ impl<'m, F: Fabric> Posted<'m, F> {
         self.landed(into, move |engine| messages.failed_source(engine, source), wait)
     }
 
+    /// Looks for the message of a receive without a slice, for a caller that waits for it next.
+    pub(crate) fn look(&self)
+    where
+        F: Drive,
+    {
+        self.progress.land(self.receive as usize, &mut Direct::none());
+    }
+
     /// Waits for the message. An eager one that comes now is in `into`, if there is a slice.
     /// `failed` as of [`Progress::until`].
     pub(crate) fn landed<'a, E: From<Fault> + 'a>(
@@ -256,6 +264,9 @@ impl<T: Payload, F: Fabric> Recv<'_, T, F> {
     where
         F: Drive,
     {
+        if let Call::NotStarted(Start::Posted(posted)) = &self.call {
+            posted.look();
+        }
         self.block()
     }
 }
@@ -415,7 +426,7 @@ impl<F: Fabric> RecvInto<'_, F> {
         match &mut self.call {
             Call::NotStarted(Into::Started(Start::Posted(posted), room)) if room.places.is_none() => {
                 let receive = posted.receive as usize;
-                let mut direct = Direct::into(&mut *room.into);
+                let mut direct = Direct::posted(receive, &mut *room.into);
                 let status = land(receive, &mut direct).then(|| self.messages.landed(direct.landed()))?;
                 Some(room.fits(status))
             }

@@ -279,8 +279,9 @@ impl<S> Engine<S> {
         self.give_back(Matched { envelope, arrival, is_consumed: true, body });
     }
 
-    /// Takes in packets until an eager message is in the slice of a posted receive, which is over
-    /// then: whether it is; `arrive` as of [`receive_into`](Self::receive_into).
+    /// Takes in packets until a posted receive has its message. Whether it is an eager one in the slice
+    /// of the receive, which is over then: `direct` is [its slice](Direct::posted), if it has one;
+    /// `arrive` as of [`receive_into`](Self::receive_into).
     #[inline]
     pub(crate) fn land(
         &mut self,
@@ -288,7 +289,6 @@ impl<S> Engine<S> {
         direct: &mut Direct<'_>,
         mut arrive: impl FnMut(&mut Self, &mut Direct<'_>) -> bool,
     ) -> bool {
-        direct.receive = Looking::Posted(receive);
         while self.is_posted(receive) && arrive(self, direct) {
             if direct.landed.is_some() {
                 return true;
