@@ -164,7 +164,7 @@
 //! | 8 B, eager | 17.0 | 15.0 | 1.13 |
 //! | 64 B, eager | 18.3 | 15.4 | 1.18 |
 //! | 512 B, eager | 21.8 | 19.1 | 1.14 |
-//! | 8 B of a buffer | 21.4 | 15.0 | 1.43 |
+//! | 8 B of a buffer | 19.1 | 15.0 | 1.27 |
 //! | 8 B over datagrams | 24.8 | 19.3 | 1.28 |
 //! | 1 MiB of buffers, read (RGET) | 9,540 | 9,430 | 1.01 |
 //! | 1 MiB of buffers, written (RPUT) | 9,530 | 9,460 | 1.01 |
@@ -174,12 +174,11 @@
 //! | of 512 B | 22.4 | 17.5 | 1.28 |
 //!
 //! The two ranks share the processor, so that what they spend on waiting counts, too. Of the
-//! instructions of 8 B the library executes an eighth, a quarter of them in looks that find nothing.
-//! A packet of at most 64 bytes, head included, is copied into its request. One packet in 32 is
-//! signalled. A receive into a slice looks, yields the core once and looks again before it waits as
-//! all else does; that into a buffer waits at once. A stream is a
-//! [list](crate::Messages::send_all): its packets are posted 16 at a time, and short messages share
-//! packets.
+//! instructions of 8 B the library executes an eighth, a quarter of them in looks that find
+//! nothing. A packet of at most 64 bytes, head included, is copied into its request. One packet in
+//! 32 is signalled. A receive looks, yields the core once and looks again before it waits as all
+//! else does. A stream is a [list](crate::Messages::send_all): its packets are posted 16 at a time,
+//! and short messages share packets.
 //!
 //! By layer (`bench messages --layers --fabric verbs`), in thousands of instructions:
 //!
