@@ -442,7 +442,6 @@ impl<F: Fabric> Messages<F> {
         Wait { rank: self.world.fabric().rank(), awaited: peer.into_iter().collect(), since: None, what }
     }
 
-    #[inline]
     pub(crate) fn pattern(&self, operation: &'static str, source: Source, tags: Tags) -> Result<Pattern, Error> {
         let source = match source {
             Source::Rank(rank) => Some(self.rank(operation, rank)?.0),
