@@ -301,8 +301,8 @@
 //! way in turns, one measurement at a time. Lengths are grouped by powers of two. A group is decided
 //! when 16 messages of each way are timed at both ends, by the shorter best time; after 256 messages
 //! without that, slices are offered. If slices win, all longer messages are offered; if copies win, all
-//! shorter ones are copied. Messages of a decided length are not timed. A sender that waits for a message of more than 32 KiB helps: the receiver copies chunks from below, the sender
-//! from above. A slice is the sender's again when the handle is gone; a handle that is dropped early
+//! shorter ones are copied. Messages of a decided length are not timed. A sender that waits for a
+//! message of more than 32 KiB helps: the receiver copies chunks from below, the sender from above. A slice is the sender's again when the handle is gone; a handle that is dropped early
 //! copies what its receiver has not read. So a handle must not be leaked
 //! ([`forget`](std::mem::forget)): its receiver may then get other bytes. Where the system forbids
 //! such copies (a container's policy), or `ONESIDED_PROCESS_VM=off` is set at any rank of the
@@ -324,8 +324,8 @@
 //! from one queue pair of a rank to all others (UD-SR: koop-2008, section 3.1; connections remain for
 //! windows and for the reads of long messages). The ranks make them reliable: they number and
 //! acknowledge packets. A packet is sent again when three later ones have arrived. After 0.1 to 10 ms
-//! without an answer the sender asks, and sends again at once what the answer lacks. A packet fits the port's MTU with 40 bytes of
-//! header: a message of at most 968 bytes is eager where the MTU is 1,024. To each rank at most 256
+//! without an answer the sender asks, and sends again at once what the answer lacks. A packet fits the
+//! port's MTU with 40 bytes of header: a message of at most 968 bytes is eager where the MTU is 1,024. To each rank at most 256
 //! packets are on their way: losses reduce that by half of the share that was lost, a second timeout
 //! to 2.
 //!

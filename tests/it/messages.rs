@@ -6,16 +6,16 @@ mod own_memory;
 mod packets;
 mod rails;
 mod steps;
+mod stopped;
 
 use std::time::Duration;
 
 use onesided::{Fault, FaultKind, Messages, Rendezvous, Source, Tag, Window, World};
 use onesided_fabric::remote_memory::Rank;
 use onesided_fabric::{Fabric, Segment, SegmentKey, block_on};
-use rustix::process::Signal;
 
 use crate::handlers::tell;
-use crate::jobs::{self, Role, die, ok, send, state};
+use crate::jobs::{self, Role, die, ok};
 use crate::support::{DEADLINE, eventually};
 
 pub(crate) const ROLES: &[Role] = &[
@@ -34,7 +34,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("messages: sender dies", |world| one_dies(&world, sender_dies)),
     ("messages: receiver dies", |world| one_dies(&world, receiver_dies)),
     ("messages: connection breaks", connection_breaks),
-    ("messages: receiver stops", receiver_stops),
+    ("messages: receiver stops", stopped::receiver_stops),
     ("messages: receiver computes", receiver_computes),
     ("messages: two long ones", two_long_ones),
     ("messages: both wait", floods::both_wait),
@@ -330,33 +330,6 @@ fn a_connection_that_breaks_between_processes_is_made_anew() {
     }
 }
 
-/// Sends to a stopped process wait up to their deadlines, and arrive once it goes on.
-fn receiver_stops(world: World) {
-    const MANY: u64 = 3_000;
-    let messages = Messages::new(&world).wait().unwrap();
-    if world.rank() == 0 {
-        messages.send(&[u64::from(std::process::id())], 1, Tag(0)).wait().unwrap();
-        for number in 0..MANY {
-            assert_eq!(messages.recv::<u64>(1, Tag(1)).deadline(DEADLINE).wait().unwrap().0, [number]);
-        }
-        assert_eq!(messages.recv::<u64>(1, Tag(1)).deadline(DEADLINE).wait().unwrap().0, elements(1, 10_000));
-        world.barrier().wait().unwrap();
-        return ok();
-    }
-    let pid = messages.recv::<u64>(0, Tag(0)).deadline(DEADLINE).wait().unwrap().0[0];
-    send(pid, Signal::STOP);
-    eventually(DEADLINE, "rank 0 is stopped", || state(pid) == Some('T'));
-    // More than its credit: the rest waits here.
-    let numbers: Vec<_> = (0..MANY).collect();
-    let sends: Vec<_> = numbers.chunks(1).map(|number| messages.send(number, 0, Tag(1))).collect();
-    let large = messages.send(&elements(1, 10_000), 0, Tag(1)).deadline(Duration::from_millis(100)).wait();
-    assert!(large.unwrap_err().is_timed_out());
-    send(pid, Signal::CONT);
-    sends.into_iter().for_each(|send| send.wait().unwrap());
-    world.barrier().wait().unwrap();
-    ok();
-}
-
 /// More messages than a card has receives for, and fewer than their sender has credit for.
 const MANY: u64 = 1_500;
 
@@ -500,10 +473,4 @@ fn a_dead_sender_ends_what_waits_for_it() {
 fn a_dead_receiver_ends_what_waits_for_it() {
     let ended = jobs::start(3, "messages: receiver dies").wait();
     assert_eq!(ended.ok(), [1, 2], "{ended:#?}");
-}
-
-#[test]
-fn sends_to_a_stopped_process_wait_for_it() {
-    let ended = jobs::start(2, "messages: receiver stops").wait();
-    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
 }

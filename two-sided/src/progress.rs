@@ -11,9 +11,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, Patience, Rank, Watch};
-use onesided_fabric::{
-    Background, Drive, EventInterest, Fabric, Limit, NOBODY, SpinGuard, SpinLock, Told, Transport, Wait,
-};
+use onesided_fabric::{Background, Drive, EventInterest, Fabric, Limit, NOBODY, SpinGuard};
+use onesided_fabric::{SpinLock, Told, Transport, Wait};
 
 use self::state::{State, end_connection, take_in};
 use crate::engine::{Direct, Engine, Listed, Posting, TooLong, window};
@@ -45,10 +44,8 @@ const SOON: Duration = Duration::from_micros(100);
 
 /// Registered memory of a message. The handle of a send holds it too while its slice is offered.
 pub(crate) type Registered<F> = Arc<Pieces<F>>;
-
 /// Registered memory of a peer.
 pub(crate) type Opened<F> = Arc<<F as Fabric>::Segment>;
-
 /// Takes in the next packet, if there is one.
 type Arrive<'a, F> = dyn FnMut(&mut Engine<Registered<F>>, &mut Direct<'_>) -> bool + 'a;
 

@@ -8,16 +8,15 @@
 //! may be on further devices (`cards`). A region's lock words are changed through one card, by their
 //! owner as well, because a card's atomics are atomic with one another and not with the CPU's. All
 //! queue pairs of a rank on a card complete their requests in one completion queue. Those for memory
-//! share a receive queue for doorbells (0 bytes). Those for messages share one for packets (slots of 2 KiB), whose completions are in a
-//! queue of their own, where only the owner of the packets looks, or by [`MESSAGES_QUEUES`] in that
-//! of all else (`arrivals`). Packets are read in place. A thread that sleeps in a wait has events
-//! of all of them, a handler of the solicited ones (`solicited`).
+//! share a receive queue for doorbells (0 bytes). Those for messages share one for packets (slots of
+//! 2 KiB), whose completions are in a queue of their own, where only the owner of the packets looks, or
+//! by [`MESSAGES_QUEUES`] in that of all else (`arrivals`). Packets are read in place. A thread that
+//! sleeps in a wait has events of all of them, a handler of the solicited ones (`solicited`).
 //!
 //! An operation takes a slot with a registered 64-byte cell, or a bounce buffer for more bytes.
 //! Results arrive there; the card never writes futures or callers' buffers. Requests on one
 //! connection complete in order, so a completion ends the oldest entries of the send queue, up to
-//! its own. Of packets one in 32 is signalled. One of at most 64 bytes takes no slot: the post copies
-//! it.
+//! its own. Of packets one in 32 is signalled; the post copies one of at most 64 bytes, without a slot.
 //!
 //! With [`MESSAGES_CHANNEL`] the packets of messages are datagrams of a queue pair of their own
 //! (`datagrams`), whose completions are in the queue of all else. Their protocol machine
@@ -42,17 +41,15 @@
 //!   alone. The two ranks' messages under way end, as `ConnectionLost`, nothing is cut, and the
 //!   connection is made anew (`renewal`). With [`MESSAGES_CONNECTIONS`] idle ones are given back
 //!   (`giving`), which their packets do not notice.
-//! - A broken connection to memory stays broken in its world ([`World::reconnect`](crate::World::reconnect)
-//!   makes another one). Operations in flight end as `Unknown`,
-//!   `NoSuchRegion` (the target's card refused the key) or `PeerDied`, and every later one as
-//!   `ConnectionLost` (or `PeerDied`), naming the peer. A stale key is refused when it is opened or
-//!   looked up, before it can break a connection: the owner's region table is read first.
+//! - A broken connection to memory stays broken in its world (see [`reconnect`](crate::World::reconnect)).
+//!   Operations in flight end as `Unknown`, `NoSuchRegion` (the target's card refused the key) or
+//!   `PeerDied`, and later ones as `ConnectionLost` (or `PeerDied`), naming the peer. A stale key is
+//!   refused when it is opened or looked up, before it can break a connection.
 //! - A broken connection to the memory of a rank that lives is lost to all, and ends the messages of
 //!   the two as well: before either rank learns it from an operation, it is recorded in the job
 //!   segment (`keepalive`), and both close their sides, so that neither changes the memory of the
 //!   other any more (`cut`). Both go on with all other ranks.
-//! - A rank whose access was revoked learns it from a write to its home, and from its connection,
-//!   which is closed. (`revoke`)
+//! - A rank whose access was revoked learns it from a write to its home, and from its connection. (`revoke`)
 //! - A death recorded in the job segment ends an operation within a tenth of a second, after this
 //!   rank has cut the dead rank: a rank that is reported dead changes nothing here any more, even
 //!   if it lives. (`cut`) A peer's silence breaks the connection after about two seconds, whether
@@ -287,8 +284,8 @@ impl Verbs {
         let rails = if over_datagrams { 1 } else { rails };
         devices.truncate(rails as usize);
         let (device, size) = (&devices[0], job.job_segment.size());
-        let unfit =
-            |what: String| Error::NoFabric { name: "verbs".into(), what: format!("{} {what}", device.context.name()) };
+        let name = device.context.name();
+        let unfit = |what: String| Error::NoFabric { name: "verbs".into(), what: format!("{name} {what}") };
         let receive_count = RECEIVES.min(device.attributes.max_srq_wr as u32);
         let connections = 1 + rails; // with each rank
         let of_packets = if over_datagrams { datagrams::room(device).completions() } else { receive_count };

@@ -66,7 +66,8 @@ impl Envelope {
         Self { tag, ..self }
     }
 
-    /// Of what is matched. Fibonacci hashing: the upper half of a product with 2<sup>64</sup> by the golden ratio.
+    /// Of what is matched. Fibonacci hashing: the upper half of a product with 2<sup>64</sup> by the
+    /// golden ratio.
     #[inline]
     fn hash(self) -> u32 {
         let Self { context, source, tag } = self;
