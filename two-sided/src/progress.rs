@@ -1,6 +1,7 @@
 //! Drives the engine over a fabric: what a waiting task does.
 
 mod background;
+mod looks;
 mod state;
 
 use std::fmt;
@@ -11,8 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, Patience, Rank, Watch};
-use onesided_fabric::{Background, Drive, EventInterest, Fabric, Limit, NOBODY, SpinGuard};
-use onesided_fabric::{SpinLock, Told, Transport, Wait};
+use onesided_fabric::{Background, EventInterest, Fabric, Limit, NOBODY, SpinGuard, SpinLock, Told, Transport, Wait};
 
 use self::state::{State, end_connection, take_in};
 use crate::engine::{Direct, Engine, Listed, Posting, TooLong, window};
@@ -36,9 +36,6 @@ pub(crate) struct Progress<F: Fabric> {
     pub(crate) rules: Applied,
 }
 
-/// How a receive polls before it waits: it locks the engine `LOOKS.0` times, each time looks
-/// `LOOKS.1` times, and spins `LOOKS.2` times after each look: a round trip of short messages.
-const LOOKS: (u32, u32, u32) = (4, 2, 8);
 /// When a thread looks again for what may have come for a task.
 const SOON: Duration = Duration::from_micros(100);
 
@@ -232,38 +229,6 @@ impl<F: Fabric> Progress<F> {
             self.wake_handler(); // the packet's event is over
         }
         posting
-    }
-
-    /// Takes in what has arrived, until a posted receive has its message: whether it is in its
-    /// [slice](Engine::land). The receive is over then. This looks [several times](LOOKS), if nothing
-    /// else is to be done; where the sender may need this core, it yields it once in between.
-    #[inline(never)]
-    pub(crate) fn land(&self, receive: usize, direct: &mut Direct<'_>) -> bool
-    where
-        F: Drive,
-    {
-        let yields = self.fabric.oversubscribed();
-        let (times, looks, spins) = if yields { (2, 1, 0) } else { LOOKS };
-        let land = |time| {
-            if time > 0 && yields {
-                std::thread::yield_now();
-            }
-            self.locked(|State { engine, transport, transfers, .. }| {
-                for _ in 0..looks {
-                    if engine.land(receive, direct, |engine, direct| self.take_next((engine, transport), direct)) {
-                        return Some(true);
-                    }
-                    if !engine.is_posted(receive) || engine.has_work() || !transfers.is_empty() {
-                        return Some(false);
-                    }
-                    if spins > 0 {
-                        transport.spin(spins);
-                    }
-                }
-                None
-            })
-        };
-        (0..times).find_map(land).unwrap_or(false)
     }
 
     /// [Changes](Self::with) the engine with what takes in the next packet, if there is one.

@@ -46,6 +46,11 @@ pub trait Datagrams: Debug + Send + 'static {
         true
     }
 
+    /// Whether so much has arrived that room for more is to be made before all of it is needed.
+    fn is_crowded(&self) -> bool {
+        false
+    }
+
     /// Takes out everything that has arrived.
     fn look(&mut self, arrived: &mut dyn FnMut(&[u8]));
 
@@ -122,7 +127,7 @@ impl<D: Datagrams> Machine<D> {
             self.drive();
             packet = self.channel.take();
         }
-        if self.channel.due() == 0 {
+        if self.channel.due() == 0 || self.datagrams.is_crowded() {
             self.drive(); // the sender is told of the room
         }
         packet

@@ -33,9 +33,13 @@ pub(super) fn queue(
     DatagramQueue::new(domain, completions, device.port, room(device), PACKET)
 }
 
+const RECEIVES: u32 = 1024;
+/// How many datagrams that were not taken in may keep their receives before that is more urgent.
+const CROWD: usize = RECEIVES as usize / 4;
+
 /// The room of that queue.
 pub(super) const fn room(device: &Device) -> DatagramRoom {
-    DatagramRoom { receives: 1024, sends: 256, longest: bytes(device.state.active_mtu) }
+    DatagramRoom { receives: RECEIVES, sends: 256, longest: bytes(device.state.active_mtu) }
 }
 
 /// The bytes of a packet of this size in the library's encoding.
@@ -198,9 +202,15 @@ impl Datagrams for VerbsDatagrams {
         !self.port.waiting().is_empty()
     }
 
+    fn is_crowded(&self) -> bool {
+        self.port.waiting().len() >= CROWD
+    }
+
     fn look(&mut self, arrived: &mut dyn FnMut(&[u8])) {
         let Self { port, bytes, .. } = self;
-        loop {
+        // Those that come meanwhile are looked at once what these ask for was sent.
+        let count = port.waiting().len();
+        for _ in 0..count {
             let Some(datagram) = port.waiting().pop_front() else { return };
             arrived(port.queue.take(datagram, bytes));
         }

@@ -14,9 +14,9 @@ use crate::verbs::queue::{LIST, WorkRequest};
 use crate::verbs::raw::{INLINE, Verb};
 use crate::verbs::traffic::Traffic;
 use crate::verbs::{Verbs, VerbsWaits};
-use crate::{Arrival, DatagramTransport, Either, Renewed, Transport};
+use crate::{Arrival, DatagramTransport, Either, NOBODY, Renewed, Transport};
 
-/// One of so many looks that [wait for nothing](Transport::try_recv), and find nothing, drains completions.
+/// One of so many looks that [wait for nothing](Transport::try_recv), and find nothing, does what a wait does.
 const DRAINED: u32 = 16;
 
 /// A packet that a post may copy, in bytes.
@@ -300,15 +300,15 @@ impl Transport for ConnectionTransport {
         Poll::Pending
     }
 
-    /// Drains completions now and then.
+    /// Does all that a wait does now and then.
     #[inline]
-    fn try_recv(&mut self, _me: Rank) -> Poll<Result<Arrival, Fault>> {
+    fn try_recv(&mut self, me: Rank) -> Poll<Result<Arrival, Fault>> {
         if let Some(arrival) = self.look() {
             return Poll::Ready(Ok(arrival));
         }
         self.looks = self.looks.wrapping_add(1);
         if self.looks.is_multiple_of(DRAINED) {
-            self.fabric.0.progress();
+            return self.poll_recv(&mut Context::from_waker(NOBODY), Patience::on(me));
         }
         Poll::Pending
     }

@@ -1,0 +1,49 @@
+//! How a receive polls before it waits like all else.
+
+use onesided_fabric::{Drive, Fabric, Transport};
+
+use crate::engine::Direct;
+use crate::progress::Progress;
+use crate::progress::state::State;
+
+/// How a receive polls before it waits: it locks the engine `LOOKS.0` times, each time looks
+/// `LOOKS.1` times, and spins `LOOKS.2` times after each look: a round trip of short messages.
+const LOOKS: (u32, u32, u32) = (4, 2, 8);
+
+impl<F: Fabric> Progress<F> {
+    /// Takes in what has arrived, until a posted receive has its message: whether it is over, and in its
+    /// [slice](Engine::land). This looks [several times](LOOKS), if nothing else is to be done; where the
+    /// sender may need this core, it yields it once in between.
+    #[inline(never)]
+    pub(crate) fn land(&self, receive: usize, direct: &mut Direct<'_>) -> bool
+    where
+        F: Drive,
+    {
+        let yields = self.fabric.oversubscribed() || self.fabric.shares_its_core();
+        let (times, looks, spins) = match yields {
+            _ if !self.tasks.are_none() => return false, // a wait moves them as well
+            true => (2, 1, 0),
+            false => LOOKS,
+        };
+        let land = |time| {
+            if time > 0 && yields {
+                std::thread::yield_now();
+            }
+            self.locked(|State { engine, transport, transfers, .. }| {
+                for _ in 0..looks {
+                    if engine.land(receive, direct, |engine, direct| self.take_next((engine, transport), direct)) {
+                        return Some(true);
+                    }
+                    if !engine.is_posted(receive) || engine.has_work() || !transfers.is_empty() {
+                        return Some(false);
+                    }
+                    if spins > 0 {
+                        transport.spin(spins);
+                    }
+                }
+                None
+            })
+        };
+        (0..times).find_map(land).unwrap_or(false)
+    }
+}
