@@ -47,7 +47,7 @@ pub trait Datagrams: Debug + Send + 'static {
     }
 
     /// Whether so much has arrived that room for more is to be made before all of it is needed.
-    fn is_crowded(&self) -> bool {
+    fn holds_many(&self) -> bool {
         false
     }
 
@@ -127,7 +127,7 @@ impl<D: Datagrams> Machine<D> {
             self.drive();
             packet = self.channel.take();
         }
-        if self.channel.due() == 0 || self.datagrams.is_crowded() {
+        if self.channel.due() == 0 || self.datagrams.holds_many() {
             self.drive(); // the sender is told of the room
         }
         packet

@@ -35,7 +35,7 @@ pub(super) fn queue(
 
 const RECEIVES: u32 = 1024;
 /// How many datagrams that were not taken in may keep their receives before that is more urgent.
-const CROWD: usize = RECEIVES as usize / 4;
+const MANY_HELD: usize = RECEIVES as usize / 4;
 
 /// The room of that queue.
 pub(super) const fn room(device: &Device) -> DatagramRoom {
@@ -202,8 +202,8 @@ impl Datagrams for VerbsDatagrams {
         !self.port.waiting().is_empty()
     }
 
-    fn is_crowded(&self) -> bool {
-        self.port.waiting().len() >= CROWD
+    fn holds_many(&self) -> bool {
+        self.port.waiting().len() >= MANY_HELD
     }
 
     fn look(&mut self, arrived: &mut dyn FnMut(&[u8])) {

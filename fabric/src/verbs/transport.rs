@@ -17,7 +17,7 @@ use crate::verbs::{Verbs, VerbsWaits};
 use crate::{Arrival, DatagramTransport, Either, NOBODY, Renewed, Transport};
 
 /// One of so many looks that [wait for nothing](Transport::try_recv), and find nothing, does what a wait does.
-const DRAINED: u32 = 16;
+const WAITS: u32 = 16;
 
 /// A packet that a post may copy, in bytes.
 const SHORT: usize = INLINE as usize;
@@ -307,7 +307,7 @@ impl Transport for ConnectionTransport {
             return Poll::Ready(Ok(arrival));
         }
         self.looks = self.looks.wrapping_add(1);
-        if self.looks.is_multiple_of(DRAINED) {
+        if self.looks.is_multiple_of(WAITS) {
             return self.poll_recv(&mut Context::from_waker(NOBODY), Patience::on(me));
         }
         Poll::Pending
