@@ -135,7 +135,7 @@
 //!
 //! # Synchronous sends
 //!
-//! A send that is to end only when a receive has got it is
+//! A send that is to end only when a receive has begun to get it is
 //! [`send_synchronous`](crate::Messages::send_synchronous), or
 //! [`send_synchronous_shaped`](crate::Messages::send_synchronous_shaped).
 //!

@@ -390,7 +390,7 @@ impl<'m, T: Payload, F: Fabric> RecvBuffer<'m, T, F> {
         let mut taken = start.taken(messages, wanted).await?;
         let status = taken.status();
         let read = taken.move_to_registered(buffer).await;
-        taken.end(read).await?;
+        taken.end(read)?;
         let status = status.fits(buffer.capacity * size_of::<T>(), size_of::<T>())?;
         buffer.len = status.bytes as usize / size_of::<T>();
         Ok(status)
@@ -437,6 +437,7 @@ impl<F: Fabric> Taken<'_, F> {
                 read
             }
             Body::Read { memory: Err(fault), .. } => Err(*fault),
+            Body::Moving { .. } => unreachable!("it has come"),
             Body::Read { memory: Ok(from), .. } if Arc::ptr_eq(from, memory) => Ok(()),
             Body::Read { memory: Ok(from), .. }
                 if from.len() >= room as u64 && !from.is_plain() && !from.is_users() && !memory.is_users() =>

@@ -239,8 +239,9 @@ impl<F: Fabric> Messages<F> {
         }
     }
 
-    /// Sends a message whose handle is complete when a receive has got it (`MPI_Ssend`,
-    /// `MPI_Issend`). It goes by rendezvous, however short it is.
+    /// Sends a message whose handle is complete when a receive that fits was posted and has begun to
+    /// get it (`MPI_Ssend`, `MPI_Issend`: MPI-4.1, section 3.4). It goes by rendezvous, however short
+    /// it is. If that receive is dropped afterwards, the next one that fits gets the message.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -252,8 +253,8 @@ impl<F: Fabric> Messages<F> {
         SendRequest::start(self, bytemuck::cast_slice(elements), (to, tag), true)
     }
 
-    /// [`send_shaped`](Self::send_shaped), complete when a receive has got the message, as
-    /// [`send_synchronous`](Self::send_synchronous).
+    /// [`send_shaped`](Self::send_shaped), complete when
+    /// [`send_synchronous`](Self::send_synchronous) is.
     ///
     /// # Errors
     /// As [`send_shaped`](Self::send_shaped).
@@ -280,7 +281,8 @@ impl<F: Fabric> Messages<F> {
     /// [`Error::Length`].
     ///
     /// # Cancel safety
-    /// A dropped handle cancels the receive. A message it had matched goes to the next that fits.
+    /// A dropped handle cancels the receive. A message it had matched is at its place again, also
+    /// while it moves: the next receive that fits gets it, before any later message.
     pub fn recv<T: Payload>(&self, from: impl Into<Source>, tag: impl Into<Tags>) -> Recv<'_, T, F> {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
         Recv::start(self, from.into(), tag.into())

@@ -14,6 +14,7 @@ use std::time::Duration;
 use onesided_fabric::remote_memory::{Fault, Patience, Rank, Watch};
 use onesided_fabric::{Background, EventInterest, Fabric, Limit, NOBODY, SpinGuard, SpinLock, Told, Transport, Wait};
 
+use self::background::Owing;
 use self::state::{State, end_connection, take_in};
 use crate::engine::{Direct, Engine, Listed, Posting, TooLong, window};
 use crate::handler::Handler;
@@ -34,6 +35,8 @@ pub(crate) struct Progress<F: Fabric> {
     handler: Handler,
     pub(crate) tasks: Tasks,
     pub(crate) rules: Applied,
+    /// This, for tasks that go on without their caller.
+    owing: Weak<dyn Owing>,
 }
 
 /// When a thread looks again for what may have come for a task.
@@ -74,7 +77,7 @@ impl<F: Fabric> Progress<F> {
         let engine = Engine::new(fabric.rank(), window(fabric.size()), reads);
         let (transport, interest) = (fabric.transport()?, EventInterest::default());
         let state = SpinLock::new(State { engine, transport, transfers: Vec::new(), interest, sends_seen: 0 });
-        let progress = Arc::new(Self {
+        let progress = Arc::new_cyclic(|this: &Weak<Self>| Self {
             fabric,
             state,
             memory: Mutex::default(),
@@ -82,6 +85,7 @@ impl<F: Fabric> Progress<F> {
             handler: Handler::default(),
             tasks: Tasks::default(),
             rules,
+            owing: this.clone(),
         });
         if let Some(slot) = progress.fabric.background() {
             let this: Weak<Self> = Arc::downgrade(&progress);

@@ -135,7 +135,7 @@ impl<F: Fabric> Taken<'_, F> {
     pub(crate) async fn into_vec<T: Payload>(mut self) -> Result<(Vec<T>, Status), Error> {
         let (status, element) = (self.status(), size_of::<T>());
         if !status.bytes.is_multiple_of(element as u64) {
-            self.deliver(Ok(())).await;
+            self.refuse(Ok(())).await;
             return Err(Error::Length { status, room: None, element });
         }
         if let Some(elements) = self.take_elements() {
@@ -144,7 +144,7 @@ impl<F: Fabric> Taken<'_, F> {
         let len = usize::try_from(status.bytes / element as u64).unwrap_or(usize::MAX);
         let Ok(mut elements) = bytemuck::allocation::try_zeroed_slice_box(len) else {
             let fault = Fault::new(FaultKind::NoMemory);
-            self.deliver(Err(fault)).await;
+            self.refuse(Err(fault)).await;
             return Err(Error::Read { status, fault });
         };
         self.read(bytemuck::cast_slice_mut(&mut elements)).await?;
@@ -157,7 +157,7 @@ impl<F: Fabric> Taken<'_, F> {
             None => self.read(room.into).await?,
             Some(places) => {
                 let read = self.unpack(places).await;
-                self.end(read).await?;
+                self.end(read)?;
             }
         }
         room.fits(status)
@@ -211,7 +211,8 @@ impl<'m, F: Fabric> Posted<'m, F> {
                 self.receive = TAKEN;
                 Some(outcome)
             },
-            move |engine| failed(engine).map(Err),
+            // A message that it has matched is not lost with another rank.
+            move |engine| failed(engine).filter(|_| engine.is_posted(receive)).map(Err),
             move || Some(wait()),
         )
     }

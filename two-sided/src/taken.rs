@@ -1,12 +1,10 @@
 //! A message that the engine has matched.
 
-use std::task::Waker;
-
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
 use crate::elements::into_vec;
-use crate::engine::{Body, Direct, Engine, Matched, is_refused};
+use crate::engine::{Body, Matched, is_refused};
 use crate::progress::Registered;
 use crate::receive::{Posted, Received};
 use crate::shaped::{CHUNK, Places};
@@ -50,31 +48,29 @@ impl<'m, F: Fabric> Taken<'m, F> {
         self.messages.status(matched.envelope, matched.body.len())
     }
 
-    /// The message is here, or lost. Its sender may wait for the packet that says so, so this rank
-    /// does not go on before it is on its way.
-    pub(crate) async fn deliver(&mut self, outcome: Result<(), Fault>) {
+    /// The message is here, or lost. Waits for nothing, as the receive is over when it returns: its
+    /// sender is told in the background if there is no room for the packet now.
+    fn deliver(&mut self, outcome: Result<(), Fault>) {
         let Some(matched) = self.matched.take() else { return };
-        match matched.body {
-            Body::Eager(_) => return, // its sender waits for nothing
-            Body::Here(elements) => {
-                return into_vec(elements).into_iter().for_each(|bytes| self.messages.progress().keep_bytes(bytes));
-            }
-            Body::Announced { .. } | Body::Read { .. } => {}
+        if let Body::Eager(_) = matched.body {
+            return; // its sender waits for nothing
         }
         let (progress, from) = (self.messages.progress(), Rank(matched.envelope.source));
-        let is_queued = progress.with(|engine| {
-            engine.deliver(&matched, outcome);
-            engine.owes_packets(from)
-        });
-        if is_queued && progress.with(|engine| engine.owes_packets(from)) {
-            let sent = |engine: &mut Engine<Registered<F>>, _: &mut Direct<'_>, _: &Waker| {
-                (!engine.owes_packets(from)).then_some(())
-            };
-            progress.until(from, Direct::none(), sent, |_| None, || None).await;
+        progress.with(|engine| engine.deliver(&matched, outcome));
+        progress.send_owed(from);
+        match matched.body {
+            Body::Here(elements) => into_vec(elements).into_iter().for_each(|bytes| progress.keep_bytes(bytes)),
+            Body::Read { memory: Ok(memory), .. } => progress.keep([memory]),
+            Body::Read { memory: Err(_), .. } | Body::Eager(_) | Body::Announced { .. } | Body::Moving { .. } => {}
         }
-        if let Body::Read { memory: Ok(memory), .. } = matched.body {
-            progress.keep([memory]);
+    }
+
+    /// Ends a receive that has no room for any of the message.
+    pub(crate) async fn refuse(&mut self, outcome: Result<(), Fault>) {
+        if let Body::Moving { .. } = self.body() {
+            self.arrive().await;
         }
+        self.deliver(outcome);
     }
 
     /// How much of the message there is room for.
@@ -82,12 +78,12 @@ impl<'m, F: Fabric> Taken<'m, F> {
         usize::try_from(self.matched().body.len()).unwrap_or(usize::MAX).min(room)
     }
 
-    /// Waits until the message is in memory of this rank, if its sender writes it.
+    /// Waits until the message is in memory of this rank, if it is [to come](Body::is_to_come).
     ///
     /// # Cancel safety
     /// The message goes to the next receive that fits when it is there.
     pub(crate) async fn arrive(&mut self) {
-        let Some(matched) = self.matched.take_if(|matched| matched.body.is_to_be_written()) else { return };
+        let Some(matched) = self.matched.take_if(|matched| matched.body.is_to_come()) else { return };
         let (progress, envelope) = (self.messages.progress(), matched.envelope);
         let (from, tag) = (Rank(envelope.source), Tags::Is(Tag(envelope.tag)));
         let receive = progress.with(|engine| engine.receive_matched(matched));
@@ -105,7 +101,7 @@ impl<'m, F: Fabric> Taken<'m, F> {
         let (progress, matched) = (self.messages.progress(), self.matched());
         match matched.body {
             Body::Announced { .. } => progress.with(|engine| engine.check_connection(matched)),
-            Body::Eager(_) | Body::Here(_) | Body::Read { .. } => Ok(()),
+            Body::Eager(_) | Body::Here(_) | Body::Read { .. } | Body::Moving { .. } => Ok(()),
         }
     }
 
@@ -150,6 +146,7 @@ impl<'m, F: Fabric> Taken<'m, F> {
             },
             Body::Read { memory: Ok(memory), .. } => memory.read(progress, at as u64, into),
             Body::Read { memory: Err(fault), .. } => Err(*fault),
+            Body::Moving { .. } => unreachable!("it has come"),
         }
     }
 
@@ -181,8 +178,10 @@ impl<'m, F: Fabric> Taken<'m, F> {
 
     /// The elements, if they are here and of this type; its sender has its FIN.
     pub(crate) fn take_elements<T: Payload>(&mut self) -> Option<Vec<T>> {
-        let elements = self.matched.as_mut()?.body.take_elements()?;
+        let matched = self.matched.as_mut()?;
+        let (elements, from) = (matched.body.take_elements()?, Rank(matched.envelope.source));
         self.matched = None;
+        self.messages.progress().send_owed(from);
         Some(elements)
     }
 
@@ -191,14 +190,14 @@ impl<'m, F: Fabric> Taken<'m, F> {
         let len = self.len_in(into.len());
         self.arrive().await;
         let read = self.copy(0, &mut into[..len]).await;
-        self.end(read).await
+        self.end(read)
     }
 
     /// Delivers the message: it was read, or could not be.
-    pub(crate) async fn end(&mut self, read: Result<(), Fault>) -> Result<(), Error> {
+    pub(crate) fn end(&mut self, read: Result<(), Fault>) -> Result<(), Error> {
         let status = self.status();
         let read = self.check_connection().and(read);
-        self.deliver(read).await;
+        self.deliver(read);
         read.map_err(|fault| Error::Read { status, fault: self.messages.world().translate(fault) })
     }
 }

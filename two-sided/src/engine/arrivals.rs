@@ -166,7 +166,7 @@ impl<S> Engine<S> {
         }
         let body = Body::Eager(Bytes::new(len, first, read));
         if receive.is_none() {
-            *self.keep(envelope, arrival) = (body, false);
+            *self.keep(envelope, arrival).1 = (body, false);
             return;
         }
         self.place_at(receive, Matched { envelope, arrival, is_consumed: false, body });

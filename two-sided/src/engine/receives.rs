@@ -27,6 +27,9 @@ pub(crate) enum Body<S> {
     /// What was moved of it into memory of this rank, or why it could not be; and its length. Its
     /// sender waits for nothing.
     Read { memory: Result<S, Fault>, len: u64 },
+    /// It moves, though its receive was dropped: for this one, which the next receive that gets it
+    /// [awaits](ReceiveState::Awaits); of a matched message, for the one that awaits it.
+    Moving { receive: usize, len: u64 },
 }
 
 /// An empty message.
@@ -43,7 +46,7 @@ impl<S> Body<S> {
             Self::Eager(bytes) => bytes.len() as u64,
             Self::Here(elements) => elements.bytes().len() as u64,
             Self::Announced { key, .. } => key.len,
-            Self::Read { len, .. } => *len,
+            Self::Read { len, .. } | Self::Moving { len, .. } => *len,
         }
     }
 
@@ -51,13 +54,17 @@ impl<S> Body<S> {
     pub(super) const fn by(&self) -> Option<By> {
         match self {
             Self::Announced { by, .. } => Some(*by),
-            Self::Eager(_) | Self::Here(_) | Self::Read { .. } => None,
+            Self::Eager(_) | Self::Here(_) | Self::Read { .. } | Self::Moving { .. } => None,
         }
     }
 
-    /// Whether memory is to be exposed for it.
-    pub(crate) const fn is_to_be_written(&self) -> bool {
-        matches!(self, Self::Announced { by, .. } if by.is_written())
+    /// Whether it is not here, and its receive can only wait for it.
+    pub(crate) const fn is_to_come(&self) -> bool {
+        match self {
+            Self::Announced { by, .. } => by.is_written(),
+            Self::Moving { .. } => true,
+            Self::Eager(_) | Self::Here(_) | Self::Read { .. } => false,
+        }
     }
 }
 
@@ -162,21 +169,33 @@ pub(super) enum ReceiveState<S> {
     /// its sender writes it.
     Moving {
         matched: Box<Matched<S>>,
-        is_cancelled: bool,
+        target: Target,
         /// The memory that its sender writes to, or the elements that packets are for.
         exposed: Option<Box<Exposed<S>>>,
         /// Whether it could not be moved, and is to come in packets.
         is_refused: bool,
     },
+    /// Its message moves for this receive, which was dropped.
+    Awaits(usize),
     Failed(Fault),
+}
+
+/// What gets a message that moves for a receive.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Target {
+    Itself,
+    /// The receive was dropped: the message is unexpected, unless its communicator is gone,
+    Place(Option<Handle>),
+    /// or another receive has got it.
+    Receive(usize),
 }
 
 impl<S> ReceiveState<S> {
     /// Whether its message is not here, and not where its task reads it.
     pub(super) const fn is_pending(&self) -> bool {
         match self {
-            Self::Posted | Self::Moving { .. } => true,
-            Self::Matched(matched) => matched.body.is_to_be_written(),
+            Self::Posted | Self::Moving { .. } | Self::Awaits(_) => true,
+            Self::Matched(matched) => matched.body.is_to_come(),
             Self::Failed(_) => false,
         }
     }
@@ -198,7 +217,7 @@ impl<S> Engine<S> {
     /// Posts a receive. One that gets an announced message stays, for another task may read it.
     pub(crate) fn receive(&mut self, pattern: Pattern) -> Posting<S> {
         match self.take_unexpected(pattern) {
-            Some(matched @ Matched { body: Body::Announced { .. }, .. }) => {
+            Some(matched @ Matched { body: Body::Announced { .. } | Body::Moving { .. }, .. }) => {
                 Posting::Posted(self.has_matched(pattern, Box::new(matched)))
             }
             Some(matched) => Posting::Taken(Box::new(matched)),
@@ -315,26 +334,61 @@ impl<S> Engine<S> {
         match self.matcher.receives.remove(receive).state {
             ReceiveState::Matched(matched) => Some(Ok(*matched)),
             ReceiveState::Failed(fault) => Some(Err(fault)),
-            ReceiveState::Posted | ReceiveState::Moving { .. } => unreachable!("it was over a moment ago"),
+            ReceiveState::Posted | ReceiveState::Moving { .. } | ReceiveState::Awaits(_) => {
+                unreachable!("it was over a moment ago")
+            }
         }
     }
 
     /// Ends a receive that [`received`](Self::received) has not ended. A message that it had
-    /// matched is unexpected again.
+    /// matched is unexpected again, also while it moves.
     pub(crate) fn cancel(&mut self, receive: usize) {
-        if let ReceiveState::Moving { is_cancelled, .. } = &mut self.matcher.receives[receive].state {
-            *is_cancelled = true;
-            return;
+        let pending = &mut self.matcher.receives[receive];
+        self.retired.extend(pending.waker.take());
+        if let ReceiveState::Moving { .. } = pending.state {
+            return self.give_back_moving(receive);
         }
-        let Receive { state, waker, .. } = self.matcher.receives.remove(receive);
-        self.retired.extend(waker);
-        if let ReceiveState::Matched(matched) = state {
-            self.give_back(*matched);
+        match self.matcher.receives.remove(receive).state {
+            ReceiveState::Matched(matched) => self.give_back(*matched),
+            ReceiveState::Awaits(moving) => self.give_back_moving(moving),
+            ReceiveState::Posted | ReceiveState::Moving { .. } | ReceiveState::Failed(_) => {}
+        }
+    }
+
+    /// [Gives back](Self::give_back) a message that moves on.
+    fn give_back_moving(&mut self, moving: usize) {
+        let ReceiveState::Moving { matched, .. } = &self.matcher.receives[moving].state else {
+            unreachable!("what moves for a receive is its own")
+        };
+        let Matched { envelope, arrival, ref body, .. } = **matched;
+        let len = body.len();
+        let target = match self.matcher.take_posted(envelope) {
+            _ if self.closed.contains(&envelope.context) => Target::Place(None),
+            Some(receive) => {
+                self.matcher.receives[receive].state = ReceiveState::Awaits(moving);
+                Target::Receive(receive)
+            }
+            None => {
+                let (place, kept) = self.keep(envelope, arrival);
+                *kept = (Body::Moving { receive: moving, len }, true);
+                Target::Place(Some(place))
+            }
+        };
+        self.set_target(moving, target);
+        self.wake_own();
+    }
+
+    pub(super) fn set_target(&mut self, moving: usize, now: Target) {
+        if let ReceiveState::Moving { target, .. } = &mut self.matcher.receives[moving].state {
+            *target = now;
         }
     }
 
     /// Puts a message back in its place, or gives it to a receive that was posted since.
     pub(crate) fn give_back(&mut self, matched: Matched<S>) {
+        if let Body::Moving { receive, .. } = matched.body {
+            return self.cancel(receive);
+        }
         self.place(matched);
         self.wake_own();
     }
@@ -362,7 +416,7 @@ impl<S> Engine<S> {
     pub(super) fn place_at(&mut self, receive: Option<usize>, mut message: Matched<S>) {
         let Some(at) = receive else {
             let Matched { envelope, arrival, is_consumed, body } = message;
-            *self.keep(envelope, arrival) = (body, is_consumed);
+            *self.keep(envelope, arrival).1 = (body, is_consumed);
             return;
         };
         self.consume(&mut message);
@@ -374,7 +428,7 @@ impl<S> Engine<S> {
 
     /// The place of an unexpected message.
     #[inline]
-    pub(super) fn keep(&mut self, envelope: Envelope, arrival: Arrival) -> &mut (Body<S>, bool) {
+    pub(super) fn keep(&mut self, envelope: Envelope, arrival: Arrival) -> (Handle, &mut (Body<S>, bool)) {
         self.count_early(envelope, 1);
         self.woken.append(&mut self.probes);
         self.matcher.keep(envelope, arrival)
@@ -382,11 +436,16 @@ impl<S> Engine<S> {
 
     fn take_unexpected(&mut self, pattern: Pattern) -> Option<Matched<S>> {
         let found = self.matcher.find(pattern)?;
-        let (envelope, arrival, (body, is_consumed)) = self.matcher.take(found)?;
-        self.count_early(envelope, u32::MAX);
-        let mut matched = Matched { envelope, arrival, is_consumed, body };
+        let mut matched = self.take_kept(found)?;
         self.consume(&mut matched);
         Some(matched)
+    }
+
+    /// Takes a message from its place, if it is there.
+    pub(super) fn take_kept(&mut self, place: Handle) -> Option<Matched<S>> {
+        let (envelope, arrival, (body, is_consumed)) = self.matcher.take(place)?;
+        self.count_early(envelope, u32::MAX);
+        Some(Matched { envelope, arrival, is_consumed, body })
     }
 
     /// Gives the credit of a message back, once.
@@ -396,7 +455,7 @@ impl<S> Engine<S> {
         }
         let kept = match &message.body {
             Body::Eager(bytes) => bytes.len(),
-            Body::Announced { .. } | Body::Here(_) | Body::Read { .. } => 0,
+            Body::Announced { .. } | Body::Here(_) | Body::Read { .. } | Body::Moving { .. } => 0,
         };
         self.credit(Rank(message.envelope.source), kept);
     }
@@ -462,9 +521,11 @@ impl<S> Engine<S> {
 
     /// Takes the first unexpected message that a pattern fits; as [`probe`](Self::probe).
     pub(crate) fn match_probe(&mut self, pattern: Pattern, waker: &Waker) -> Option<Matched<S>> {
-        let taken = self.take_unexpected(pattern);
-        if taken.is_none() {
-            self.wake_at_unexpected(waker);
+        let mut taken = self.take_unexpected(pattern);
+        match taken.as_mut().map(|matched| (matched.envelope, &mut matched.body)) {
+            None => self.wake_at_unexpected(waker),
+            Some((envelope, Body::Moving { receive, .. })) => *receive = self.await_moving(envelope.into(), *receive),
+            Some(_) => {}
         }
         taken
     }

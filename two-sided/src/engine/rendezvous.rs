@@ -7,9 +7,9 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use super::Engine;
 use super::copy::is_refused;
 use super::pipeline::{Part, To, ToExpose};
-use super::receives::{Body, Matched, Receive, ReceiveState};
+use super::receives::{Body, Matched, Receive, ReceiveState, Target};
 use crate::elements::{Allocate, Elements};
-use crate::matching::{Envelope, Pattern};
+use crate::matching::Pattern;
 use crate::wire::By;
 
 /// An announced message that is to be read for a receive.
@@ -67,14 +67,26 @@ impl<S> Engine<S> {
         }
     }
 
-    /// A matched message becomes that of a receive, because its sender writes it.
+    /// A matched message becomes that of a receive, because it [is to come](Body::is_to_come).
     pub(crate) fn receive_matched(&mut self, matched: Box<Matched<S>>) -> usize {
-        let Envelope { context, source, tag } = matched.envelope;
-        self.has_matched(Pattern { context, source: Some(source), tag: Some(tag) }, matched)
+        match matched.body {
+            Body::Moving { receive, .. } => receive,
+            _ => self.has_matched(matched.envelope.into(), matched),
+        }
+    }
+
+    /// Adds a receive of a message that moves, though its receive was dropped.
+    pub(super) fn await_moving(&mut self, pattern: Pattern, moving: usize) -> usize {
+        let receive = self.matcher.receives.add(pattern, Receive::new(ReceiveState::Awaits(moving)));
+        self.set_target(moving, Target::Receive(receive));
+        receive
     }
 
     /// Adds a receive that has its message.
     pub(super) fn has_matched(&mut self, pattern: Pattern, matched: Box<Matched<S>>) -> usize {
+        if let Body::Moving { receive, .. } = matched.body {
+            return self.await_moving(pattern, receive);
+        }
         let by = matched.body.by();
         let receive = self.matcher.receives.add(pattern, Receive::new(ReceiveState::Matched(matched)));
         self.is_to_move(receive, by);
@@ -117,7 +129,7 @@ impl<S> Engine<S> {
         match &self.matcher.receives.get(receive)?.state {
             ReceiveState::Matched(matched) => match matched.body {
                 Body::Announced { key, by, .. } => Some((key, by)),
-                Body::Eager(_) | Body::Here(_) | Body::Read { .. } => None,
+                Body::Eager(_) | Body::Here(_) | Body::Read { .. } | Body::Moving { .. } => None,
             },
             _ => None,
         }
@@ -128,7 +140,7 @@ impl<S> Engine<S> {
         if let ReceiveState::Matched(matched) =
             std::mem::replace(state, ReceiveState::Failed(Fault::new(FaultKind::Closed)))
         {
-            *state = ReceiveState::Moving { matched, is_cancelled: false, exposed: None, is_refused: false };
+            *state = ReceiveState::Moving { matched, target: Target::Itself, exposed: None, is_refused: false };
         }
     }
 
@@ -174,17 +186,17 @@ impl<S> Engine<S> {
     }
 
     pub(super) fn end_move(&mut self, receive: usize, here: Result<Here<S>, Fault>) {
-        let (matched, is_cancelled) = self.take_moving(receive);
+        let (matched, target) = self.take_moving(receive);
         let here = self.check_connection(&matched).and(here);
         self.deliver(&matched, here.as_ref().map(|_| ()).map_err(|fault| *fault));
-        self.become_read(receive, (matched, is_cancelled), here);
+        self.become_read(receive, (matched, target), here);
     }
 
     /// What moved has come to an end, and its sender knows.
     pub(super) fn become_read(
         &mut self,
         receive: usize,
-        (mut matched, is_cancelled): (Box<Matched<S>>, bool),
+        (mut matched, target): (Box<Matched<S>>, Target),
         here: Result<Here<S>, Fault>,
     ) {
         matched.body = match here {
@@ -192,26 +204,34 @@ impl<S> Engine<S> {
             Ok(Here::Memory(memory)) => Body::Read { memory: Ok(memory), len: matched.body.len() },
             Err(fault) => Body::Read { memory: Err(fault), len: matched.body.len() },
         };
-        if is_cancelled {
-            self.matcher.receives.remove(receive);
-            self.give_back(*matched);
-        } else {
-            self.matcher.receives[receive].state = ReceiveState::Matched(matched);
-        }
+        self.has_moved(receive, (matched, target));
     }
 
-    /// An announced message cannot be read now. It was looked at under one lock.
+    /// An announced message cannot be read now.
     pub(crate) fn read_later(&mut self, receive: usize) {
         self.tokens += 1;
-        self.matcher.receives[receive].state = ReceiveState::Matched(self.take_moving(receive).0);
-        self.announced.push_back(receive);
+        let moved = self.take_moving(receive);
+        self.has_moved(receive, moved);
     }
 
-    pub(super) fn take_moving(&mut self, receive: usize) -> (Box<Matched<S>>, bool) {
+    /// A message does not move any more: its target gets it.
+    fn has_moved(&mut self, receive: usize, (matched, target): (Box<Matched<S>>, Target)) {
+        match target {
+            Target::Itself => return self.place_at(Some(receive), *matched),
+            Target::Receive(other) => self.place_at(Some(other), *matched),
+            Target::Place(place) => {
+                place.and_then(|place| self.take_kept(place));
+                self.give_back(*matched);
+            }
+        }
+        self.matcher.receives.remove(receive);
+    }
+
+    pub(super) fn take_moving(&mut self, receive: usize) -> (Box<Matched<S>>, Target) {
         let Receive { state, waker, .. } = &mut self.matcher.receives[receive];
         self.woken.extend(waker.take());
         match std::mem::replace(state, ReceiveState::Failed(Fault::new(FaultKind::Closed))) {
-            ReceiveState::Moving { matched, is_cancelled, .. } => (matched, is_cancelled),
+            ReceiveState::Moving { matched, target, .. } => (matched, target),
             _ => unreachable!("only what moves comes to an end"),
         }
     }

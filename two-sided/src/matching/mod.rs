@@ -99,6 +99,13 @@ impl Pattern {
     }
 }
 
+impl From<Envelope> for Pattern {
+    /// That which fits this envelope alone.
+    fn from(Envelope { context, source, tag }: Envelope) -> Self {
+        Self { context, source: Some(source), tag: Some(tag) }
+    }
+}
+
 /// A [`Pattern`] as a queue keeps it: context and source, and tag and wildcards, in a word each. Whole
 /// words go through registers, where the loads of a pattern would wait for stores of its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,9 +177,9 @@ impl<R: Default, M: Default> Matcher<R, M> {
 
     /// Keeps a message that no posted receive fits: its place.
     #[inline]
-    pub(crate) fn keep(&mut self, envelope: Envelope, arrival: Arrival) -> &mut M {
+    pub(crate) fn keep(&mut self, envelope: Envelope, arrival: Arrival) -> (Handle, &mut M) {
         let kept = self.unexpected.insert(Some(envelope.matched().hash()), true, envelope, arrival.0);
-        self.unexpected.at_mut(kept.index()).unwrap_or_else(|| unreachable!("it was just kept"))
+        (kept, self.unexpected.at_mut(kept.index()).unwrap_or_else(|| unreachable!("it was just kept")))
     }
 
     /// The oldest unexpected message that a pattern fits.

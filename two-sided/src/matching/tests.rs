@@ -52,7 +52,7 @@ proptest! {
                     let (arrival, receive) = (matcher.number(), matcher.take_posted(envelope));
                     prop_assert_eq!(receive.map(|receive| matcher.receives[receive]), oracle.take_posted(envelope));
                     if receive.is_none() {
-                        *matcher.keep(envelope, arrival) = number;
+                        *matcher.keep(envelope, arrival).1 = number;
                         oracle.keep(envelope, number);
                     } else {
                         matched.push((envelope, arrival, number));
@@ -93,7 +93,7 @@ proptest! {
                         let receive = matcher.take_posted(envelope);
                         prop_assert_eq!(receive.map(|receive| matcher.receives[receive]), oracle.take_posted(envelope));
                         if receive.is_none() {
-                            *matcher.keep(envelope, arrival) = message;
+                            *matcher.keep(envelope, arrival).1 = message;
                             oracle.keep(envelope, message);
                         } else {
                             matched.push((envelope, arrival, message));

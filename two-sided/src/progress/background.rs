@@ -1,8 +1,41 @@
 //! What a thread that waits for something else does for messages.
 
+use std::pin::Pin;
+
+use onesided_fabric::remote_memory::Rank;
 use onesided_fabric::{Background, Fabric};
 
 use super::Progress;
+use crate::engine::Direct;
+
+/// A [`Progress`] for tasks of any lifetime.
+pub(super) trait Owing: Send + Sync {
+    /// Ends when every packet without a message has left for a rank.
+    fn sent_owed<'p>(&'p self, to: Rank) -> Pin<Box<dyn Future<Output = ()> + Send + 'p>>;
+}
+
+impl<F: Fabric> Owing for Progress<F> {
+    fn sent_owed<'p>(&'p self, to: Rank) -> Pin<Box<dyn Future<Output = ()> + Send + 'p>> {
+        let is_sent =
+            move |engine: &mut super::Engine<_>, _: &mut Direct<'_>, _: &_| (!engine.owes_packets(to)).then_some(());
+        Box::pin(self.until(to, Direct::none(), is_sent, |_| None, || None))
+    }
+}
+
+impl<F: Fabric> Progress<F> {
+    /// Packets without messages that wait for room at a rank leave, whatever this rank does next: that
+    /// one may wait for them.
+    pub(crate) fn send_owed(&self, to: Rank) {
+        if self.with(|engine| engine.owes_packets(to)) {
+            let owing = self.owing.clone();
+            self.fabric.spawn(Box::pin(async move {
+                if let Some(owing) = owing.upgrade() {
+                    owing.sent_owed(to).await;
+                }
+            }));
+        }
+    }
+}
 
 impl<F: Fabric> Background for Progress<F> {
     fn advance(&self) {

@@ -55,7 +55,7 @@ fn take_in(
     if let Some(receive) = net.ends(to, &packet)
         && let Some(at) = exposed.iter().position(|exposed| exposed.receive == receive as usize)
     {
-        exposed.remove(at).ended(seen);
+        exposed.remove(at);
     }
 }
 
@@ -248,7 +248,11 @@ impl Host {
                 let Some(matched) = self.engine.match_probe(pattern, &waker) else {
                     return assert!(!is_expected, "a matched probe found nothing");
                 };
-                return self.taken(net, at, matched);
+                if matched.body.is_to_come() {
+                    Request::Taken(matched) // a user has it before it is received
+                } else {
+                    return self.taken(net, at, matched);
+                }
             }
             Request::Taken(_) | Request::Landed(..) | Request::Over => return,
         };
@@ -257,7 +261,7 @@ impl Host {
 
     /// A task has a message. It begins to read it, if it was announced.
     fn taken(&mut self, net: &mut Net, at: usize, matched: Matched<u64>) {
-        if matched.body.is_to_be_written() {
+        if matched.body.is_to_come() {
             let receive = self.engine.receive_matched(Box::new(matched));
             self.requests[at].0 = Request::Posted { receive, source: None, has_slice: false };
             return self.poll(net, at);
@@ -283,6 +287,7 @@ impl Host {
     /// A task ends its receive.
     pub(super) fn finish(&mut self, net: &mut Net, at: usize) {
         let number = match std::mem::replace(&mut self.requests[at].0, Request::Over) {
+            Request::Taken(matched) if matched.body.is_to_come() => return self.taken(net, at, matched),
             Request::Taken(mut matched) => {
                 let mut number = number(&matched.body);
                 let mut outcome = Ok(());
@@ -334,13 +339,9 @@ impl Host {
             Request::Posted { receive, .. } => {
                 self.engine.cancel(receive);
                 self.seen.oracle.posted.retain(|(_, posted)| *posted as usize != at);
-                let mut moving = self.reads.iter_mut().chain(&mut self.exposed);
-                match moving.find(|moving| moving.request == at) {
-                    Some(moving) => moving.is_cancelled = true,
-                    None => self.seen.give_back(at),
-                }
+                self.seen.give_back(at);
                 if net.plant == Plant::EarlyReuse
-                    && let Some(exposed) = self.exposed.iter().find(|exposed| exposed.request == at)
+                    && let Some(exposed) = self.exposed.iter().find(|exposed| exposed.receive == receive)
                     && let Some(found) = self.engine.exposed(receive, Rank(net.message(exposed.number).from))
                 {
                     self.engine.end_written(receive, Ok(found.memory));
@@ -417,9 +418,7 @@ impl Host {
             let Moving { receive, number, .. } = *exposed;
             net.message(number).from == peer && !Self::is_growing((exposing, engine), receive)
         };
-        for exposed in self.exposed.extract_if(.., is_over) {
-            exposed.ended(&mut self.seen);
-        }
+        drop(self.exposed.extract_if(.., is_over).collect::<Vec<_>>());
     }
 
     fn flush(&mut self, net: &mut Net) {

@@ -5,8 +5,6 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use super::host::Host;
 use super::net::{Net, Plant, number};
-use super::request::Request;
-use super::seen::Seen;
 use crate::engine::pipeline::Fin;
 use crate::engine::{Engine, Here, ReceiveState, ToExpose, ToMove, ToRead};
 use crate::wire::{By, DATA_HEAD};
@@ -20,18 +18,7 @@ pub(super) const FLIGHT: u64 = PIECE;
 #[derive(Debug)]
 pub(super) struct Moving {
     pub(super) receive: usize,
-    pub(super) request: usize,
     pub(super) number: u64,
-    pub(super) is_cancelled: bool,
-}
-
-impl Moving {
-    /// A message whose receive was dropped goes to another one.
-    pub(super) fn ended(self, seen: &mut Seen) {
-        if self.is_cancelled {
-            seen.give_back(self.request);
-        }
-    }
 }
 
 impl Host {
@@ -134,11 +121,8 @@ impl Host {
     }
 
     fn moving(&self, receive: usize) -> Moving {
-        let is_it =
-            |(request, _): &(Request, _)| matches!(request, Request::Posted { receive: at, .. } if *at == receive);
-        let request = self.requests.iter().position(is_it).unwrap();
         let ReceiveState::Moving { matched, .. } = &self.engine.matcher.receives[receive].state else { unreachable!() };
-        Moving { receive, request, number: number(&matched.body).unwrap(), is_cancelled: false }
+        Moving { receive, number: number(&matched.body).unwrap() }
     }
 
     /// Whether a receive is to have memory or room.
@@ -172,7 +156,7 @@ impl Host {
         }
         let is_over = net.message(number).is_old && !net.unaware.contains(&rank);
         if fails && at == 0 || is_over || self.engine.lost(Rank(from)).is_some() {
-            self.exposed.remove(exposed).ended(&mut self.seen);
+            self.exposed.remove(exposed);
         }
     }
 
@@ -180,9 +164,8 @@ impl Host {
         let read = self.reads.remove(at);
         let outcome = self.end_read(net, read.number);
         self.engine.read(read.receive, outcome.map(|()| Here::Memory(read.number)));
-        match is_refused(&self.engine, read.receive) {
-            true => self.exposed.push(read),
-            false => read.ended(&mut self.seen),
+        if is_refused(&self.engine, read.receive) {
+            self.exposed.push(read);
         }
     }
 

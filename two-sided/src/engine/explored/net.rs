@@ -173,6 +173,7 @@ pub(in crate::engine) fn number(body: &Body<u64>) -> Option<u64> {
         Body::Here(elements) => Some(number_of(elements.bytes())),
         Body::Announced { key, .. } => Some(key.address),
         Body::Read { memory, .. } => memory.as_ref().ok().copied(),
+        Body::Moving { .. } => None,
     }
 }
 
