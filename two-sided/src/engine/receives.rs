@@ -184,10 +184,10 @@ pub(super) enum ReceiveState<S> {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target {
     Itself,
-    /// The receive was dropped: the message is unexpected, unless its communicator is gone,
-    Place(Option<Handle>),
+    /// The receive was dropped: the message is unexpected, here unless its communicator is gone,
+    Place(u32),
     /// or another receive has got it.
-    Receive(usize),
+    Receive(u32),
 }
 
 impl<S> ReceiveState<S> {
@@ -363,15 +363,15 @@ impl<S> Engine<S> {
         let Matched { envelope, arrival, ref body, .. } = **matched;
         let len = body.len();
         let target = match self.matcher.take_posted(envelope) {
-            _ if self.closed.contains(&envelope.context) => Target::Place(None),
+            _ if self.closed.contains(&envelope.context) => Target::Place(u32::MAX),
             Some(receive) => {
                 self.matcher.receives[receive].state = ReceiveState::Awaits(moving);
-                Target::Receive(receive)
+                Target::Receive(receive as u32)
             }
             None => {
                 let (place, kept) = self.keep(envelope, arrival);
                 *kept = (Body::Moving { receive: moving, len }, true);
-                Target::Place(Some(place))
+                Target::Place(place)
             }
         };
         self.set_target(moving, target);
@@ -428,7 +428,7 @@ impl<S> Engine<S> {
 
     /// The place of an unexpected message.
     #[inline]
-    pub(super) fn keep(&mut self, envelope: Envelope, arrival: Arrival) -> (Handle, &mut (Body<S>, bool)) {
+    pub(super) fn keep(&mut self, envelope: Envelope, arrival: Arrival) -> (u32, &mut (Body<S>, bool)) {
         self.count_early(envelope, 1);
         self.woken.append(&mut self.probes);
         self.matcher.keep(envelope, arrival)
@@ -436,16 +436,11 @@ impl<S> Engine<S> {
 
     fn take_unexpected(&mut self, pattern: Pattern) -> Option<Matched<S>> {
         let found = self.matcher.find(pattern)?;
-        let mut matched = self.take_kept(found)?;
+        let (envelope, arrival, (body, is_consumed)) = self.matcher.take(found)?;
+        self.count_early(envelope, u32::MAX);
+        let mut matched = Matched { envelope, arrival, is_consumed, body };
         self.consume(&mut matched);
         Some(matched)
-    }
-
-    /// Takes a message from its place, if it is there.
-    pub(super) fn take_kept(&mut self, place: Handle) -> Option<Matched<S>> {
-        let (envelope, arrival, (body, is_consumed)) = self.matcher.take(place)?;
-        self.count_early(envelope, u32::MAX);
-        Some(Matched { envelope, arrival, is_consumed, body })
     }
 
     /// Gives the credit of a message back, once.

@@ -78,7 +78,7 @@ impl<S> Engine<S> {
     /// Adds a receive of a message that moves, though its receive was dropped.
     pub(super) fn await_moving(&mut self, pattern: Pattern, moving: usize) -> usize {
         let receive = self.matcher.receives.add(pattern, Receive::new(ReceiveState::Awaits(moving)));
-        self.set_target(moving, Target::Receive(receive));
+        self.set_target(moving, Target::Receive(receive as u32));
         receive
     }
 
@@ -218,9 +218,11 @@ impl<S> Engine<S> {
     fn has_moved(&mut self, receive: usize, (matched, target): (Box<Matched<S>>, Target)) {
         match target {
             Target::Itself => return self.place_at(Some(receive), *matched),
-            Target::Receive(other) => self.place_at(Some(other), *matched),
+            Target::Receive(other) => self.place_at(Some(other as usize), *matched),
             Target::Place(place) => {
-                place.and_then(|place| self.take_kept(place));
+                if self.matcher.take_from(place, matched.arrival).is_some() {
+                    self.count_early(matched.envelope, u32::MAX);
+                }
                 self.give_back(*matched);
             }
         }

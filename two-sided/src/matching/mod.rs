@@ -175,11 +175,11 @@ impl<R: Default, M: Default> Matcher<R, M> {
         self.receives.take_posted(envelope)
     }
 
-    /// Keeps a message that no posted receive fits: its place.
+    /// Keeps a message that no posted receive fits: its [place](Self::take_from), and what is there.
     #[inline]
-    pub(crate) fn keep(&mut self, envelope: Envelope, arrival: Arrival) -> (Handle, &mut M) {
+    pub(crate) fn keep(&mut self, envelope: Envelope, arrival: Arrival) -> (u32, &mut M) {
         let kept = self.unexpected.insert(Some(envelope.matched().hash()), true, envelope, arrival.0);
-        (kept, self.unexpected.at_mut(kept.index()).unwrap_or_else(|| unreachable!("it was just kept")))
+        (kept.index() as u32, self.unexpected.at_mut(kept.index()).unwrap_or_else(|| unreachable!("it was just kept")))
     }
 
     /// The oldest unexpected message that a pattern fits.
@@ -206,6 +206,11 @@ impl<R: Default, M: Default> Matcher<R, M> {
     pub(crate) fn take(&mut self, message: Handle) -> Option<(Envelope, Arrival, M)> {
         let (envelope, taken) = self.unexpected.remove(message)?;
         Some((envelope, Arrival(message.stamp()), taken))
+    }
+
+    /// Takes an unexpected message from its place, if it is still there.
+    pub(crate) fn take_from(&mut self, place: u32, arrival: Arrival) -> Option<M> {
+        self.unexpected.remove(Handle::of(place, arrival.0)).map(|(_, taken)| taken)
     }
 
     /// Drops an unexpected message that is there.

@@ -20,6 +20,10 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
+    pub(super) const fn of(index: Index, stamp: u64) -> Self {
+        Self { index, stamp }
+    }
+
     #[inline]
     pub(super) const fn index(self) -> usize {
         self.index as usize
