@@ -9,6 +9,7 @@ use onesided_fabric::remote_memory::{Collective, Fault, FaultKind};
 use onesided_fabric::{Call, Drive, Fabric, Limit, PeerProcesses, World, limited};
 
 use crate::matching::NUMBERS;
+use crate::messages::Context;
 use crate::progress::Progress;
 use crate::rules::Applied;
 use crate::{Error, Messages};
@@ -82,11 +83,16 @@ impl<F: Fabric + 'static> CreateMessages<'_, F> {
         let shared = Shared::of(world);
         let fabric = world.fabric();
         introduce(fabric);
+        let mut context = None;
         let mine = match &shared.progress {
             // The gather below reports it to the others.
             Err(error) => Err(Fault::of(error.fault().kind(), fabric.rank())),
             // All ranks make such communicators in one order.
-            Ok(_) if world.size() == fabric.size() => Ok(2 * shared.wholes.fetch_add(1, Ordering::Relaxed)),
+            Ok(progress) if world.size() == fabric.size() => {
+                let number = 2 * shared.wholes.fetch_add(1, Ordering::Relaxed);
+                context = Some(Context::open(Arc::clone(progress), number | bits));
+                Ok(number)
+            }
             Ok(_) if world.rank() == 0 => shared.number_part(fabric),
             Ok(_) => Ok(0),
         };
@@ -105,12 +111,14 @@ impl<F: Fabric + 'static> CreateMessages<'_, F> {
         }
         let number = words.next().map_or(0, |first| first as u32); // the first member gives it
         drop(all); // before others are waited for
-        let may_offer = fabric.capabilities().completes_at_post && {
-            test_next(world);
+        test_next(world);
+        // It is open at all members before one of them sends.
+        let is_open = context.is_some();
+        let context = context.unwrap_or_else(|| Context::open(Arc::clone(progress), number | bits));
+        if !is_open || fabric.capabilities().completes_at_post {
             world.meet(Collective::CreateMessages).await.map_err(failed)?;
-            are_open(fabric)
-        };
-        Ok(Messages::of(world, Arc::clone(progress), number | bits, may_offer))
+        }
+        Ok(Messages::of(world, context, fabric.capabilities().completes_at_post && are_open(fabric)))
     }
 
     /// Blocks until every rank has arrived.

@@ -18,13 +18,14 @@ use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::Context;
+
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Call, Drive, Fabric, Limit, NOBODY, Segment, SegmentKey, WORLD_BYTES, World, limited};
 
 use crate::create::{Shared, are_open, failed, introduce, test_next};
+use crate::messages::Context;
 use crate::progress::lock;
 use crate::{Error, Messages, Tag, WrongMembers};
 
@@ -205,7 +206,7 @@ impl<F: Fabric + 'static> Creation<'_, F> {
             }
             for member in self.others() {
                 let probe = pin!(self.messages.probe(member, self.tag));
-                if probe.poll(&mut Context::from_waker(NOBODY)).is_ready() {
+                if probe.poll(&mut std::task::Context::from_waker(NOBODY)).is_ready() {
                     self.rest_of(&self.receive(member).await?, member)?; // it gave up meanwhile
                 }
             }
@@ -214,9 +215,9 @@ impl<F: Fabric + 'static> Creation<'_, F> {
             self.send(self.leader, &outcome(&members)).await?;
             self.rest_of(&self.receive(self.leader).await?, self.leader)?;
         }
-        let (members, number) = members?;
+        let (members, context) = members?;
         let may_offer = world.fabric().capabilities().completes_at_post && are_open(world.fabric());
-        Ok(Messages::of(&members, self.messages.shared_progress(), number, may_offer))
+        Ok(Messages::of(&members, context, may_offer))
     }
 
     /// This rank's segment for the collectives of the new world.
@@ -256,8 +257,8 @@ impl<F: Fabric + 'static> Creation<'_, F> {
         SegmentKey::from_bytes(key).ok_or(protocol)
     }
 
-    /// The new world and its communicator's number, from the leader's answer.
-    fn reach(&self, own: F::Segment, answer: &[u8]) -> Result<(World<F>, u32), Fault> {
+    /// The new world and its communicator, from the leader's answer.
+    fn reach(&self, own: F::Segment, answer: &[u8]) -> Result<(World<F>, Context<F>), Fault> {
         let (world, protocol) = (self.messages.world(), Fault::of(FaultKind::Protocol, Rank(self.leader)));
         let (number, keys) = answer.split_first_chunk().ok_or(protocol)?;
         let keys: Option<Vec<_>> = keys.chunks(SegmentKey::BYTES).map(SegmentKey::from_bytes).collect();
@@ -271,7 +272,7 @@ impl<F: Fabric + 'static> Creation<'_, F> {
             }))
         })?;
         test_next(&members);
-        Ok((members, u32::from_le_bytes(*number)))
+        Ok((members, Context::open(self.messages.shared_progress(), u32::from_le_bytes(*number))))
     }
 
     async fn send(&self, to: u32, bytes: &[u8]) -> Result<(), Fault> {

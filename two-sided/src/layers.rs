@@ -25,7 +25,8 @@ impl<F: Drive> EngineEnd<F> {
     /// As of [`Fabric::transport`].
     pub fn new(fabric: &F) -> Result<Self, Fault> {
         let fabric = fabric.for_messages();
-        let engine = Engine::new(fabric.rank(), window(fabric.size()), 1);
+        let mut engine = Engine::new(fabric.rank(), window(fabric.size()), 1);
+        engine.open(0);
         Ok(Self { transport: fabric.transport()?, fabric, engine })
     }
 

@@ -77,7 +77,7 @@ impl<F: Fabric> fmt::Debug for Messages<F> {
 
 /// What the handles of one communicator share.
 #[derive(Debug)]
-struct Context<F: Fabric> {
+pub(crate) struct Context<F: Fabric> {
     progress: Arc<Progress<F>>,
     number: u32,
     /// Whether the members can read one another's slices.
@@ -98,9 +98,21 @@ impl<F: Fabric> Drop for Open<F> {
     }
 }
 
+impl<F: Fabric> Context<F> {
+    /// From now on messages are kept for it, which members send that have it already.
+    pub(crate) fn open(progress: Arc<Progress<F>>, number: u32) -> Self {
+        let early = progress.with(|engine| {
+            engine.open(number);
+            engine.early()
+        });
+        let (groups, failed_tags) = (OnceLock::new(), Mutex::default());
+        Self { progress, number, may_offer: false, collectives: State::new(early), groups, failed_tags }
+    }
+}
+
 impl<F: Fabric> Drop for Context<F> {
     fn drop(&mut self) {
-        self.progress.with(|engine| [0, COLLECTIVE, GROUPS].map(|bit| engine.close(self.number | bit)));
+        self.progress.with(|engine| engine.close(self.number));
     }
 }
 
@@ -122,10 +134,9 @@ impl<F: Fabric + 'static> Messages<F> {
 }
 
 impl<F: Fabric> Messages<F> {
-    pub(crate) fn of(world: &World<F>, progress: Arc<Progress<F>>, number: u32, may_offer: bool) -> Self {
-        let collectives = State::new(progress.with(|engine| engine.early()));
-        let (groups, failed_tags) = (OnceLock::new(), Mutex::default());
-        let context = Arc::new(Context { progress, number, may_offer, collectives, groups, failed_tags });
+    pub(crate) fn of(world: &World<F>, mut context: Context<F>, may_offer: bool) -> Self {
+        context.may_offer = may_offer;
+        let context = Arc::new(context);
         let open = Some(Arc::new(Open(Arc::clone(&context))));
         Self { open, world: world.clone(), context, acknowledged: Arc::default() }
     }
@@ -144,8 +155,7 @@ impl<F: Fabric> Messages<F> {
     /// The messages by which some of the members make a communicator.
     pub(crate) fn of_groups(&self) -> Self {
         let Context { progress, number, groups, .. } = &*self.context;
-        let context =
-            groups.get_or_init(|| Self::of(&self.world, Arc::clone(progress), number | GROUPS, false).context);
+        let context = groups.get_or_init(|| Arc::new(Context::open(Arc::clone(progress), number | GROUPS)));
         Self { context: Arc::clone(context), ..self.of_task() }
     }
 

@@ -73,3 +73,33 @@ fn a_flood_of_a_million_is_bounded() {
     })
     .unwrap();
 }
+
+/// What a communicator takes it gives back, however many there were: those of all ranks, of a split
+/// world, and of some ranks.
+#[test]
+fn communicators_that_are_gone_take_nothing() {
+    threads(2, |world| {
+        let messages = Messages::new(&world).wait().unwrap();
+        let part = world.split(0, 0).wait().unwrap();
+        let make = |count: u32| {
+            for at in 0..count {
+                let made = [
+                    Messages::new(&world).wait().unwrap(),
+                    Messages::new(&part).wait().unwrap(),
+                    messages.create_group(&[0, 1], Tag(0)).wait().unwrap(),
+                ];
+                for made in &made {
+                    let (me, other) = (world.rank(), 1 - world.rank());
+                    made.send(&[at, me], other, Tag(0)).wait().unwrap();
+                    made.send(&[at], other, Tag(1)).wait().unwrap(); // nobody receives it
+                    assert_eq!(made.recv::<u32>(other, Tag(0)).wait().unwrap().0, [at, other]);
+                }
+            }
+            counting::allocated()
+        };
+        let before = make(100);
+        let more = make(1_000) as isize - before as isize;
+        assert!(more < 5_000, "{more} bytes are left of 3,000 communicators");
+    })
+    .unwrap();
+}

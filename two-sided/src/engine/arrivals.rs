@@ -134,12 +134,10 @@ impl<S> Engine<S> {
             return self.violated(from);
         }
         let arrival = self.matcher.number();
-        let context = envelope.context; // the envelope itself stays in registers
-        if !self.closed.is_empty() && self.closed.contains(&context) {
-            return self.credit(from, len);
-        }
         if is_collective(envelope.context) && envelope.tag & CONTROL != 0 {
-            self.control(envelope, &first[..len.min(first.len())]);
+            if self.is_open(envelope.context) {
+                self.control(envelope, &first[..len.min(first.len())]);
+            }
             return self.credit(from, len);
         }
         let receive = self.matcher.take_posted(envelope);
@@ -163,6 +161,9 @@ impl<S> Engine<S> {
                 self.matcher.receives.end(posted);
             }
             return self.credit_peer(at, from, len);
+        }
+        if receive.is_none() && !self.is_open(envelope.context) {
+            return self.credit(from, len);
         }
         let body = Body::Eager(Bytes::new(len, first, read));
         if receive.is_none() {

@@ -131,7 +131,7 @@ mod tests {
     use onesided_fabric::SegmentKey;
 
     use super::*;
-    use crate::engine::tests::{WINDOW, key, posted, take_in};
+    use crate::engine::tests::{WINDOW, key, opened, posted, take_in};
     use crate::engine::{Posted, ToExpose, ToMove};
     use crate::matching::Pattern;
     use crate::wire::By;
@@ -153,7 +153,7 @@ mod tests {
 
     /// A receiver of rank 1's message that has asked for its first packets.
     fn receiver() -> (Engine<u64>, usize) {
-        let mut engine = Engine::<u64>::new(Rank(0), WINDOW, u32::MAX);
+        let mut engine = opened(Rank(0), WINDOW, u32::MAX);
         let key = SegmentKey { rank: Rank(1), len: LEN, ..key() };
         let rts = Packet::Rts { context: 0, tag: 0, request: RequestId(3), key, by: By::Copy };
         take_in(&mut engine, Rank(1), rts.encode(0).bytes());
@@ -214,7 +214,7 @@ mod tests {
     /// Packets go in order and behind all others, also where two threads copy, and the FIN behind them.
     #[test]
     fn a_sender_copies_one_part_after_the_other() {
-        let (half, mut engine) = (FLIGHT / 2, Engine::<u64>::new(Rank(1), WINDOW, u32::MAX));
+        let (half, mut engine) = (FLIGHT / 2, opened(Rank(1), WINDOW, u32::MAX));
         let send =
             engine.send_rendezvous(Rank(0), (0, 0), (SegmentKey { rank: Rank(1), len: LEN, ..key() }, By::Copy), 7);
         flushed(&mut engine);
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn a_receiver_asks_for_packets_that_it_may_have() {
         let is_taken = |by, lens: &[u64]| {
-            let mut engine = Engine::<u64>::new(Rank(1), WINDOW, u32::MAX);
+            let mut engine = opened(Rank(1), WINDOW, u32::MAX);
             let send =
                 engine.send_rendezvous(Rank(0), (0, 0), (SegmentKey { rank: Rank(1), len: LEN, ..key() }, by), 7);
             flushed(&mut engine);

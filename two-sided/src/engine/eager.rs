@@ -46,6 +46,7 @@ impl<S> Engine<S> {
 mod tests {
     use super::*;
     use crate::engine::peer::units;
+    use crate::engine::tests::opened;
     use crate::engine::window;
 
     /// A long message that cannot leave at once is not kept as a packet: where there is no room, where
@@ -56,12 +57,12 @@ mod tests {
         let may_wait = |sender: &mut Engine<u64>, len: usize, posted: Posted| {
             sender.send_eager(Rank(1), (0, 0), &long[..len], |_, _, _| posted).is_ok()
         };
-        let mut sender = Engine::<u64>::new(Rank(0), window(2), u32::MAX);
+        let mut sender = opened(Rank(0), window(2), u32::MAX);
         assert!(may_wait(&mut sender, long.len(), Posted::Sent));
         assert!(!may_wait(&mut sender, long.len(), Posted::Busy));
         assert!(may_wait(&mut sender, QUEUED_MAX, Posted::Busy));
         assert!(!may_wait(&mut sender, long.len(), Posted::Sent), "it would overtake");
-        let mut sender = Engine::<u64>::new(Rank(0), units(QUEUED_MAX), u32::MAX);
+        let mut sender = opened(Rank(0), units(QUEUED_MAX), u32::MAX);
         assert!(!may_wait(&mut sender, long.len(), Posted::Sent), "there is no credit");
     }
 }

@@ -3,7 +3,7 @@
 use onesided_fabric::remote_memory::RegionId;
 use proptest::prelude::*;
 
-use super::tests::{WINDOW, eager, key, posted, take_in};
+use super::tests::{WINDOW, eager, key, opened, posted, take_in};
 use super::*;
 use crate::elements::allocate;
 use crate::matching::Pattern;
@@ -116,8 +116,7 @@ proptest! {
     /// bounded memory.
     #[test]
     fn hostile_packets_end_their_sender_alone(program in prop::collection::vec(steps(), 0..200)) {
-        let (mut engine, waker) = (Engine::<u64>::new(Rank(0), WINDOW, u32::MAX), Waker::noop());
-        engine.close(1);
+        let (mut engine, waker) = (opened(Rank(0), WINDOW, u32::MAX), Waker::noop());
         engine.flight = 40;
         let (mut receives, mut sends) = (vec![], vec![]);
         for step in program {

@@ -60,7 +60,7 @@ mod renewal;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::task::Waker;
@@ -163,8 +163,9 @@ pub(crate) struct Engine<S> {
     retired: Vec<Waker>,
     /// A packet with several messages, which are taken in one by one.
     batch: Option<Box<Batch>>,
-    /// The contexts of communicators that are gone.
-    closed: HashSet<u32>,
+    /// The [communicators](communicator) of this rank, in order: messages of others are of one that is
+    /// gone.
+    open: Vec<u32>,
     collectives: Collectives,
     /// The number of unexpected messages of collectives, which calls look at.
     early: Arc<AtomicU32>,
@@ -224,7 +225,7 @@ impl<S> Engine<S> {
             probes: Vec::new(),
             retired: Vec::new(),
             batch: None,
-            closed: HashSet::new(),
+            open: Vec::new(),
             collectives: Collectives::default(),
             early: Arc::default(),
             seen: Seen::default(),

@@ -11,7 +11,7 @@ use super::peer::{Outgoing, units};
 use super::pipeline::Exposed;
 use super::{Engine, keep};
 use crate::elements::{Allocate, Elements};
-use crate::matching::{Arrival, Envelope, Handle, Pattern};
+use crate::matching::{Arrival, COLLECTIVE, Envelope, GROUPS, Handle, Pattern, communicator};
 use crate::wire::{By, Packet, RequestId};
 
 /// A message that has arrived.
@@ -363,7 +363,7 @@ impl<S> Engine<S> {
         let Matched { envelope, arrival, ref body, .. } = **matched;
         let len = body.len();
         let target = match self.matcher.take_posted(envelope) {
-            _ if self.closed.contains(&envelope.context) => Target::Place(u32::MAX),
+            _ if !self.is_open(envelope.context) => Target::Place(u32::MAX),
             Some(receive) => {
                 self.matcher.receives[receive].state = ReceiveState::Awaits(moving);
                 Target::Receive(receive as u32)
@@ -404,7 +404,7 @@ impl<S> Engine<S> {
         if let Err(fault) = self.check_connection(&message) {
             message.body.give_up(fault);
         }
-        if self.closed.contains(&message.envelope.context) {
+        if !self.is_open(message.envelope.context) {
             self.consume(&mut message);
             return self.deliver(&message, Err(Fault::new(FaultKind::Closed)));
         }
@@ -494,12 +494,28 @@ impl<S> Engine<S> {
         Some((NonZeroU32::new(others().count() as u32)?, others().min_by_key(is_other)?))
     }
 
+    /// A communicator may get messages, in all its contexts.
+    pub(crate) fn open(&mut self, context: u32) {
+        let context = communicator(context);
+        if let Err(at) = self.open.binary_search(&context) {
+            self.open.insert(at, context);
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_open(&self, context: u32) -> bool {
+        self.open.binary_search(&communicator(context)).is_ok()
+    }
+
     /// A communicator is gone, with the messages that it has not received.
     pub(crate) fn close(&mut self, context: u32) {
-        self.closed.insert(context);
-        self.collectives.close(context);
-        while let Some(matched) = self.take_unexpected(Pattern { context, source: None, tag: None }) {
-            self.deliver(&matched, Err(Fault::new(FaultKind::Closed)));
+        let context = communicator(context);
+        self.open.retain(|open| *open != context);
+        for context in [0, COLLECTIVE, GROUPS].map(|bit| context | bit) {
+            self.collectives.close(context);
+            while let Some(matched) = self.take_unexpected(Pattern { context, source: None, tag: None }) {
+                self.deliver(&matched, Err(Fault::new(FaultKind::Closed)));
+            }
         }
     }
 

@@ -11,6 +11,13 @@ use crate::wire::head_of;
 
 pub(super) const WINDOW: u32 = 1024;
 
+/// An engine with a communicator, whose context is 0.
+pub(super) fn opened(me: Rank, window: u32, tokens: u32) -> Engine<u64> {
+    let mut engine = Engine::new(me, window, tokens);
+    engine.open(0);
+    engine
+}
+
 /// Gives an engine a packet.
 pub(super) fn take_in(engine: &mut Engine<u64>, from: Rank, packet: &[u8]) {
     take_in_for(engine, from, packet, &mut Direct::none());
@@ -41,7 +48,7 @@ pub(super) fn key() -> SegmentKey {
 #[test]
 fn a_dump_says_since_when() {
     const SECOND: u64 = 1_000_000_000;
-    let mut engine: Engine<u64> = Engine::new(Rank(0), WINDOW, 1);
+    let mut engine = opened(Rank(0), WINDOW, 1);
     let key = SegmentKey { rank: Rank(0), region: RegionId(1), len: 9_000, address: 0, rkey: 0 };
     let pattern = Pattern { context: 0, source: Some(1), tag: Some(8) };
     let receive = posted(engine.receive(pattern));
@@ -83,8 +90,7 @@ fn a_dump_says_since_when() {
 /// A peer that takes nothing in gets no credit, whatever is queued for it.
 #[test]
 fn packets_for_a_peer_that_takes_none_are_bounded() {
-    let mut engine = Engine::<u64>::new(Rank(0), WINDOW, u32::MAX);
-    engine.close(1);
+    let mut engine = opened(Rank(0), WINDOW, u32::MAX);
     let key = SegmentKey { rank: Rank(1), ..key() };
     let rts = Packet::Rts { context: 1, tag: 0, request: RequestId(0), key, by: By::Read }.encode(0);
     for _ in 0..WINDOW {
@@ -99,7 +105,7 @@ fn packets_for_a_peer_that_takes_none_are_bounded() {
 /// What a thread waits for that polls again by itself leaves nothing to be done without the lock.
 #[test]
 fn a_thread_that_polls_by_itself_leaves_no_waker() {
-    let mut engine = Engine::<u64>::new(Rank(0), WINDOW, u32::MAX);
+    let mut engine = opened(Rank(0), WINDOW, u32::MAX);
     let mut into = [0; 8];
     for (waker, is_kept) in [(NOBODY, false), (&Waker::from(Arc::new(Other)), true)] {
         let receive = posted(engine.receive(Pattern { context: 0, source: Some(1), tag: Some(5) }));
@@ -121,7 +127,7 @@ impl std::task::Wake for Other {
 /// for, and takes in none while an older receive is posted.
 #[test]
 fn a_receive_that_looks_on_takes_its_own() {
-    let mut engine = Engine::<u64>::new(Rank(0), WINDOW, u32::MAX);
+    let mut engine = opened(Rank(0), WINDOW, u32::MAX);
     let pattern = |tag| Pattern { context: 0, source: Some(1), tag };
     let mut packets: VecDeque<_> = [6, 5, 5].iter().map(|tag| eager(0, *tag, &[*tag as u8; 8], 0)).collect();
     let (mut into, mut later) = ([0; 8], [0; 8]);
@@ -149,8 +155,7 @@ fn a_receive_that_looks_on_takes_its_own() {
 /// A peer that ignores its credit is cut off; one that keeps it is never.
 #[test]
 fn unexpected_messages_are_bounded() {
-    let (mut sender, mut receiver) =
-        (Engine::<u64>::new(Rank(0), WINDOW, u32::MAX), Engine::<u64>::new(Rank(1), WINDOW, u32::MAX));
+    let (mut sender, mut receiver) = (opened(Rank(0), WINDOW, u32::MAX), opened(Rank(1), WINDOW, u32::MAX));
     let mut wire = VecDeque::new();
     for number in 0..100_000_u64 {
         let send = sender.send_eager(Rank(1), (0, 0), &number.to_le_bytes(), |_, _, _| Posted::Busy);
@@ -183,7 +188,7 @@ fn unexpected_messages_are_bounded() {
         back.iter().for_each(|packet| take_in(&mut sender, Rank(1), packet));
     }
     let packet = eager(0, 0, &[1; 64], WINDOW);
-    let mut receiver = Engine::<u64>::new(Rank(1), WINDOW, u32::MAX);
+    let mut receiver = opened(Rank(1), WINDOW, u32::MAX);
     for _ in 0..WINDOW / 2 {
         take_in(&mut receiver, Rank(0), &packet);
         assert!(receiver.lost(Rank(0)).is_none());
@@ -195,7 +200,7 @@ fn unexpected_messages_are_bounded() {
 /// The memory of an announced message stays until its FIN, which counts once and from its receiver.
 #[test]
 fn memory_comes_back_at_the_fin() {
-    let mut engine = Engine::<u64>::new(Rank(0), WINDOW, u32::MAX);
+    let mut engine = opened(Rank(0), WINDOW, u32::MAX);
     let key = key();
     let send = engine.send_rendezvous(Rank(1), (0, 0), (key, By::Read), 4711);
     engine.flush(|_, _, _| Posted::Sent);
@@ -215,7 +220,7 @@ fn memory_comes_back_at_the_fin() {
 /// written keeps its memory until the write is over.
 #[test]
 fn exposed_memory_comes_back_at_the_fin_or_with_the_loss_of_its_sender() {
-    let [mut sender, mut receiver] = [0, 1].map(|rank| Engine::<u64>::new(Rank(rank), WINDOW, u32::MAX));
+    let [mut sender, mut receiver] = [0, 1].map(|rank| opened(Rank(rank), WINDOW, u32::MAX));
     let fault = Fault::of(FaultKind::PeerDied, Rank(0));
     let mut started = |number: u64| {
         let send = sender.send_rendezvous(Rank(1), (0, 0), (key(), By::Write), number);
@@ -254,7 +259,7 @@ fn exposed_memory_comes_back_at_the_fin_or_with_the_loss_of_its_sender() {
 /// One that cannot be read now goes behind the others.
 #[test]
 fn reads_wait_for_a_token_in_order() {
-    let mut engine = Engine::<u64>::new(Rank(0), WINDOW, 2);
+    let mut engine = opened(Rank(0), WINDOW, 2);
     let receives: Vec<_> =
         (0..4).map(|tag| posted(engine.receive(Pattern { context: 0, source: Some(1), tag: Some(tag) }))).collect();
     for tag in 0..4 {
@@ -278,7 +283,7 @@ fn reads_wait_for_a_token_in_order() {
 /// A lost peer ends its sends and its receives, and no others.
 #[test]
 fn a_lost_peer_ends_what_needs_it() {
-    let mut engine = Engine::<u64>::new(Rank(0), WINDOW, u32::MAX);
+    let mut engine = opened(Rank(0), WINDOW, u32::MAX);
     let pattern = |source| Pattern { context: 0, source, tag: None };
     take_in(&mut engine, Rank(1), &eager(0, 5, b"before", 0));
     let (exact, any) = (posted(engine.receive(pattern(Some(2)))), posted(engine.receive(pattern(Some(3)))));
@@ -300,7 +305,7 @@ fn a_lost_peer_ends_what_needs_it() {
 /// After a send has failed, this rank still receives what the peer had sent before.
 #[test]
 fn what_a_peer_sent_before_it_died_is_received() {
-    let mut engine = Engine::<u64>::new(Rank(0), WINDOW, u32::MAX);
+    let mut engine = opened(Rank(0), WINDOW, u32::MAX);
     let key = key();
     let read = engine.send_rendezvous(Rank(1), (0, 0), (key, By::Read), 1);
     engine.flush(|_, _, _| Posted::Sent);
@@ -333,7 +338,7 @@ fn carry(from: &mut Engine<u64>, to: &mut Engine<u64>) {
 /// A sender asks again if the credit that it got is too little.
 #[test]
 fn a_sender_asks_until_it_has_enough_credit() {
-    let [mut sender, mut receiver] = [0, 1].map(|rank| Engine::<u64>::new(Rank(rank), WINDOW, u32::MAX));
+    let [mut sender, mut receiver] = [0, 1].map(|rank| opened(Rank(rank), WINDOW, u32::MAX));
     let kept = WINDOW / 2 + 10;
     for number in 0..=WINDOW {
         let (tag, len) = (u32::from(number >= kept), if number == WINDOW { 100 } else { 0 });

@@ -47,6 +47,12 @@ pub(crate) const GROUPS: u32 = 1 << 29;
 /// The numbers of communicators are below.
 pub(crate) const NUMBERS: u32 = 1 << 29;
 
+/// What the contexts of one communicator have in common.
+#[inline]
+pub(crate) const fn communicator(context: u32) -> u32 {
+    context & !(COLLECTIVE | GROUPS)
+}
+
 /// Whether a context is that of a communicator's collectives.
 #[inline]
 pub(crate) const fn is_collective(context: u32) -> bool {

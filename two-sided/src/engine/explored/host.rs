@@ -62,6 +62,7 @@ fn take_in(
 impl Host {
     pub(super) fn new(rank: u32, (window, tokens): (u32, u32), program: &[Op]) -> Self {
         let mut engine = Engine::new(Rank(rank), window, tokens);
+        engine.open(0);
         engine.flight = FLIGHT;
         Self {
             rank,

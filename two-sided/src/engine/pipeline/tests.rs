@@ -5,6 +5,7 @@ use std::task::Waker;
 use onesided_fabric::remote_memory::RegionId;
 
 use super::*;
+use crate::engine::tests::opened;
 use crate::engine::{Posted, Posting, tests, window};
 use crate::matching::Pattern;
 
@@ -20,7 +21,7 @@ fn take_in(engine: &mut Engine<u64>, from: u32, packet: Packet) {
 
 /// A send to rank 1 that was announced.
 fn announced(by: By) -> (Engine<u64>, usize) {
-    let mut engine = Engine::new(Rank(0), window(2), u32::MAX);
+    let mut engine = opened(Rank(0), window(2), u32::MAX);
     let send = engine.send_rendezvous(Rank(1), (0, 0), (key(0, LEN), by), 7);
     engine.flush(|_, _, _| Posted::Sent);
     (engine, send)
@@ -93,7 +94,7 @@ fn a_receiver_exposes_a_whole_message_or_long_pieces() {
 
 #[test]
 fn a_fin_before_the_last_piece_is_a_violation() {
-    let mut engine = Engine::<u64>::new(Rank(1), window(2), u32::MAX);
+    let mut engine = opened(Rank(1), window(2), u32::MAX);
     let rts = Packet::Rts { context: 0, tag: 0, request: RequestId(3), key: key(0, LEN), by: By::Pipeline };
     take_in(&mut engine, 0, rts);
     let pattern = Pattern { context: 0, source: Some(0), tag: None };
