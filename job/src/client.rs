@@ -4,18 +4,19 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RegionId};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::SocketFlags;
 use rustix::net::sockopt::Timeout;
-use rustix::process::{PidfdFlags, Signal};
+use rustix::process::Signal;
 
 use crate::Error;
 use crate::environment::Environment;
 use crate::frame::{Bytes, Frame, MAX_VALUE, Name};
+use crate::process::Watch;
 use crate::protocol::{Failure, FromDaemon, FromRank, Refusal};
 use crate::secret::{Side, random_bytes};
 use crate::segment::{JobSegment, Mapping};
@@ -58,12 +59,12 @@ fn end_with_the_launcher(connection: &Connection, rank: Rank, job_segment: &Arc<
             return Ok(());
         }
     }
-    let launcher = rustix::process::pidfd_open(launcher, PidfdFlags::empty())?;
+    let mut launcher = Watch::of(launcher)?;
     let job_segment = Arc::clone(job_segment);
     let watch = move || {
-        while poll(&mut [PollFd::new(&launcher, PollFlags::IN)], None).is_err() {} // EINTR, or a transient lack of memory
+        launcher.wait();
         // A rank that has left continues as an ordinary process.
-        if job_segment.liveness(rank) == Liveness::Alive {
+        if job_segment.liveness(rank) != Liveness::Left {
             let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
         }
     };
@@ -112,9 +113,10 @@ pub(crate) struct Client {
     /// The name of the host daemon, for errors.
     daemon: &'static str,
     connection: Mutex<Connection>,
-    /// Requests and answers may no longer match. The connection stays open, because its end would
-    /// mean this rank's death.
+    /// Requests and answers may no longer match.
     broken: AtomicBool,
+    /// As whom it has joined.
+    seat: OnceLock<Rank>,
 }
 
 /// Why a request failed.
@@ -160,7 +162,13 @@ impl Client {
             return Err(failed(&format!("the job has {} ranks, ONESIDED_SIZE says {size}", job_segment.size()), None));
         }
         let connection = Mutex::new(connection);
-        Ok(Self { job_segment: Arc::new(job_segment), daemon, connection, broken: AtomicBool::new(false) })
+        Ok(Self {
+            job_segment: Arc::new(job_segment),
+            daemon,
+            connection,
+            broken: AtomicBool::new(false),
+            seat: OnceLock::new(),
+        })
     }
 
     /// Names the host daemon, for errors.
@@ -171,7 +179,9 @@ impl Client {
     /// Joins as this rank.
     pub(crate) fn sit(&self, rank: Rank) -> Result<(), Error> {
         let failed = |source| Error::Join { what: "join as the rank".to_owned(), source: Some(source) };
-        self.job_segment.join(rank).map_err(failed)
+        self.job_segment.join(rank).map_err(failed)?;
+        self.seat.get_or_init(|| rank);
+        Ok(())
     }
 
     pub(crate) const fn job_segment(&self) -> &Arc<JobSegment> {
@@ -225,6 +235,15 @@ impl Client {
                     source,
                 })
             }
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // A rank that has not left goes on as no rank: what it had of the job is gone.
+        if let Some(rank) = self.seat.get() {
+            self.job_segment.declare_dead(*rank);
         }
     }
 }

@@ -18,7 +18,7 @@ pub struct Job {
     /// What all ranks of the host share: liveness, doorbells, lanes of packets.
     pub job_segment: Arc<JobSegment>,
     /// The exchange with the other ranks before there is a fabric. Held while the rank is in the
-    /// job: if the connection ends before the rank has left, the host daemon declares it dead.
+    /// job: if it is dropped before the rank has left, the rank is dead.
     pub exchange: Arc<dyn Exchange>,
 }
 

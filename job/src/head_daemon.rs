@@ -189,7 +189,8 @@ pub(crate) const fn came_not(rank: Rank) -> Error {
 
 impl Drop for Hosted {
     fn drop(&mut self) {
-        // A rank that did not leave is dead, and the others notice.
+        // A rank that did not leave is dead.
+        self.job_segment.declare_dead(self.rank);
         match &self.host {
             Some(_) if self.job_segment.liveness(self.rank) == Liveness::Left => self.go_last(),
             Some(host) => self.see_all_arrive(host),

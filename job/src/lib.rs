@@ -22,9 +22,9 @@
 //! - **Rank 0 ends last**: after leaving, it waits until all others have left or died, because they
 //!   may still need to map one another's memory. If it ends without leaving, it waits at most 5 s
 //!   until the other ranks of its host know that all have arrived.
-//! - **Rank 0 detects the death of a rank** by its connection and its process. If rank 0 itself
-//!   dies, the lowest surviving rank takes over detection. Mapped memory stays accessible; new
-//!   values and new memory are errors.
+//! - **Rank 0 detects the death of a rank** by the end of its process. If rank 0 itself dies, the
+//!   lowest surviving rank takes over detection. Mapped memory stays accessible; new values and new
+//!   memory are errors.
 //!
 //! On several hosts each host has such a daemon: an agent of the launcher, or the lowest rank of
 //! that host. A *control relay* keeps their job segments consistent, transparently to the layers

@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
 
 /// A process, identified by its number and its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +22,12 @@ pub struct Process {
 impl Process {
     /// This process.
     pub fn own() -> Self {
-        let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
+        Self::of(rustix::process::getpid())
+    }
+
+    /// A process that runs.
+    pub(crate) fn of(pid: Pid) -> Self {
+        let pid = pid.as_raw_nonzero().get().unsigned_abs();
         Self { pid, started: started(pid).unwrap_or(0) }
     }
 
@@ -35,8 +41,13 @@ impl Process {
     /// # Errors
     /// No permission, or no descriptors.
     pub fn kill(self) -> io::Result<()> {
+        self.signal(Signal::KILL)
+    }
+
+    /// Sends it a signal, if it has not ended.
+    pub(crate) fn signal(self, signal: Signal) -> io::Result<()> {
         let Some(pidfd) = self.watch()? else { return Ok(()) };
-        match rustix::process::pidfd_send_signal(pidfd, rustix::process::Signal::KILL) {
+        match rustix::process::pidfd_send_signal(pidfd, signal) {
             Err(Errno::SRCH) | Ok(()) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -72,6 +83,65 @@ impl Process {
     }
 }
 
+/// The watch for the end of a process. It outlasts its descriptor: a program may close all that it does
+/// not know, as daemons do, and give the number to another file.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    process: Process,
+    /// `None`: to be opened (again).
+    pidfd: Option<OwnedFd>,
+}
+
+impl Watch {
+    pub(crate) const fn new(process: Process) -> Self {
+        Self { process, pidfd: None }
+    }
+
+    /// The watch for a process that runs.
+    ///
+    /// # Errors
+    /// The system's: it has ended, or there are no descriptors.
+    pub(crate) fn of(pid: Pid) -> io::Result<Self> {
+        let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+        Ok(Self { process: Process::of(pid), pidfd: Some(pidfd) })
+    }
+
+    /// Whether the process has ended. Without descriptors it is not known, and taken to run.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        // Only a descriptor of a process can be waited for; of one that is no child there is no status.
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let is_closed = |pidfd: &OwnedFd| matches!(waitid(WaitId::PidFd(pidfd.as_fd()), look), Err(Errno::BADF));
+        if let Some(closed) = self.pidfd.take_if(|pidfd| is_closed(pidfd)) {
+            std::mem::forget(closed); // another's number
+        }
+        if self.pidfd.is_none() {
+            match self.process.watch() {
+                Ok(Some(opened)) => self.pidfd = Some(opened),
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
+        }
+        let polled = self.readable().map(|pidfd| PollFd::from_borrowed_fd(pidfd, PollFlags::IN));
+        polled.is_some_and(|polled| poll(&mut [polled], Some(&timespec(Duration::ZERO))) == Ok(1))
+    }
+
+    /// Becomes readable when the process ends, after the first look; `None`: look again soon.
+    pub(crate) fn readable(&self) -> Option<BorrowedFd<'_>> {
+        self.pidfd.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Waits until the process has ended.
+    pub(crate) fn wait(&mut self) {
+        while !self.has_ended() {
+            match self.readable() {
+                // EINTR, or a transient lack of memory: another look.
+                Some(pidfd) => drop(poll(&mut [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)], None)),
+                None => std::thread::sleep(SOON),
+            }
+        }
+    }
+}
+
 /// The process that created an object. A child made by `fork` has a copy of it, and must not end
 /// what the parent still uses.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +163,9 @@ impl Maker {
         self.0 == Self::this().0
     }
 }
+
+/// How long to wait for free descriptors.
+pub(crate) const SOON: Duration = Duration::from_millis(100);
 
 /// The numbers of fields of `stat`, from 1.
 const FLAGS: usize = 9;
@@ -123,9 +196,15 @@ pub fn timespec(duration: Duration) -> rustix::time::Timespec {
 mod tests {
     use std::process::Command;
 
-    use rustix::event::{PollFd, PollFlags, poll};
-
     use super::*;
+
+    /// Its program closed it, and something that is readable has the number now.
+    #[test]
+    fn a_watch_outlasts_its_descriptor() {
+        let readable = OwnedFd::from(fs::File::open("/dev/zero").unwrap());
+        let mut watch = Watch { process: Process::own(), pidfd: Some(readable) };
+        assert!(!watch.has_ended());
+    }
 
     #[test]
     fn the_end_of_a_process_is_seen_and_another_of_its_number_is_not_taken_for_it() {
@@ -141,7 +220,10 @@ mod tests {
         child.kill().unwrap();
         assert!(ended(Duration::from_secs(10)));
         assert!(process.is_ending() && !another.is_ending());
+        let mut watch = Watch { process, pidfd: Some(watch) };
+        assert!(watch.has_ended());
         child.wait().unwrap();
+        assert!(watch.has_ended() && Watch::new(process).has_ended() && !Watch::new(Process::own()).has_ended());
         assert!(!process.is_ending() && !Process::own().is_ending());
         assert!(process.watch().unwrap().is_none());
         assert!(Process::own().watch().unwrap().is_some());

@@ -74,8 +74,9 @@
 //! # Failure detection
 //!
 //! **On one host** a death is known within milliseconds. The head daemon, which is the launcher or
-//! runs in rank 0, waits for the ranks' processes and wakes every sleeping rank. If it ran in rank
-//! 0 and that rank has died, the next rank takes over.
+//! runs in rank 0, waits for the end of the processes that joined, and wakes every sleeping rank.
+//! Nothing else is a death: not the end of a script around the process, nor that of its connection.
+//! If the daemon ran in rank 0 and that rank has died, the next rank takes over.
 //!
 //! **On several hosts** all know a death as soon as a message arrives. A host that disappears (its
 //! stream to the launcher or rank 0 ends, or is silent for `ONESIDED_SUSPECT_AFTER` seconds, 5 if

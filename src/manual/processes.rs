@@ -26,6 +26,19 @@
 //! The launcher prefixes each line of output with the rank, passes standard input to rank 0, and
 //! exits with the status of the first rank that failed.
 //!
+//! PROGRAM may be a script, or a command like `timeout`, that starts the program proper. The rank is the
+//! process that joins (`World::init`), and ends with it:
+//!
+//! - A script that ends with status 0 may leave that process running. The launcher waits for its end.
+//! - A script that fails, or is killed, takes that process along: the launcher kills it, and only then
+//!   tells the others that the rank died. So nothing of a dead rank writes any more.
+//! - A script that ends before the process has joined ends the rank: the process is refused.
+//! - Signals reach the process group of what the launcher started, and the process that joined wherever it
+//!   is, also in a session of its own. Other processes that left the group are not known to the launcher.
+//! - If the launcher is killed, the ranks that have not left the job are, too.
+//! - The end of a connection is no death: a program may close descriptors that it does not know, as daemons
+//!   do. It then gets no new windows, and goes on with those that it has.
+//!
 //! A process gets its identity in `ONESIDED_RANK`, `ONESIDED_SIZE`, `ONESIDED_ADDRESS` (an abstract
 //! Unix socket, which leaves nothing in a file system) and `ONESIDED_SECRET`. Before the launcher
 //! hands out anything, it and the process prove to each other that they know the secret, by keyed

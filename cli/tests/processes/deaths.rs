@@ -1,8 +1,10 @@
 //! How other ranks detect a rank's death.
 
+use std::process::Command;
+
 use rustix::process::Signal;
 
-use crate::ranks::{play, play_inside};
+use crate::ranks::{play, play_behind, play_inside};
 use crate::support::{finish, kill, start};
 
 #[test]
@@ -24,6 +26,29 @@ fn a_rank_inside_a_script_is_declared_dead_while_the_script_goes_on() {
     let pids: Vec<i32> = running.line_of_each(2).iter().map(|line| line.parse().unwrap()).collect();
     kill(pids[1], Signal::KILL);
     while running.line() != "[0] rank 1 Dead" {} // the shell prints lines, too; they come within 30 s, or it fails
+}
+
+/// What ends or breaks around a rank is not its end: a lock that it holds stays its own until its process is
+/// gone.
+#[test]
+fn a_rank_whose_process_runs_is_not_dead() {
+    let unlocked = [
+        ("hold while the wrapper ends", play_behind as fn(&str, &[&str], &str) -> Command),
+        ("hold without descriptors", play_behind),
+        ("hold without descriptors", |_, options, role| play(options, role)),
+    ];
+    for (role, play) in unlocked {
+        let ended = finish(&mut play("", &["-n", "2", "--on-failure", "continue"], role));
+        let mut lines = ended.stdout.clone();
+        lines.sort();
+        assert_eq!(lines, ["[0] finds 42 None, runs false", "[1] unlock Ok(())"], "{role}: {ended:?}");
+        assert_eq!((ended.code(), &*ended.stderr), (0, ""), "{role}");
+    }
+    // The launcher kills a rank whose program failed: then it is dead.
+    let role = "hold while the wrapper is killed";
+    let ended = finish(&mut play_behind("", &["-n", "2", "--on-failure", "continue"], role));
+    assert_eq!(ended.stdout, ["[0] finds 0 Some(Owner(1)), runs false"], "{ended:?}");
+    assert_eq!(ended.code(), 137, "{ended:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::ranks::{play, play_after, play_by, play_inside};
+use crate::ranks::{play, play_after, play_behind, play_by, play_inside};
 use crate::support::{
     DEADLINE, Running, eventually, finish, is_listening, is_open_somewhere, memory_files, onesided, runs, script, start,
 };
@@ -190,6 +190,20 @@ fn a_killed_launcher_takes_ranks_that_forgot_it_with_it() {
     let ranks: Vec<i32> = running.line_of_each(2).iter().map(|line| line.parse().unwrap()).collect();
     running.signal(Signal::KILL);
     all_gone(&ranks);
+}
+
+/// In a session of its own, signals to the wrapper's process group do not reach the rank.
+#[test]
+fn a_rank_that_outlasts_its_wrapper_ends_with_its_launcher() {
+    for (by, signal) in [("", Signal::KILL), ("", Signal::TERM), ("setsid", Signal::KILL), ("setsid", Signal::TERM)] {
+        for role in ["outlast the wrapper", "outlast without descriptors"] {
+            let running = start(&mut play_behind(by, &["-n", "2"], role));
+            let ranks: Vec<i32> = running.line_of_each(2).iter().map(|line| line.parse().unwrap()).collect();
+            assert!(ranks.iter().all(|pid| runs(*pid)), "{by} {role}");
+            running.signal(signal);
+            all_gone(&ranks);
+        }
+    }
 }
 
 #[test]

@@ -158,6 +158,15 @@ fn rank_0_sees_a_death_and_tells_it() {
     assert_eq!([manager.ranks[0].line(), manager.ranks[2].line()], ["rank 1 Dead", "rank 1 Dead"]);
 }
 
+/// Rank 0, too, which keeps the job.
+#[test]
+fn ranks_that_close_what_they_do_not_know_are_not_dead() {
+    let ended = Manager::of_mpich(3, "hold without descriptors").wait();
+    let said: Vec<_> = ended.iter().flat_map(|ended| &ended.stdout).collect();
+    assert_eq!(said, ["finds 42 None, runs false", "unlock Ok(())"], "{ended:?}");
+    assert!(ended.iter().all(|ended| ended.code() == 0), "{ended:?}");
+}
+
 /// When rank 0 dies, the others detect it, and every later death in any order: the next rank takes
 /// over.
 #[test]

@@ -14,6 +14,7 @@ use onesided_fabric::{Any, Fabric, Transport, World};
 use onesided_windows::Window;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use self::wrapped::Act;
 use crate::support::{DEADLINE, onesided};
 
 /// Prints a line in one write, because some launchers insert their labels between writes.
@@ -24,6 +25,7 @@ macro_rules! say {
 }
 
 mod losses;
+mod wrapped;
 
 const ROLE: &str = "ONESIDED_TEST_ROLE";
 
@@ -48,6 +50,11 @@ pub(crate) fn play_after(commands: &str, options: &[&str], role: &str) -> Comman
 /// The same in a shell that runs a few commands after the rank's end.
 pub(crate) fn play_inside(commands: &str, options: &[&str], role: &str) -> Command {
     play_in(&format!("{START_A_RANK}; {commands}"), options, role)
+}
+
+/// The same in the background of a shell that ends with status 0 at SIGUSR1; `by`: a program that starts it.
+pub(crate) fn play_behind(by: &str, options: &[&str], role: &str) -> Command {
+    play_in(&format!("trap 'exit 0' USR1; {by} {START_A_RANK} & wait; wait"), options, role)
 }
 
 /// The same by a program that executes it.
@@ -104,6 +111,11 @@ fn a_rank() {
         "rank 0 aborts" => abort(&join().unwrap().unwrap(), |_| 0),
         "the last rank aborts" => abort(&join().unwrap().unwrap(), |size| size - 1),
         "a world is aborted" => World::<Any>::init().unwrap().abort(0),
+        "hold while the wrapper ends" => wrapped::hold(&Act::WrapperEnds),
+        "hold while the wrapper is killed" => wrapped::hold(&Act::WrapperIsKilled),
+        "hold without descriptors" => wrapped::hold(&Act::CloseDescriptors),
+        "outlast the wrapper" => wrapped::outlast(&Act::WrapperEnds),
+        "outlast without descriptors" => wrapped::outlast(&Act::CloseDescriptors),
         "publish without end" => publish_without_end(&join().unwrap().unwrap()),
         _ => panic!("no such role: {role}"),
     };

@@ -12,19 +12,16 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use onesided_remote_memory::{Liveness, Rank};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{PidfdFlags, pidfd_open};
 
+use crate::process::{SOON, Watch};
 use crate::segment::JobSegment;
 use crate::timespec;
 
 /// The daemon of a job without our launcher, and of its own host.
 pub(crate) const HEAD: Rank = Rank(0);
-/// The poll interval where the system offers no notification.
-const SOON: Duration = Duration::from_millis(100);
 
 /// Watches this host's daemon, at the other end of `connection`, and then the other ranks, from its
 /// own thread.
@@ -33,11 +30,10 @@ const SOON: Duration = Duration::from_millis(100);
 /// The system's: no descriptors, no thread.
 pub(crate) fn watch(connection: impl AsFd, job_segment: &Arc<JobSegment>, me: Rank) -> io::Result<()> {
     let connection = connection.as_fd().try_clone_to_owned()?;
-    let daemon = pidfd_open(rustix::net::sockopt::socket_peercred(&connection)?.pid, PidfdFlags::empty())?;
+    let daemon = Watch::of(rustix::net::sockopt::socket_peercred(&connection)?.pid)?;
     let job_segment = Arc::clone(job_segment);
     let run = move || {
-        wait_for_the_daemon(&connection, &daemon, &job_segment, daemon_of(&job_segment, me));
-        drop((connection, daemon));
+        wait_for_the_daemon(connection, daemon, &job_segment, daemon_of(&job_segment, me));
         succeed(&job_segment, me);
     };
     std::thread::Builder::new().name("succession".to_owned()).spawn(run).map(drop)
@@ -54,20 +50,20 @@ fn on_the_host_of(job_segment: &JobSegment, me: Rank) -> impl Iterator<Item = Ra
 
 /// Waits until the daemon's process has ended, or until it stops serving: it panicked, or left
 /// after all others.
-fn wait_for_the_daemon(connection: &OwnedFd, daemon: &OwnedFd, job_segment: &JobSegment, rank: Rank) {
+fn wait_for_the_daemon(connection: OwnedFd, mut daemon: Watch, job_segment: &JobSegment, rank: Rank) {
     let mut hung_up = false;
     while job_segment.liveness(rank) == Liveness::Alive || !hung_up {
-        // Polled for no event, a socket reports its end alone, which may be this side's.
-        let mut polled = [PollFd::new(daemon, PollFlags::IN), PollFd::new(connection, PollFlags::empty())];
-        let (polled, limit) = if hung_up { (&mut polled[..1], Some(timespec(SOON))) } else { (&mut polled[..], None) };
-        if poll(polled, limit.as_ref()).is_err() {
-            continue; // EINTR, or a transient lack of memory
-        }
-        if !polled[0].revents().is_empty() {
+        if daemon.has_ended() {
             end_with(job_segment);
             return job_segment.declare_dead(rank); // has no effect if it left
         }
-        hung_up |= polled.get(1).is_some_and(|connection| !connection.revents().is_empty());
+        let process = daemon.readable().map(|pidfd| PollFd::from_borrowed_fd(pidfd, PollFlags::IN));
+        let limit = (hung_up || process.is_none()).then(|| timespec(SOON));
+        // Polled for no event, a socket reports its end alone, which may be this side's.
+        let socket = (!hung_up).then(|| PollFd::new(&connection, PollFlags::empty()));
+        let mut polled: Vec<_> = socket.into_iter().chain(process).collect();
+        // On EINTR, or a transient lack of memory, nothing is reported.
+        hung_up |= poll(&mut polled, limit.as_ref()).is_ok() && !hung_up && !polled[0].revents().is_empty();
     }
 }
 
@@ -90,20 +86,11 @@ fn succeed(job_segment: &JobSegment, me: Rank) {
 /// Waits until these ranks' processes have ended, and declares each dead that had not left. A rank
 /// that has not joined by now never will.
 fn declare_deaths(job_segment: &JobSegment, ranks: Vec<Rank>) {
-    let mut watched: Vec<(Rank, Option<OwnedFd>)> = ranks.into_iter().map(|rank| (rank, None)).collect();
+    let watch = |rank| (rank, job_segment.process(rank).map(Watch::new));
+    let mut watched: Vec<(Rank, Option<Watch>)> = ranks.into_iter().map(watch).collect();
     loop {
         watched.retain_mut(|(rank, watch)| {
-            let ended = match watch {
-                Some(watch) => poll(&mut [PollFd::new(watch, PollFlags::IN)], Some(&timespec(Duration::ZERO))) == Ok(1),
-                None => match job_segment.process(*rank).map_or(Ok(None), |process| process.watch()) {
-                    Ok(Some(opened)) => {
-                        *watch = Some(opened);
-                        false
-                    }
-                    Ok(None) => true,
-                    Err(_) => false, // checked again below
-                },
-            };
+            let ended = watch.as_mut().is_none_or(Watch::has_ended);
             if ended {
                 end_with(job_segment);
                 job_segment.declare_dead(*rank);
@@ -113,10 +100,10 @@ fn declare_deaths(job_segment: &JobSegment, ranks: Vec<Rank>) {
         if watched.is_empty() {
             return;
         }
-        let unknown = watched.iter().any(|(_, watch)| watch.is_none());
-        let limit = unknown.then(|| timespec(SOON));
+        let processes: Vec<_> = watched.iter().filter_map(|(_, watch)| watch.as_ref()?.readable()).collect();
+        let limit = (processes.len() < watched.len()).then(|| timespec(SOON));
         let mut polled: Vec<_> =
-            watched.iter().filter_map(|(_, watch)| Some(PollFd::new(watch.as_ref()?, PollFlags::IN))).collect();
+            processes.into_iter().map(|pidfd| PollFd::from_borrowed_fd(pidfd, PollFlags::IN)).collect();
         let _ = poll(&mut polled, limit.as_ref()); // the loop checks the state in any case
     }
 }

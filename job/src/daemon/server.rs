@@ -98,6 +98,10 @@ impl Server {
         &self.address
     }
 
+    pub(crate) const fn job_segment(&self) -> &Arc<JobSegment> {
+        &self.job_segment
+    }
+
     /// Call after declaring a death on the job segment: it ends waits for values.
     pub fn look(&self) {
         self.shared.wake();
@@ -192,7 +196,7 @@ impl Service {
             let now = Instant::now();
             let mut readable = ready.sessions.into_iter();
             self.keep(|session, tables| match readable.next() {
-                Some(Readable { process: true, .. }) => session.ended(tables),
+                Some(Readable { process: true, .. }) if session.look_after(tables) == Next::Close => Next::Close,
                 Some(Readable { socket: true, .. }) => session.hear(tables),
                 _ => Next::Stay,
             });
@@ -255,7 +259,7 @@ impl Service {
     fn keep(&mut self, mut next: impl FnMut(&mut Session, &mut Tables) -> Next) {
         let tables = &mut self.tables;
         self.sessions.retain_mut(|session| {
-            let stays = next(session, tables) == Next::Stay;
+            let stays = next(session, tables) == Next::Stay || session.fall_silent(tables) == Next::Stay;
             if !stays {
                 session.end(tables);
             }
@@ -274,17 +278,17 @@ impl Service {
         let mut polled = Vec::with_capacity(2 * self.sessions.len() + 2);
         polled.push(PollFd::new(&self.shared.wake, PollFlags::IN));
         polled.push(PollFd::new(&self.listener, visitors));
-        for session in &self.sessions {
-            // Without a process descriptor, the socket is polled again for its end alone.
-            let (process, what) =
-                session.process().map_or((session.socket(), PollFlags::empty()), |p| (p, PollFlags::IN));
-            polled.push(PollFd::from_borrowed_fd(session.socket(), PollFlags::IN));
-            polled.push(PollFd::from_borrowed_fd(process, what));
+        let none = || PollFd::new(&self.shared.wake, PollFlags::empty());
+        for fd in self.sessions.iter().flat_map(Session::polled) {
+            polled.push(fd.map_or_else(none, |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         }
         let to_hosts = relay.into_iter().flat_map(ControlRelay::polled);
         polled.extend(to_hosts.map(|(fd, what)| PollFd::from_borrowed_fd(fd, what)));
         if poll(&mut polled, timeout.as_ref()).is_err() {
             return Ready::default(); // EINTR, or a transient lack of memory
+        }
+        if polled[0].revents().contains(PollFlags::NVAL) {
+            std::thread::sleep(NO_ROOM); // the rank that runs this has closed what it does not know: deaths are still told
         }
         let ready = |polled: &PollFd<'_>| !polled.revents().is_empty();
         Ready {
@@ -292,7 +296,7 @@ impl Service {
             visitors: ready(&polled[1]),
             sessions: polled[2..2 + 2 * self.sessions.len()]
                 .chunks_exact(2)
-                .map(|pair| Readable { socket: ready(&pair[0]), process: pair[1].revents().contains(PollFlags::IN) })
+                .map(|pair| Readable { socket: ready(&pair[0]), process: ready(&pair[1]) })
                 .collect(),
         }
     }

@@ -5,10 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use onesided_remote_memory::Rank;
-use rustix::process::{PidfdFlags, pidfd_open};
+use rustix::net::Shutdown;
 
 use crate::daemon::tables::{Answer, Put, Tables};
 use crate::frame::{Frame, Name};
+use crate::process::Watch;
 use crate::protocol::{FromDaemon, FromRank, Nonce, Proof, Refusal};
 use crate::secret::{Side, random_bytes};
 use crate::wire::{self, Descriptor};
@@ -20,8 +21,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(crate) struct Session {
     socket: OwnedFd,
-    /// The process at the other end: a forked child would keep the connection open after its end.
-    process: Option<OwnedFd>,
+    /// The process at the other end, once it has proven the secret. It alone tells the rank's end: a forked
+    /// child keeps the connection open after it, and a program may close a connection that it does not know.
+    process: Option<Watch>,
     state: State,
 }
 
@@ -35,6 +37,8 @@ enum State {
     Waiting { rank: Rank, name: Name, until: Option<Instant> },
     /// A rank whose `put` waits for the head daemon's answer.
     Putting { rank: Rank, ticket: u64 },
+    /// A rank whose connection has ended, and whose process is watched on.
+    Silent(Rank),
 }
 
 /// Whether a connection stays open.
@@ -57,13 +61,10 @@ impl Session {
         (session.say(&FromDaemon::Challenge { nonce }, None) == Next::Stay).then_some(session)
     }
 
-    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-
-    /// Becomes readable when the rank's process ends, where the system supports that.
-    pub(crate) fn process(&self) -> Option<BorrowedFd<'_>> {
-        self.process.as_ref().map(OwnedFd::as_fd)
+    /// The connection, while it lasts, and what becomes readable when the rank's process ends.
+    pub(crate) fn polled(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        let socket = (!matches!(self.state, State::Silent(_))).then(|| self.socket.as_fd());
+        [socket, self.process.as_ref().and_then(Watch::readable)]
     }
 
     pub(crate) const fn is_stranger(&self) -> bool {
@@ -73,7 +74,9 @@ impl Session {
     const fn rank(&self) -> Option<Rank> {
         match self.state {
             State::Stranger { .. } => None,
-            State::Rank(rank) | State::Waiting { rank, .. } | State::Putting { rank, .. } => Some(rank),
+            State::Rank(rank) | State::Waiting { rank, .. } | State::Putting { rank, .. } | State::Silent(rank) => {
+                Some(rank)
+            }
         }
     }
 
@@ -81,25 +84,42 @@ impl Session {
     pub(crate) const fn deadline(&self) -> Option<Instant> {
         match &self.state {
             State::Stranger { until, .. } => Some(*until),
-            State::Rank(_) | State::Putting { .. } => None,
+            State::Rank(_) | State::Putting { .. } | State::Silent(_) => None,
             State::Waiting { until, .. } => *until,
         }
     }
 
-    /// Handles the end of the rank's process. A process does not end between a request and the
-    /// answer that it waits for, so no effective request is left unread.
-    pub(crate) fn ended(&self, tables: &Tables) -> Next {
-        self.gone(tables)
+    /// Handles news of the rank's process. A process does not end between a request and the answer that it
+    /// waits for, so no effective request is left unread. A rank that had not left has died, even if the
+    /// process that was started for it, such as a script around it, continues.
+    pub(crate) fn look_after(&mut self, tables: &Tables) -> Next {
+        let Some(rank) = self.rank().filter(|_| self.process.as_mut().is_some_and(Watch::has_ended)) else {
+            return Next::Stay;
+        };
+        tables.job_segment().declare_dead(rank);
+        Next::Close
+    }
+
+    /// The connection is of no more use. A rank's end is that of its process.
+    pub(crate) fn fall_silent(&mut self, tables: &Tables) -> Next {
+        match self.rank() {
+            Some(rank) if tables.job_segment().is_alive(rank) => {
+                let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+                self.state = State::Silent(rank);
+                self.look_after(tables)
+            }
+            _ => Next::Close,
+        }
     }
 
     /// Reads one frame and answers it.
     pub(crate) fn hear(&mut self, tables: &mut Tables) -> Next {
         let packet = match wire::receive(&self.socket) {
             Ok(Some(packet)) => packet,
-            Ok(None) => return self.gone(tables),
+            Ok(None) => return Next::Close,
             Err(error) => match error.kind() {
                 ErrorKind::WouldBlock => return Next::Stay,
-                ErrorKind::ConnectionReset => return self.gone(tables), // the peer left an answer unread
+                ErrorKind::ConnectionReset => return Next::Close, // the peer left an answer unread
                 _ => return self.refuse(Refusal::Malformed),
             },
         };
@@ -121,7 +141,7 @@ impl Session {
                 let nonces = (*nonce, theirs);
                 self.admit(tables, rank, nonces, &proof)
             }
-            (State::Stranger { .. } | State::Waiting { .. } | State::Putting { .. }, _)
+            (State::Stranger { .. } | State::Waiting { .. } | State::Putting { .. } | State::Silent(_), _)
             | (State::Rank(_), FromRank::Hello { .. }) => self.refuse(Refusal::Malformed),
             (State::Rank(rank), FromRank::Put { name, value }) => match tables.put_by_rank(name, value) {
                 Put::Done(outcome) => {
@@ -183,24 +203,15 @@ impl Session {
             return self.refuse(Refusal::Secret);
         }
         let proof = *secret.proof(Side::Daemon, rank, &ours, &theirs).as_bytes();
+        // It has ended, or there are no descriptors: whose end would go unseen does not join.
+        let Ok(peer) = rustix::net::sockopt::socket_peercred(&self.socket) else { return Next::Close };
+        let Ok(process) = Watch::of(peer.pid) else { return Next::Close };
         if let Err(refusal) = tables.claim_rank(rank) {
             return self.refuse(refusal);
         }
-        self.state = State::Rank(rank);
-        // Without a process descriptor, the end of the connection has to do.
-        let peer = rustix::net::sockopt::socket_peercred(&self.socket).ok();
-        self.process = peer.and_then(|peer| pidfd_open(peer.pid, PidfdFlags::empty()).ok());
+        (self.state, self.process) = (State::Rank(rank), Some(process));
         let job_segment = tables.job_segment();
         self.say(&FromDaemon::Welcome { size: job_segment.size(), proof }, Some(job_segment.file()))
-    }
-
-    /// The peer is gone. A rank that had not left has died, even if the process that was started
-    /// for it, such as a script around it, continues.
-    fn gone(&self, tables: &Tables) -> Next {
-        if let Some(rank) = self.rank() {
-            tables.job_segment().declare_dead(rank);
-        }
-        Next::Close
     }
 
     fn answer(&self, answer: Answer<'_>) -> Next {

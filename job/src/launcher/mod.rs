@@ -3,7 +3,7 @@
 //!
 //! Each rank's process leads its own process group. A signal to the job reaches the rank's children
 //! too. A Ctrl-C reaches the launcher alone, which forwards it once. At the end of the job the
-//! launcher kills whatever is left of a group. When the launcher itself is killed, the kernel kills
+//! launcher kills whatever is left of a group, and the process that joined wherever it is. When the launcher itself is killed, the kernel kills
 //! the ranks (`PR_SET_PDEATHSIG`).
 //!
 //! On another host a command starts an *agent*: a process that calls [`agent`](agent()). The caller
@@ -57,9 +57,9 @@ use crate::{SUSPECT_AFTER, Secret, Server, start};
 
 /// How long survivors may take to notice and report a failure, and then to react to `SIGTERM`.
 pub const GRACE: Duration = Duration::from_secs(2);
-/// The launcher's descriptors for each rank (process, two pipes, connection and its process), and
-/// in addition.
-const DESCRIPTORS_A_RANK: u64 = 5;
+/// The launcher's descriptors for each rank (process, two pipes, connection and its process, the process
+/// that outlasts a script), and in addition.
+const DESCRIPTORS_A_RANK: u64 = 6;
 const DESCRIPTORS: u64 = 128;
 
 /// A job to be started.
@@ -234,7 +234,7 @@ impl Launch {
         secret: &Secret,
         surroundings: &Surroundings,
     ) -> Result<(Ranks, Vec<Stream>), Error> {
-        let mut ranks = Ranks::default();
+        let mut ranks = Ranks::new(Arc::clone(server.job_segment()));
         let mut streams = Vec::new();
         for rank in own {
             let environment =

@@ -224,12 +224,9 @@ impl<'i> Supervisor<'i> {
     }
 }
 
-/// Records in the job segment how a rank of this host ended. `Some` if it failed.
+/// Records in the job segment that a rank of this host [ended](Ranks::ended), and how. `Some` if it failed.
 pub(super) fn settle(job_segment: &JobSegment, server: &Server, rank: Rank, end: End) -> Option<End> {
-    if end == End::Exited(0) && job_segment.end_unjoined(rank) {
-        return None; // a program that does not use the library: no rank waits for it any more
-    }
-    job_segment.declare_dead(rank); // has no effect if it left
+    job_segment.declare_dead(rank); // has no effect if it left, or never joined
     server.look();
     if let Some(aborted) = job_segment.aborted()
         && aborted.rank == rank

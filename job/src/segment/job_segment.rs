@@ -243,14 +243,18 @@ impl JobSegment {
     /// Joins as a rank, which counts as alive from now on.
     ///
     /// # Errors
-    /// `AlreadyExists` if the rank has joined before.
+    /// `AlreadyExists` if the rank has joined before, or has ended.
     pub fn join(&self, rank: Rank) -> io::Result<()> {
         match self.status(rank).compare_exchange(UNUSED, ALIVE, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => {
                 self.endpoints(rank).fetch_or(1 << self.round, Ordering::AcqRel);
                 Ok(())
             }
-            Err(_) => Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{rank} has joined before"))),
+            Err(LEFT | ALIVE) => Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{rank} has joined before"))),
+            Err(_) => {
+                let what = format!("{rank} has ended: the program that was started as it, or this process before");
+                Err(io::Error::new(io::ErrorKind::AlreadyExists, what))
+            }
         }
     }
 
@@ -280,19 +284,22 @@ impl JobSegment {
         }
     }
 
-    /// Records that a rank ended in order without joining, unless it has joined or died; returns
-    /// whether it did so.
-    pub fn end_unjoined(&self, rank: Rank) -> bool {
-        let ended = self.status(rank).compare_exchange(UNUSED, NEVER_JOINED, Ordering::AcqRel, Ordering::Relaxed);
-        if ended.is_ok() {
-            self.ring_all();
+    /// Records that a rank ended without joining, unless it has joined or died; returns whether it did
+    /// so. In order it never joined, else it is dead.
+    pub fn end_unjoined(&self, rank: Rank, in_order: bool) -> bool {
+        let end = if in_order { NEVER_JOINED } else { DEAD };
+        let ended = self.status(rank).compare_exchange(UNUSED, end, Ordering::AcqRel, Ordering::Relaxed);
+        match end {
+            _ if ended.is_err() => {}
+            DEAD => self.note_failure(rank),
+            _ => self.ring_all(),
         }
         ended.is_ok()
     }
 
-    /// Declares a rank dead, unless it had ended in order, and wakes all sleepers. Called by a process that
-    /// knows: the launcher that reaped the process, an observer of its end, or the thread that ran
-    /// the rank.
+    /// Declares a rank dead, unless it had ended in order, and wakes all sleepers. Called by whoever has
+    /// seen the end of the process that joined, by that process itself once it is no rank any more, or
+    /// where nothing of the rank reaches its memory: its host is lost, or not all have joined in time.
     pub fn declare_dead(&self, rank: Rank) {
         if !self.maker.is_here() {
             return;
@@ -425,14 +432,14 @@ mod tests {
     fn a_rank_that_never_joined_has_not_left() {
         let job_segment = JobSegment::create(3).unwrap();
         let before = job_segment.changes();
-        assert!(job_segment.end_unjoined(Rank(0)) && job_segment.changes() > before);
+        assert!(job_segment.end_unjoined(Rank(0), true) && job_segment.changes() > before);
         job_segment.declare_dead(Rank(0));
         job_segment.leave(Rank(0));
         assert_eq!((job_segment.liveness(Rank(0)), job_segment.failed_rank()), (Liveness::NeverJoined, None));
         assert!(job_segment.join(Rank(0)).is_err());
         job_segment.join(Rank(1)).unwrap();
         job_segment.declare_dead(Rank(2));
-        assert_eq!([0, 1, 2].map(|rank| job_segment.end_unjoined(Rank(rank))), [false; 3]);
+        assert_eq!([0, 1, 2].map(|rank| job_segment.end_unjoined(Rank(rank), true)), [false; 3]);
         assert_eq!([1, 2].map(|rank| job_segment.liveness(Rank(rank))), [Liveness::Alive, Liveness::Dead]);
     }
 

@@ -209,7 +209,7 @@ impl ControlRelay {
                         let _ = job_segment.join(rank); // no process of this host has joined as it
                         job_segment.leave(rank);
                     }
-                    Gone::NeverJoined => drop(job_segment.end_unjoined(rank)),
+                    Gone::NeverJoined => drop(job_segment.end_unjoined(rank, true)),
                 }
             }
             Said::LostConnection { one, other, round } => {

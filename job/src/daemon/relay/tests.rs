@@ -126,7 +126,7 @@ fn who_leaves_and_who_dies_is_known_on_all_hosts() {
 #[test]
 fn who_never_joined_is_known_on_all_hosts() {
     let (mut host, mut tables, mut head) = host_of_a_played_hub();
-    assert!(tables.job_segment().end_unjoined(Rank(1)));
+    assert!(tables.job_segment().end_unjoined(Rank(1), true));
     host.turn(&mut tables);
     let said: Vec<_> = std::iter::from_fn(|| head.hear().ok().flatten()).filter(|said| *said != Said::Beat).collect();
     assert_eq!(said, [Said::Status { rank: Rank(1), gone: Gone::NeverJoined }]);

@@ -389,6 +389,29 @@ fn a_client_that_breaks_off_harms_nobody() {
     assert!(join_as(&host.environment(0)).is_err(), "the seat of the one that broke off stays taken");
 }
 
+/// The end of a connection, or of what it says, is no death: its process, which is this one, runs.
+#[test]
+fn a_connection_that_ends_is_no_death() {
+    let host = Host::new(4, 10);
+    let survivor = host.join(3);
+    for rank in 0..3 {
+        let (socket, nonce) = host.stranger();
+        wire::send(&socket, &host.hello(rank, &nonce).encode(), None).unwrap();
+        hear(&socket).unwrap();
+        host.job_segment.join(Rank(rank)).unwrap();
+        match rank {
+            0 => drop(socket),
+            1 => wire::send(&socket, &[0], None).unwrap(), // refused
+            _ => rustix::net::shutdown(&socket, rustix::net::Shutdown::Write).unwrap(),
+        }
+        let name = format!("after {rank}").replace(' ', "-");
+        survivor.exchange.put(&name, &[]).unwrap(); // the server has read the above
+        survivor.exchange.get(&name, SOON).unwrap();
+        assert_eq!(host.job_segment.liveness(Rank(rank)), Liveness::Alive);
+    }
+    assert_eq!(host.job_segment.failures(), 0);
+}
+
 #[test]
 fn a_question_before_the_answer_to_the_last_one_breaks_the_rules() {
     let host = Host::new(2, 10);
