@@ -249,7 +249,8 @@ impl Fabric for Shm {
     }
 
     fn can_kill(&self, rank: Rank) -> bool {
-        self.job_segment().process(rank).is_some_and(|process| !process.is_own())
+        // A process that has not joined yet is another one: threads are there from the beginning.
+        self.job_segment().process(rank).is_none_or(|process| !process.is_own())
     }
 
     fn kill(&self, rank: Rank) -> Result<(), Fault> {
