@@ -100,8 +100,8 @@ macro_rules! questions {
             }
 
             /// Whether a lock request failed because the lock is poisoned: its exclusive owner
-            /// died, may have died, panicked, or exceeded its lease. [`fault`](Self::fault) names
-            /// it. A request with `recover` takes the lock over, except from an expired owner that
+            /// died or left, may have, panicked, or exceeded its lease. [`fault`](Self::fault)
+            /// names it. A request with `recover` takes the lock over, except from an expired owner that
             /// `LeasePolicy::Kill` could not kill.
             #[must_use]
             pub fn is_poisoned(&self) -> bool {

@@ -26,6 +26,9 @@ pub enum WaitPolicy {
     Try,
     /// The acquire is cancelled: it ends as soon as it holds nothing that others wait for.
     Cancelled,
+    /// The same, and its rank leaves the job: the acquire gives up its place in a queue, which it
+    /// would keep until its turn otherwise.
+    Leaving,
 }
 
 impl Intent {
@@ -35,6 +38,8 @@ impl Intent {
     pub const TRY: Self = Self { wanted: WaitPolicy::Try, recovers: false };
     /// Cancels the acquire.
     pub const CANCELLED: Self = Self { wanted: WaitPolicy::Cancelled, recovers: false };
+    /// The same for a rank that leaves.
+    pub const LEAVING: Self = Self { wanted: WaitPolicy::Leaving, recovers: false };
 
     /// The same intent, and the acquire recovers the lock from dead owners.
     #[must_use]
@@ -45,7 +50,13 @@ impl Intent {
     /// Whether the acquire is cancelled.
     #[must_use]
     pub const fn is_over(self) -> bool {
-        matches!(self.wanted, WaitPolicy::Cancelled)
+        matches!(self.wanted, WaitPolicy::Cancelled | WaitPolicy::Leaving)
+    }
+
+    /// Whether the acquire is cancelled because its rank leaves.
+    #[must_use]
+    pub const fn is_leaving(self) -> bool {
+        matches!(self.wanted, WaitPolicy::Leaving)
     }
 
     /// The fault of an acquire that may not wait.

@@ -21,12 +21,13 @@
 //!
 //! # Suspicion timeout
 //!
-//! Readers and tickets are counts, which name no rank. When a rank has failed and no owner has
+//! Readers and tickets are counts, which name no rank. When a rank has died or left and no owner has
 //! released since for the suspicion timeout, a waiter compares the count with the live owners: only
-//! if these are fewer, a dead one is suspected. The timeout is 10 ms if the memory of a failed rank
-//! can be read and shows that the rank used the lock, as on one host; otherwise it is 1 s. A dead
-//! reader changed nothing: the next owner takes the lock. So the death of a rank that holds nothing
-//! changes nothing, however long the others hold the lock.
+//! if these are fewer, one that has ended is suspected. The timeout is 10 ms if the memory of an
+//! ended rank can be read and shows that the rank used the lock, as on one host; otherwise it is
+//! 1 s. A reader that has ended changed nothing: the next owner takes the lock. So the end of a rank
+//! that holds nothing changes nothing, however long the others hold the lock. A waiter that has lost
+//! the connection to a rank that it has to ask ends with `ConnectionLost`.
 //!
 //! # Operations that fail
 //!
@@ -89,6 +90,9 @@
 //!   them, and must rise.
 //! - **mutants**: `scripts/mutants` changes the code in every way that cargo-mutants knows;
 //!   `MUTANTS.md` reports the results.
+//! - **ranks that leave**, wherever their tasks are, in the same programs as deaths (`left inside`,
+//!   `with a leave`), and with acquires that [give up their places](WaitPolicy::Leaving)
+//!   (`quick::cancelled`).
 //! - **poisoned locks**: an acquire that does not recover fails, every time, until one has
 //!   recovered the lock; then the lock works again. A recovering acquire that was cancelled before
 //!   it completed [releases the lock as poisoned](LockAlgorithm::release_poisoned), and the next

@@ -62,9 +62,10 @@ pub struct Held {
     /// The mode in which the lock is held, and has to be released: the requested one, except that a
     /// recovering owner holds it exclusively, because the data may be inconsistent.
     pub mode: Mode,
-    /// The fault of the previous owner, if it died: `OwnerDied` names the rank that held the lock
-    /// exclusively; `ParticipantDied` names a rank that may have been among the readers, because a
-    /// count does not tell which ranks hold the lock. `LeaseExpired` names an owner whose lock was
+    /// The fault of the previous owner, if it died or left: `OwnerDied` and `OwnerLeft` name the rank
+    /// that held the lock exclusively; `ParticipantDied` and `ParticipantLeft` name a rank that may
+    /// have been among the waiters, because a count does not tell which ranks hold the lock.
+    /// `LeaseExpired` names an owner whose lock was
     /// taken from it. Reported to the first owner after the death, and to no other.
     pub recovered: Option<Fault>,
 }

@@ -88,7 +88,9 @@
 //!   that would have to wait fails with `TimedOut`.
 //! - [`Search::deaths`] (also of a [`Linearizability`]) and [`Checker::crashes`] require recovery:
 //!   an owner's death is reported, as `OwnerDied` or `ParticipantDied`, until an acquire
-//!   [recovers](onesided_lock_algos::Intent::recovers) the lock; a cancelled acquire that recovered
+//!   [recovers](onesided_lock_algos::Intent::recovers) the lock; and [`Search::leaves`] and
+//!   [`Checker::leaves`] require the same of a rank that left in order, as `OwnerLeft` or
+//!   `ParticipantLeft`; a cancelled acquire that recovered
 //!   it [releases it as poisoned](onesided_lock_algos::LockAlgorithm::release_poisoned). Leave them
 //!   out for a lock without recovery ([`Conformance::without_recovery`]).
 //! - A lock with nodes: the first word of a node is not 0 while its owner is announced, from before

@@ -110,6 +110,13 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
         self
     }
 
+    /// A rank that [crashes](Self::crashes) leaves in order instead, wherever its tasks are: with a
+    /// lock that it holds, or with an acquire that is not finished.
+    #[must_use]
+    pub fn leaves(self) -> Self {
+        Self { setting: Setting { leaves: true, ..self.setting }, ..self }
+    }
+
     /// Up to this many operations or replies are lost, and the origin's connection to the target
     /// with each: the origin sees `Unknown`, and then `ConnectionLost`. An origin to which the lock
     /// reports that ends.

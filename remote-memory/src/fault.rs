@@ -35,9 +35,14 @@ pub enum FaultKind {
     PeerLeft,
     /// The lock is held by a rank that died. The fault names that rank.
     OwnerDied,
+    /// The same of a rank that left the job in an orderly way.
+    OwnerLeft,
     /// A rank died that may have held the lock exclusively: its words do not tell which of the
-    /// waiting ranks did.
+    /// waiting ranks did. The detail is the number of other ranks of which the same can be said,
+    /// because their memory is gone: the named one died last.
     ParticipantDied,
+    /// The same of a rank that left the job in an orderly way.
+    ParticipantLeft,
     /// The named rank lives, and its thread panicked while it held the lock exclusively.
     OwnerPanicked,
     /// The lock is held by a live rank whose lease has expired. The fault names that rank.
@@ -87,7 +92,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    const ALL: [Self; 27] = [
+    const ALL: [Self; 29] = [
         Self::OutOfRange,
         Self::Misaligned,
         Self::NoSuchRank,
@@ -96,7 +101,9 @@ impl FaultKind {
         Self::PeerDied,
         Self::PeerLeft,
         Self::OwnerDied,
+        Self::OwnerLeft,
         Self::ParticipantDied,
+        Self::ParticipantLeft,
         Self::OwnerPanicked,
         Self::LeaseExpired,
         Self::TimedOut,
@@ -119,9 +126,13 @@ impl FaultKind {
 
     /// Whether its text is what a rank did: the rank begins the sentence.
     const fn is_of_rank(self) -> bool {
-        use FaultKind::{LeaseExpired, OwnerDied, OwnerPanicked, ParticipantDied, PeerDied, PeerLeft, PeerNeverJoined};
-        let of_owner = matches!(self, OwnerDied | ParticipantDied | OwnerPanicked | LeaseExpired);
-        of_owner || matches!(self, PeerDied | PeerLeft | PeerNeverJoined)
+        self.is_poison() || matches!(self, Self::PeerDied | Self::PeerLeft | Self::PeerNeverJoined)
+    }
+
+    /// See [`Fault::is_poison`].
+    const fn is_poison(self) -> bool {
+        use FaultKind::{LeaseExpired, OwnerDied, OwnerLeft, OwnerPanicked, ParticipantDied, ParticipantLeft};
+        matches!(self, OwnerDied | OwnerLeft | ParticipantDied | ParticipantLeft | OwnerPanicked | LeaseExpired)
     }
 }
 
@@ -209,12 +220,11 @@ impl Fault {
         self.0.get() as u32
     }
 
-    /// Whether a lock is poisoned: its last exclusive owner died, may have died, panicked, or
+    /// Whether a lock is poisoned: its last exclusive owner died or left, may have, panicked, or
     /// exceeded its lease.
     #[must_use]
     pub const fn is_poison(self) -> bool {
-        use FaultKind::{LeaseExpired, OwnerDied, OwnerPanicked, ParticipantDied};
-        matches!(self.kind(), OwnerDied | ParticipantDied | OwnerPanicked | LeaseExpired)
+        self.kind().is_poison()
     }
 
     /// Whether the operation is indeterminate: it may have taken effect.
@@ -264,7 +274,9 @@ impl fmt::Display for Fault {
             PeerLeft => "has left",
             FaultKind::PeerNeverJoined => "never joined the job",
             FaultKind::OwnerDied => "died while it held the lock",
+            FaultKind::OwnerLeft => "left while it held the lock",
             FaultKind::ParticipantDied => "died, and may have held the lock",
+            FaultKind::ParticipantLeft => "left, and may have held the lock",
             FaultKind::OwnerPanicked => "panicked while it held the lock",
             FaultKind::LeaseExpired => "held the lock for longer than its lease",
             TimedOut => "the deadline passed",
@@ -291,6 +303,9 @@ impl fmt::Display for Fault {
         match (self.kind(), self.detail()) {
             (_, 0) => Ok(()),
             (FaultKind::TooLong, bytes) => write!(f, " ({bytes} bytes)"),
+            (FaultKind::ParticipantDied | FaultKind::ParticipantLeft, others) => {
+                write!(f, ", or {others} more that ended")
+            }
             (TimedOut, tasks) => write!(f, " ({tasks} tasks are not finished)"),
             (_, status) => write!(f, " (status {status})"),
         }
@@ -327,6 +342,15 @@ mod tests {
         let text = |kind| std::string::ToString::to_string(&Fault::of(kind, Rank(3)));
         let ends = [FaultKind::PeerDied, FaultKind::PeerLeft, FaultKind::PeerNeverJoined].map(text);
         assert_eq!(ends, ["rank 3 died", "rank 3 has left", "rank 3 never joined the job"]);
+        let owners = [FaultKind::OwnerDied, FaultKind::OwnerLeft, FaultKind::ParticipantLeft].map(text);
+        assert_eq!(
+            owners,
+            [
+                "rank 3 died while it held the lock",
+                "rank 3 left while it held the lock",
+                "rank 3 left, and may have held the lock"
+            ]
+        );
     }
 
     #[test]
@@ -341,6 +365,8 @@ mod tests {
         assert_eq!(text(unfinished), "the deadline passed (3 tasks are not finished)");
         let long = Fault::new(FaultKind::TooLong).with_detail(2000);
         assert_eq!(text(long), "the message is too long (2000 bytes)");
+        let others = Fault::of(FaultKind::ParticipantDied, Rank(3)).with_detail(2);
+        assert_eq!(text(others), "rank 3 died, and may have held the lock, or 2 more that ended");
         let both = [Collective::Fence as u8, Collective::Barrier as u8];
         let mismatch = Fault::out_of_step(Rank(3), both);
         assert_eq!(text(mismatch), "rank 3 is in a fence, and this rank in a barrier");

@@ -241,6 +241,15 @@ pub trait RemoteMemory: Send + Sync + 'static {
         None
     }
 
+    /// A number that is 0 while this rank knows of no rank that has ended, in whatever way, and of no
+    /// lost connection, and that is another one after it learns of the next. It may change at other
+    /// times, too. As cheap as [`liveness`](Self::liveness).
+    ///
+    /// The default asks every rank, and is for memory whose connections are not lost.
+    fn ends(&self) -> u32 {
+        (0..self.size()).filter(|rank| self.liveness(Rank(*rank)) != Liveness::Alive).count() as u32
+    }
+
     /// A rank that [has failed](Self::has_failed) as a user of the memory of `home`, if any has:
     /// the first that died, or else the first whose connection was lost.
     fn failed_at(&self, home: Rank) -> Option<Rank> {

@@ -48,6 +48,8 @@ pub(crate) struct State {
     news: Vec<(Rank, Failure)>,
     /// Whether any rank has learned of a failure, or of a lost connection.
     any_failed: bool,
+    /// How many ranks have left.
+    left: u32,
     /// Pairs of ranks whose first rank's card refuses the operations of the second.
     revoked: BTreeSet<(u32, u32)>,
     /// Pairs of ranks without a connection, the lower rank first. Nothing that completes from then
@@ -174,6 +176,7 @@ impl State {
             watching: 0,
             news: Vec::new(),
             any_failed: false,
+            left: 0,
             revoked: BTreeSet::new(),
             broken: BTreeSet::new(),
             agenda: Agenda::default(),
@@ -257,6 +260,7 @@ impl State {
                 }
                 Due::Leave(rank) => {
                     self.lives[rank as usize] = Life::Left;
+                    self.left += 1;
                     self.notes.end(Rank(rank));
                     self.wake_watchers(|watch| match watch {
                         Watch::Rank(left) => left == Rank(rank),

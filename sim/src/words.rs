@@ -142,6 +142,10 @@ impl RemoteMemory for SimFabric {
         self.state().known_failures(self.rank).len() as u32
     }
 
+    fn ends(&self) -> u32 {
+        self.state().ends(self.rank)
+    }
+
     fn failure(&self, index: u32) -> Option<Rank> {
         self.state().known_failures(self.rank).get(index as usize).map(|(rank, _)| *rank)
     }

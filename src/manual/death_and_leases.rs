@@ -1,4 +1,4 @@
-//! Locks whose owner died, panicked, lost its connection, or is too slow.
+//! Locks whose owner died, left, panicked, lost its connection, or is too slow.
 //!
 //! # Death
 //!
@@ -55,6 +55,15 @@
 //! holds the lock or waits for it. Then the lock is free if only readers are missing, and poisoned
 //! otherwise. The death of a rank that holds nothing changes nothing: holders may take as long as
 //! they like, and waiters keep their order.
+//!
+//! # Ranks that leave
+//!
+//! A rank that has left in order, and holds an exclusive lock still because its guard was leaked
+//! ([`std::mem::forget`], a reference cycle), poisons the lock as a dead one does, in the same time.
+//! The error says so: `rank 3 left while it held the lock`, or `rank 3 left, and may have held the
+//! lock` ([`PreviousOwner::OwnerLeft`](crate::PreviousOwner::OwnerLeft),
+//! [`ParticipantLeft`](crate::PreviousOwner::ParticipantLeft)). Leaked guards of readers, `lock_all`
+//! among them, poison nothing. A rank that leaves and holds nothing changes nothing.
 //!
 //! # Panics
 //!

@@ -42,6 +42,7 @@ impl<A: RemoteMemory, B: RemoteMemory> RemoteMemory for Either<A, B> {
         call fn has_failed(&self, home: Rank, rank: Rank) -> bool;
         call fn failures(&self) -> u32;
         call fn failure(&self, index: u32) -> Option<Rank>;
+        call fn ends(&self) -> u32;
         call fn lost_connection(&self, home: Rank, from: Rank) -> Option<Rank>;
         call fn failed_at(&self, home: Rank) -> Option<Rank>;
         call fn failed_rank(&self) -> Option<Rank>;

@@ -159,6 +159,10 @@ impl RemoteMemory for Mixed {
         self.verbs.failure(index)
     }
 
+    fn ends(&self) -> u32 {
+        self.verbs.ends()
+    }
+
     fn lost_connection(&self, home: Rank, from: Rank) -> Option<Rank> {
         self.verbs.lost_connection(home, from)
     }

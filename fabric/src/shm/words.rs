@@ -167,4 +167,9 @@ impl RemoteMemory for Shm {
     fn failure(&self, index: u32) -> Option<Rank> {
         self.job_segment().failure(index)
     }
+
+    #[inline]
+    fn ends(&self) -> u32 {
+        self.job_segment().changes()
+    }
 }

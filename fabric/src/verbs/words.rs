@@ -335,6 +335,11 @@ impl RemoteMemory for Verbs {
         self.0.failures.get(index)
     }
 
+    /// A failure counts once when it is noticed, and once when this rank has cut the failed one.
+    fn ends(&self) -> u32 {
+        self.0.job_segment.changes().wrapping_add(self.0.failures.count())
+    }
+
     fn lost_connection(&self, home: Rank, from: Rank) -> Option<Rank> {
         let known = |rank: &Rank| *rank >= from && self.0.knows_lost(home, *rank);
         self.0.job_segment.lost_connections(home).find(known)

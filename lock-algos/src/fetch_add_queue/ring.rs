@@ -203,10 +203,10 @@ impl RingSlot {
         lock: &LockUse<'m, M, impl LockContext<'m, M>>,
     ) -> Result<impl Future<Output = Result<u64, Fault>> + Send + 'm, Fault> {
         let (memory, last) = (lock.memory, self.last);
-        let known = memory.failures();
+        let known = memory.ends();
         let nanos = POLL_INTERVAL << self.looked;
         let patience = Patience::with_failures(memory.rank()).and_until(memory.now().saturating_add(nanos));
-        let told = move |told| told != last || memory.failures() != known;
+        let told = move |told| told != last || memory.ends() != known;
         Ok(memory.wait_until(lock.node(GRANT)?, told, patience))
     }
 

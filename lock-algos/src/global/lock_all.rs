@@ -162,7 +162,8 @@ where
             if is_full {
                 recovery::announce_waiting(self.all.memory, self.all.context)?;
                 suspicion.seen(found.inside(self.all.mode));
-                found = match suspicion.is_due(&self.all) && suspicion.suspects(&self.all, found.owners()).await {
+                let due = suspicion.is_due(self.all.memory);
+                found = match due && suspicion.suspects(&self.all, found.owners()).await? {
                     true => self.start_recovery(found).await?,
                     false => self.pause().await?,
                 };
@@ -192,6 +193,7 @@ where
         let mut before = word;
         let mut suspicion = Suspicion::default();
         let mut door = self.all.memory.now();
+        let mut failed = None;
         loop {
             if word.phase(self.all.mode) != phase {
                 return Ok(Entry::Inside); // admitted with the others
@@ -200,9 +202,9 @@ where
                 return Ok(Entry::Void);
             }
             let intent = (self.intent)();
-            if !intent.is_patient() {
+            if let Some(why) = failed.or_else(|| (!intent.is_patient()).then(|| intent.given_up())) {
                 match self.withdraw(word).await? {
-                    now if now == word => return Err(intent.given_up()),
+                    now if now == word => return Err(why),
                     now => word = now,
                 }
                 continue;
@@ -219,9 +221,18 @@ where
             if others > 0 {
                 suspicion.seen(others);
                 let owners = word.owners().saturating_sub(1);
-                if suspicion.is_due(&self.all) && suspicion.suspects(&self.all, owners).await {
-                    word = self.start_recovery(word).await?;
-                    continue;
+                if suspicion.is_due(self.all.memory) {
+                    match suspicion.suspects(&self.all, owners).await {
+                        Ok(false) => {}
+                        Ok(true) => {
+                            word = self.start_recovery(word).await?;
+                            continue;
+                        }
+                        Err(fault) => {
+                            failed = Some(fault);
+                            continue;
+                        }
+                    }
                 }
             } else if self.all.memory.now().saturating_sub(door) >= DOOR_PATIENCE {
                 self.bypasses = true;

@@ -75,7 +75,7 @@ use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse
 /// # Death
 ///
 /// Two words may show a death. The target's lock behaves as `A`. The lock-all word has counts,
-/// which name no rank: a waiter suspects the owners inside when a rank has failed, none of them has
+/// which name no rank: a waiter suspects the owners inside when a rank has died or left, none of them has
 /// left for the [suspicion timeout](crate#suspicion-timeout) since, and fewer live ranks are
 /// announced than are counted. It then puts the word under recovery. Waiters are out of it then;
 /// owners inside go on. When no live rank is announced, only dead owners are left. If all of them

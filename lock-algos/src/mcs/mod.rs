@@ -50,13 +50,13 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, 
 /// # Death
 ///
 /// A waiter behind a dead rank, and an owner that hands over to one, put the word under recovery.
-/// So does a waiter for readers, if a rank has failed, no reader has left for the [suspicion
+/// So does a waiter for readers, if a rank has died or left, no reader has left for the [suspicion
 /// timeout](crate#suspicion-timeout) since, and fewer live readers are announced than the word
 /// counts. All waiters leave then. When no live rank is announced, the next owner takes the lock if
 /// only readers had died. If a rank had died in the queue, acquires that do not recover fail, the
 /// word stays under recovery, and the first recovering owner holds the lock exclusively. The order
 /// starts over. The same happens, without a fault, if two neighbours in the queue lose the
-/// connection to each other.
+/// connection to each other, or if a waiter leaves the job.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mcs {
     backoff: Backoff,
@@ -275,7 +275,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, '_, M, P> {
         async move {
             announce_waiting(self.queue.0.memory, self.queue.0.context)?;
             let queued = before.is(Home::QUEUED);
-            let turn = if queued { self.queue.turn(before).await? } else { Turn::Mine(Mode::Shared) };
+            let turn = if queued { self.queue.turn(before, self.intent).await? } else { Turn::Mine(Mode::Shared) };
             let turn = match (turn, self.queue.0.mode) {
                 (Turn::Mine(_), Mode::Shared) => self.queue.read().await?,
                 // Behind a reader no owner holds the lock exclusively.
@@ -305,7 +305,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
     }
 
     /// Waits behind the predecessor.
-    fn turn(&self, before: Home) -> impl Future<Output = Result<Turn, Fault>> + Send {
+    fn turn(&self, before: Home, intent: IntentFn<'_>) -> impl Future<Output = Result<Turn, Fault>> + Send {
         async move {
             if let Err(fault) = self.link(before).await
                 && self.granted()?.is_none()
@@ -331,6 +331,9 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
                     }
                     home = self.start_recovery(home, Some(before.rank())).await?;
                 }
+                if intent().is_leaving() {
+                    home = self.start_recovery(home, None).await?;
+                }
                 if home.is(Home::RECOVERING) {
                     // An owner that had its turn before keeps it.
                     return Ok(self.granted()?.map_or(Turn::Lost(home), Turn::Mine));
@@ -342,9 +345,9 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
     /// Waits for the predecessor's grant, a failure, or a while. Returns the word.
     fn wait_for_grant(&self, before: Home) -> Result<impl Future<Output = Result<u64, Fault>> + Send, Fault> {
         let LockUse { memory, .. } = self.0;
-        let (mine, known) = (granted_to(self.0.me()), memory.failed_rank().is_some());
+        let (mine, known) = (granted_to(self.0.me()), memory.ends());
         let patience = Patience::with_failures(before.rank()).and_until(memory.now().saturating_add(POLL_INTERVAL));
-        let granted = move |grant| mine(grant).is_some() || !known && memory.failed_rank().is_some();
+        let granted = move |grant| mine(grant).is_some() || memory.ends() != known;
         Ok(memory.wait_until(self.0.node(GRANT)?, granted, patience))
     }
 

@@ -18,17 +18,22 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, '_, M, P> {
                 return Ok(Turn::Mine(Mode::Exclusive));
             }
             suspicion.seen(home.readers());
-            if suspicion.is_due(lock) && suspicion.suspects(lock, home.readers()).await {
+            let suspects = match suspicion.is_due(lock.memory) {
+                true => suspicion.suspects(lock, home.readers()).await,
+                false => Ok(false),
+            };
+            if suspects == Ok(true) {
                 home = self.queue.start_recovery_if(home, None).await?;
             }
             if home.is(Home::RECOVERING) {
                 return Ok(Turn::Lost(home));
             }
-            if (self.intent)().is_over() {
+            let ends = if (self.intent)().is_over() { Some(Fault::new(FaultKind::Closed)) } else { suspects.err() };
+            if let Some(why) = ends {
                 // The successor waits for the readers as well.
                 Box::pin(self.queue.hand_over(home, Mode::Shared, true)).await?;
                 clean(lock.memory, lock.context)?;
-                return Err(Fault::new(FaultKind::Closed));
+                return Err(why);
             }
             lock.memory.pause(lock.home, self.pauses.next_nanos()).await;
             home = lock.look().await?;

@@ -1,13 +1,14 @@
-//! Recovery: how a lock is restored after a death that its words do not show.
+//! Recovery: how a lock is restored after the end of a rank that its words do not show: it died, or
+//! left and holds the lock still, or waits for it.
 //!
 //! ```text
 //! announce   every owner: its node names the lock, from before its first operation until its last
 //!            one is complete                                                       [announcement]
-//! suspect    a waiter, 10 ms after a rank has failed that was announced, or 1 s if that rank's
+//! suspect    a waiter, 10 ms after a rank has ended that was announced, or 1 s if that rank's
 //!            memory is gone: if fewer live owners are announced than the word counts,
 //!            compare-swap(word, word, under recovery)                                 [suspicion]
 //! leave      the word rejects arrivals; waiters retract themselves; holders release as usual
-//! take over  a rank that finds no live owner announced, and every failed one cut          [scan]
+//! take over  a rank that finds no live owner announced, and every ended one cut           [scan]
 //!            if the word may still have an exclusive owner: the lock is poisoned; fail, or recover
 //!            compare-swap(word, under recovery, this owner alone)
 //! ```
@@ -17,8 +18,8 @@
 //!
 //! # Poisoned locks
 //!
-//! A dead reader changed nothing, so the lock is restored without notice. A lock whose exclusive
-//! owner died is *poisoned*: its data may be half written. It stays under recovery, and acquires
+//! A reader that ended changed nothing, so the lock is restored without notice. A lock whose exclusive
+//! owner ended is *poisoned*: its data may be half written. It stays under recovery, and acquires
 //! fail, until one [recovers](crate::Intent::recovers) it. An exclusive owner that lives can leave
 //! it poisoned as well
 //! ([`LockAlgorithm::release_poisoned`](crate::LockAlgorithm::release_poisoned)): it writes the
@@ -31,6 +32,14 @@
 //! not all at the same time. So a lock is taken from a failed rank only when the home has cut it,
 //! and, where nodes are written by others or counts name no rank, every live rank that may
 //! participate.
+//!
+//! # Ranks that leave
+//!
+//! A rank that leaves with an acquire that is cancelled and not finished gives up its place
+//! ([`WaitPolicy::Leaving`](crate::WaitPolicy::Leaving)): it puts the word under recovery and
+//! retracts itself, so that all waiters start over, and no rank is suspected. A rank that left and
+//! is announced still, because a guard was leaked or there was no time for that, is found as a dead
+//! one is. One answer for all scans: [`has_ended`].
 //!
 //! # Operations that fail
 //!
@@ -58,7 +67,10 @@ pub(crate) use self::announcement::{
     ANNOUNCED, Announcement, announce, announce_waiting, announcement_of, announces, is_announced, retract,
 };
 use self::scan::has_gone;
-pub(crate) use self::scan::{all_are_cut, are_cut, failed_holder, has_ended, is_cut, is_lost, none_announced};
+pub(crate) use self::scan::{
+    Trace, all_are_cut, are_cut, ended_participant, has_ended, is_cut, is_lost, none_announced, owner_ended,
+    participant_ended,
+};
 pub(crate) use self::suspicion::Suspicion;
 use crate::backoff::{Pauses, mixed};
 use crate::{Held, IntentFn, LockContext, LockUse, Mode, Owner};
@@ -146,7 +158,8 @@ impl Announcement {
             if !found.is_recovering() {
                 return Ok(Reopened::Open(found));
             }
-            if !W::NODE_IS_SHARED && intent().is_over() {
+            let may_end = !W::NODE_IS_SHARED || intent().is_leaving(); // its node is not used again then
+            if may_end && intent().is_over() {
                 return Err(Fault::new(FaultKind::Closed));
             }
             // An owner that is announced after the scan has changed the word.
@@ -209,11 +222,10 @@ async fn poison<'m, M: RemoteMemory, W: RecoverableWord>(
     if noted.is_some() {
         return Ok(noted);
     }
-    let dead = match found.suspected() {
-        Some(rank) if has_ended(memory, context, rank) => Some(rank),
-        _ => failed_holder(memory, context).await,
-    };
-    Ok(dead.map(|dead| Fault::of(FaultKind::ParticipantDied, dead)))
+    Ok(match found.suspected() {
+        Some(rank) if has_ended(memory, context, rank) => Some(participant_ended(memory, rank)),
+        _ => ended_participant(memory, context).await.map(|ended| ended.fault(memory)),
+    })
 }
 
 /// Notes the fault for which this exclusive owner leaves the lock poisoned. It stays in the lock's

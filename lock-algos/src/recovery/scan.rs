@@ -1,4 +1,4 @@
-//! The scan of the participants: who is announced for a lock, who has failed, and who is cut.
+//! The scan of the participants: who is announced for a lock, who has ended, and who is cut.
 
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 
@@ -7,7 +7,8 @@ use super::announcement::{ANNOUNCED, WAITS, announcement_of};
 use crate::{LockContext, Owner};
 
 /// Whether a rank has ended as a user of the lock's home: it is dead, has left, or its connection
-/// to the home is lost.
+/// to the home is lost. All scans ask this, or [all of them](ended_at_home); before that they ask
+/// whether [any](RemoteMemory::ends) has.
 pub(crate) fn has_ended<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, rank: Rank) -> bool {
     memory.liveness(rank) != Liveness::Alive || memory.has_failed(context.home_rank(), rank)
 }
@@ -35,13 +36,13 @@ pub(crate) async fn is_cut<'m, M: RemoteMemory>(
     has_cut(memory, context.home_rank(), rank).await
 }
 
-/// The same of all ranks that failed at the home, of those that it `concerns`.
+/// The same of all ranks that have ended, of those that it `concerns`.
 pub(crate) async fn are_cut<'m, M: RemoteMemory>(
     memory: &M,
     context: impl LockContext<'m, M>,
     concerns: impl Fn(Rank) -> bool + Send,
 ) -> Result<bool, Fault> {
-    for rank in failed_at_home(memory, context).filter(|rank| concerns(*rank)) {
+    for rank in ended_at_home(memory, context).filter(|rank| concerns(*rank)) {
         if !is_cut(memory, context, rank).await? {
             return Ok(false);
         }
@@ -68,12 +69,14 @@ pub(crate) async fn all_are_cut<'m, M: RemoteMemory>(
     are_cut(memory, context, |_| true).await
 }
 
-/// The ranks that died, and those that lost the connection to the lock's home.
-fn failed_at_home<'a, 'm, M: RemoteMemory>(
+/// The ranks that have [ended](has_ended): those that left, those that lost the connection to the
+/// lock's home, and those that died, in the order in which this rank learned of it.
+fn ended_at_home<'a, 'm, M: RemoteMemory>(
     memory: &'a M,
     context: impl LockContext<'m, M> + 'a,
 ) -> impl Iterator<Item = Rank> + 'a {
-    dead_ranks(memory).chain(lost_by(memory, context.home_rank()))
+    let left = (0..memory.size()).map(Rank).filter(|rank| memory.liveness(*rank) == Liveness::Left);
+    left.chain(lost_by(memory, context.home_rank())).chain(dead_ranks(memory))
 }
 
 fn dead_ranks<M: RemoteMemory>(memory: &M) -> impl Iterator<Item = Rank> + '_ {
@@ -112,19 +115,29 @@ async fn scan<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>)
     all_are_cut(memory, context).await
 }
 
-/// How many live owners are announced that the lock's word may count, this owner aside. `None` if a
-/// rank cannot be asked.
-pub(super) async fn announced<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Option<u64> {
-    let mut all = 0;
+/// Whether fewer live owners are announced than the lock's word has `counted`, this owner aside.
+///
+/// # Errors
+/// The connection to a participant is lost, and the others are too few: this rank cannot tell.
+pub(super) async fn fewer_announced<'m, M: RemoteMemory>(
+    memory: &M,
+    context: impl LockContext<'m, M>,
+    counted: u64,
+) -> Result<bool, Fault> {
+    let (mut all, mut unasked) = (0, None);
     for rank in (0..memory.size()).map(Rank).filter(|rank| context.may_participate(*rank)) {
         match announced_at(memory, context, rank, |found| found == announcement_of(context.lock()), u64::MAX).await {
             Ok(there) => all += there,
             Err(End::HasNone) => {}
             Err(End::Lost(_)) if memory.has_failed(context.home_rank(), rank) => {}
-            Err(_) => return None,
+            Err(End::Lost(fault)) => unasked = Some(fault),
+            Err(End::MayBe) => return Ok(false),
         }
     }
-    Some(all)
+    match unasked {
+        Some(fault) if all < counted => Err(fault),
+        _ => Ok(all < counted),
+    }
 }
 
 /// How many nodes of a rank have such a value, at most `enough`, this owner's aside.
@@ -146,28 +159,79 @@ async fn announced_at<'m, M: RemoteMemory>(
     Ok(all)
 }
 
-/// A rank that failed at the home and is announced for the lock, or else the first that failed
-/// there: the memory of the dead may be gone.
-pub(crate) async fn failed_holder<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Option<Rank> {
-    failed_and_announced(memory, context).await.or_else(|| memory.failed_at(context.home_rank()))
+/// What the nodes of a rank that has ended tell of its use of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Trace {
+    /// It was not announced.
+    None,
+    /// They are gone, or the rank lives, and has lost the home: it may have retracted itself since.
+    Unknown,
+    /// It was announced.
+    Announced,
 }
 
-/// A rank that failed at the home and whose memory shows that it is announced for the lock.
-pub(super) async fn failed_and_announced<'m, M: RemoteMemory>(
+/// A rank that has ended and that may have been the lock's owner.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    pub(crate) rank: Rank,
+    pub(crate) trace: Trace,
+    /// How many others are as likely.
+    others: u32,
+}
+
+/// The likeliest of them: one that was announced, or else the last one whose nodes are gone. A rank
+/// that died is likelier than one that left.
+pub(crate) async fn ended_participant<'m, M: RemoteMemory>(
     memory: &M,
     context: impl LockContext<'m, M>,
-) -> Option<Rank> {
-    for rank in failed_at_home(memory, context).filter(|rank| context.may_participate(*rank)) {
-        for slot in 0..context.slots() {
-            let Ok(node) = context.node_of(rank, slot, ANNOUNCED) else { break };
-            match memory.read(node).await {
-                Ok(found) if found == announcement_of(context.lock()) => return Some(rank),
-                Ok(_) => {}
-                Err(_) => break,
-            }
+) -> Option<Ended> {
+    let mut likeliest: Option<Ended> = None;
+    for rank in ended_at_home(memory, context).filter(|rank| context.may_participate(*rank)) {
+        let trace = trace_of(memory, context, rank).await;
+        likeliest = match likeliest {
+            Some(other) if other.trace > trace => Some(other),
+            Some(other) if other.trace == trace => Some(Ended { rank, trace, others: other.others + 1 }),
+            _ => Some(Ended { rank, trace, others: 0 }),
+        };
+        if trace == Trace::Announced {
+            break;
         }
     }
-    None
+    likeliest
+}
+
+async fn trace_of<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, rank: Rank) -> Trace {
+    for slot in 0..context.slots() {
+        let Ok(node) = context.node_of(rank, slot, ANNOUNCED) else { return Trace::Unknown };
+        match memory.read(node).await {
+            Ok(found) if found == announcement_of(context.lock()) => return Trace::Announced,
+            Ok(_) => {}
+            Err(_) => return Trace::Unknown,
+        }
+    }
+    match memory.lost_connection(context.home_rank(), rank) {
+        Some(lost) if lost == rank => Trace::Unknown,
+        _ => Trace::None,
+    }
+}
+
+/// The fault of a lock whose exclusive owner was this rank, which has ended.
+pub(crate) fn owner_ended<M: RemoteMemory>(memory: &M, rank: Rank) -> Fault {
+    let kind = if memory.liveness(rank) == Liveness::Left { FaultKind::OwnerLeft } else { FaultKind::OwnerDied };
+    Fault::of(kind, rank)
+}
+
+/// The same of a rank that may have been the owner.
+pub(crate) fn participant_ended<M: RemoteMemory>(memory: &M, rank: Rank) -> Fault {
+    let left = memory.liveness(rank) == Liveness::Left;
+    Fault::of(if left { FaultKind::ParticipantLeft } else { FaultKind::ParticipantDied }, rank)
+}
+
+impl Ended {
+    /// The fault of the lock.
+    pub(crate) fn fault<M: RemoteMemory>(self, memory: &M) -> Fault {
+        participant_ended(memory, self.rank).with_detail(self.others)
+    }
 }
 
 /// Whether a rank is not alive, or its nodes are gone.
@@ -208,7 +272,7 @@ async fn look<'m, M: RemoteMemory>(memory: &M, rank: Rank, word: Result<M::Word<
     };
     found.map_err(|fault| match fault.kind() {
         FaultKind::NoSuchRegion => End::HasNone,
-        _ if is_lost(fault) => End::Lost(fault),
+        _ if is_lost(fault) => End::Lost(Fault::of(FaultKind::ConnectionLost, rank)),
         _ if memory.liveness(rank) != Liveness::Alive => End::HasNone,
         _ => End::MayBe, // its end is not known here yet
     })

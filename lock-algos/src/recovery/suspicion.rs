@@ -1,20 +1,21 @@
-//! The suspicion of owners that may be dead: a count names no rank.
+//! The suspicion of owners that may have ended: a count names no rank.
 
-use onesided_remote_memory::RemoteMemory;
+use onesided_remote_memory::{Fault, RemoteMemory};
 
 use super::Boxed;
-use super::scan::{announced, failed_and_announced};
+use super::scan::{Trace, ended_participant, fewer_announced};
 use crate::{LockContext, LockUse};
 
 /// The suspicion timeout: how long a waiter expects participants to release after it saw that a
-/// rank had failed, in nanoseconds, if the memory of a failed rank shows that it is announced for
+/// rank had ended, in nanoseconds, if the memory of an ended rank shows that it is announced for
 /// the lock. It doubles while live owners explain the word.
 const FIRST_PATIENCE: u64 = 10_000_000;
-/// The same if none shows it: a scan is many reads, and the memory of the dead may be gone.
+/// The same if none shows it: a scan is many reads, and the memory of the dead may be gone. Most
+/// ranks that leave use no lock then, and delay nobody.
 const BLIND_PATIENCE: u64 = 1_000_000_000;
 const MOST_PATIENCE: u64 = 8_000_000_000;
 
-/// The suspicion of one waiter. There may be very many, and without a failed rank nothing is
+/// The suspicion of one waiter. There may be very many, and while no rank has ended nothing is
 /// suspected: small.
 #[derive(Debug, Default)]
 pub(crate) struct Suspicion(Option<Box<Suspects>>);
@@ -26,15 +27,15 @@ struct Suspects {
     /// The timeout; at most [`MOST_PATIENCE`], in microseconds.
     micros: u32,
     members: u32,
-    /// The failed ranks that the timeout takes into account.
-    failures: u32,
+    /// The [ends](RemoteMemory::ends) that the timeout takes into account.
+    ends: u32,
 }
 
 const NEVER: u64 = u64::MAX;
 
 impl Default for Suspects {
     fn default() -> Self {
-        let mut suspects = Self { since: NEVER, micros: 0, members: 0, failures: 0 };
+        let mut suspects = Self { since: NEVER, micros: 0, members: 0, ends: 0 };
         suspects.restart();
         suspects
     }
@@ -48,21 +49,23 @@ impl Suspicion {
         }
     }
 
-    /// Whether a rank has failed, and the timeout has passed since: now the owners are to be
+    /// Whether a rank has ended, and the timeout has passed since: now the owners are to be
     /// [scanned](Self::suspects).
-    pub(crate) fn is_due<'m, M: RemoteMemory>(&mut self, lock: &LockUse<'m, M, impl LockContext<'m, M>>) -> bool {
-        let memory = lock.memory;
-        memory.failed_at(lock.context.home_rank()).is_some() && self.0.get_or_insert_default().is_due(memory)
+    pub(crate) fn is_due<M: RemoteMemory>(&mut self, memory: &M) -> bool {
+        memory.ends() != 0 && self.0.get_or_insert_default().is_due(memory)
     }
 
     /// Of a suspicion that [is due](Self::is_due): whether fewer live owners are announced than the
     /// lock's word has `counted`, this owner aside. Only for a word that has not changed since
     /// before the call: an owner that arrives meanwhile changes it.
+    ///
+    /// # Errors
+    /// The connection to a participant is lost: this rank cannot tell, and would wait without end.
     pub(crate) fn suspects<'a, 'm: 'a, M: RemoteMemory>(
         &'a mut self,
         lock: &'a LockUse<'m, M, impl LockContext<'m, M>>,
         counted: u64,
-    ) -> Boxed<'a, bool> {
+    ) -> Boxed<'a, Result<bool, Fault>> {
         Box::pin(self.0.get_or_insert_default().scan(lock.memory, lock.context, counted))
     }
 }
@@ -91,25 +94,33 @@ impl Suspects {
     }
 
     fn is_due<M: RemoteMemory>(&mut self, memory: &M) -> bool {
-        let failures = memory.failures();
-        if failures != self.failures {
+        let ends = memory.ends();
+        if ends != self.ends {
             self.restart();
-            self.failures = failures;
+            self.ends = ends;
         }
         self.lasts(memory)
     }
 
-    async fn scan<'m, M: RemoteMemory>(&mut self, memory: &M, context: impl LockContext<'m, M>, counted: u64) -> bool {
-        if self.patience() < BLIND_PATIENCE && failed_and_announced(memory, context).await.is_none() {
-            self.set_patience(BLIND_PATIENCE);
-            return false;
+    async fn scan<'m, M: RemoteMemory>(
+        &mut self,
+        memory: &M,
+        context: impl LockContext<'m, M>,
+        counted: u64,
+    ) -> Result<bool, Fault> {
+        if self.patience() < BLIND_PATIENCE {
+            let ended = ended_participant(memory, context).await;
+            if ended.is_none_or(|ended| ended.trace != Trace::Announced) {
+                self.set_patience(BLIND_PATIENCE);
+                return Ok(false);
+            }
         }
-        if announced(memory, context).await.is_some_and(|announced| announced < counted) {
-            return true;
+        if fewer_announced(memory, context, counted).await? {
+            return Ok(true);
         }
         self.since = memory.now();
         self.set_patience(MOST_PATIENCE.min(2 * self.patience()));
-        false
+        Ok(false)
     }
 
     /// Whether the timeout has passed since the first call.

@@ -1,7 +1,8 @@
 //! The requests of owners and the replies of the server, one word each.
 
-use onesided_remote_memory::{Fault, FaultKind, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
+use crate::recovery::owner_ended;
 use crate::{Held, Mode};
 
 /// A request, in a request slot at the home: request id 32 bits | slot 12 | unused 12 | flags 4 |
@@ -140,23 +141,26 @@ pub enum Outcome {
 pub struct Poison {
     /// The owner.
     pub rank: Rank,
-    /// It lives, and panicked; otherwise it died.
+    /// It lives, and panicked; otherwise it died or left.
     pub panicked: bool,
 }
 
 impl Poison {
     /// The fault of an acquire that does not recover, or of what was recovered from.
-    pub const fn fault(self) -> Fault {
-        Fault::of(if self.panicked { FaultKind::OwnerPanicked } else { FaultKind::OwnerDied }, self.rank)
+    pub fn fault(self, memory: &impl RemoteMemory) -> Fault {
+        match self.panicked {
+            true => Fault::of(FaultKind::OwnerPanicked, self.rank),
+            false => owner_ended(memory, self.rank),
+        }
     }
 }
 
 impl Outcome {
     /// The result of an acquire that asked for this mode.
-    pub(super) const fn held(poison: Option<Poison>, mode: Mode) -> Held {
+    pub(super) fn held(poison: Option<Poison>, mode: Mode, memory: &impl RemoteMemory) -> Held {
         match poison {
             None => Held::cleanly(mode),
-            Some(poison) => Held::after(poison.fault(), Mode::Exclusive),
+            Some(poison) => Held::after(poison.fault(memory), Mode::Exclusive),
         }
     }
 }

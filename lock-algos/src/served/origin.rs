@@ -143,7 +143,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm, const SLEEPS: bool> Client
                 let (id, request_slot) = self.noted()?;
                 let Some(request_slot) = request_slot else {
                     match intended.wanted {
-                        WaitPolicy::Cancelled => return Err(Fault::new(FaultKind::Closed)),
+                        WaitPolicy::Cancelled | WaitPolicy::Leaving => return Err(Fault::new(FaultKind::Closed)),
                         WaitPolicy::Try => return Err(Fault::new(FaultKind::TimedOut)),
                         WaitPolicy::Block => {}
                     }
@@ -174,17 +174,17 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm, const SLEEPS: bool> Client
                     None => {}
                     Some(Outcome::Granted(poison)) => {
                         self.note_held()?;
-                        return Ok(Outcome::held(poison, self.0.mode));
+                        return Ok(Outcome::held(poison, self.0.mode, self.0.memory));
                     }
                     Some(Outcome::Busy) => return Err(Fault::new(FaultKind::TimedOut)),
                     Some(Outcome::Closed) => return Err(self.closed()),
                     Some(Outcome::Poisoned(poison)) => match intent() {
-                        Intent { wanted: WaitPolicy::Cancelled, .. } => {}
+                        intended if intended.is_over() => {}
                         Intent { recovers: true, .. } if !terms.recovers => {
                             terms.recovers = true;
                             drop(self.request(request_slot, Verb::Acquire(self.0.mode, terms))?);
                         }
-                        _ => return Err(poison.fault()),
+                        _ => return Err(poison.fault(self.0.memory)),
                     },
                     Some(Outcome::Withdrawn) => return Err(Fault::new(FaultKind::Protocol)),
                 }

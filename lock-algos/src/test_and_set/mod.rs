@@ -44,7 +44,7 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, 
 /// # Death
 ///
 /// A recovering owner swaps a dead owner's word for its own. A count names no rank: a dead reader
-/// is suspected when a rank has failed, no reader has released for the [suspicion
+/// is suspected when a rank has died or left, no reader has released for the [suspicion
 /// timeout](crate#suspicion-timeout) since, and fewer live ones are announced than the word counts;
 /// then the word is put under recovery (bit 62) until no live rank reads, which the nodes tell, and
 /// taken as a free one. Only readers use their nodes.

@@ -75,8 +75,8 @@ impl<'m, 'w, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, 'w, M, P> {
                 let ended = if self.may_have_ended(found) { self.ended(found).await? } else { None };
                 let mut step = self.step(found, ended);
                 if let Step::Suspicion = step {
-                    let suspects =
-                        self.suspicion.is_due(&self.lock) && self.suspicion.suspects(&self.lock, found & READERS).await;
+                    let suspects = self.suspicion.is_due(self.lock.memory)
+                        && self.suspicion.suspects(&self.lock, found & READERS).await?;
                     step = if suspects { Step::Recover } else { Step::Wait };
                 }
                 if let Step::Wait = step {

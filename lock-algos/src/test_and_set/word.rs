@@ -2,7 +2,7 @@
 
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
-use crate::recovery::{RecoverableWord, has_ended, is_cut};
+use crate::recovery::{RecoverableWord, has_ended, is_cut, owner_ended};
 use crate::{LockContext, LockUse, Mode, Owner};
 
 pub(crate) const FREE: u64 = 0;
@@ -103,7 +103,7 @@ pub(super) async fn ended_owner<'m, M: RemoteMemory>(
         return Ok(Some(Fault::of(FaultKind::OwnerPanicked, rank)));
     }
     let ended = may_have_ended(lock, found) && is_cut(lock.memory, lock.context, rank).await?;
-    Ok(ended.then(|| Fault::of(FaultKind::OwnerDied, rank)))
+    Ok(ended.then(|| owner_ended(lock.memory, rank)))
 }
 
 /// Swaps an owner's own word, which no other rank removes, for another one.

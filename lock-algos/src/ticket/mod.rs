@@ -67,12 +67,13 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, 
 /// served and has not read the word yet: the counters do not distinguish that from a later turn.) A
 /// try with [words to try](LockAlgorithm::words_to_try) reads the word first, and takes a ticket,
 /// by compare-swap, only if it is served at once. With the usual words, a try that fails is
-/// cancelled.
+/// cancelled. The owner of a rank that leaves, and one that cannot ask a suspected rank, does not
+/// wait for its turn: it puts the word under recovery, and returns its ticket.
 ///
 /// # Death
 ///
 /// The word names no rank. A waiter suspects that tickets are of dead owners when a rank has
-/// failed, no ticket was returned for the [suspicion timeout](crate#suspicion-timeout) since, and
+/// died or left, no ticket was returned for the [suspicion timeout](crate#suspicion-timeout) since, and
 /// fewer live owners are announced than tickets are out. It then puts the word under recovery.
 /// Tickets mean nothing then: all waiters return theirs at once, and holders do when they release.
 /// When no live rank is announced, which the nodes tell, the tickets that are out are of dead
@@ -271,7 +272,7 @@ pub(crate) struct Waiter<'m, 'w, M: RemoteMemory, P, R, const BITS: u32> {
 enum Turn {
     /// The lock is held.
     Mine,
-    /// The ticket was withdrawn: the acquire is cancelled, or may not wait.
+    /// The ticket was withdrawn, or given up: the acquire is cancelled, may not wait, or fails.
     Withdrawn(Fault),
     /// The word is under recovery: the ticket means nothing.
     Void,
@@ -338,11 +339,19 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Wai
                     word = now;
                     continue;
                 }
-                if self.is_due(&mut waiting, word)
-                    && let Some(recovering) = self.suspect(&mut waiting, word, 1).await?
-                {
-                    word = recovering;
-                    continue;
+                if intent.is_leaving() {
+                    return self.give_up(word, intent.given_up()).await;
+                }
+                if self.is_due(&mut waiting, word) {
+                    match self.suspect(&mut waiting, word, 1).await {
+                        Ok(Some(recovering)) => {
+                            word = recovering;
+                            continue;
+                        }
+                        Ok(None) => {}
+                        // Unless it has lost the home itself.
+                        Err(fault) => return self.give_up(word, fault).await,
+                    }
                 }
                 // An entry does not affect whose turn it is.
                 word = match self.ring_slot.wait(&self.lock, before, word).await? {

@@ -2,8 +2,8 @@
 
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
-use super::Waiter;
 use super::counters::Counters;
+use super::{Turn, Waiter};
 use crate::fetch_add_queue::InRing;
 use crate::recovery::{Boxed, RecoverableWord, Suspicion};
 use crate::{LockContext, LockUse, Mode};
@@ -48,7 +48,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Wai
             *waiting = Waiting::new(word);
             self.pauses.restart();
         }
-        waiting.suspicion.is_due(&self.lock)
+        waiting.suspicion.is_due(self.lock.memory)
     }
 
     /// Puts the word under recovery if its holders are suspected, and returns it. `mine`: how many
@@ -62,6 +62,19 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Wai
         Box::pin(self.suspected(waiting, word, mine))
     }
 
+    /// Ends without a turn, while `word` counts this owner's ticket: all waiters start over, without
+    /// a fault.
+    pub(super) fn give_up(&self, word: Counters<BITS>, why: Fault) -> Boxed<'_, Result<Turn, Fault>> {
+        Box::pin(async move {
+            let mut word = word;
+            while !word.is_recovering() {
+                word = self.lock.change(word, word.recovering()).await?;
+            }
+            self.lock.add::<Counters<BITS>>(Counters::<BITS>::returning(self.lock.mode)).await?;
+            Ok(Turn::Withdrawn(why))
+        })
+    }
+
     async fn suspected(
         &self,
         waiting: &mut Waiting<BITS>,
@@ -69,7 +82,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Wai
         mine: u64,
     ) -> Result<Option<Counters<BITS>>, Fault> {
         let others = (word.out(Mode::Exclusive) + word.out(Mode::Shared)).saturating_sub(mine);
-        match waiting.suspicion.suspects(&self.lock, others).await {
+        match waiting.suspicion.suspects(&self.lock, others).await? {
             true => self.lock.change(word, word.recovering()).await.map(Some),
             false => Ok(None),
         }

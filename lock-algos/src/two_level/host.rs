@@ -1,12 +1,12 @@
 //! The queue of a host, as a lock of its own.
 
-use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, Rank, RemoteMemory};
 
 use super::cohort_owner::CohortOwner;
 use super::note::AT_HOST;
 use super::{QUEUE, STATE};
 use crate::backoff::mixed;
-use crate::recovery::{are_cut, has_ended, none_announced};
+use crate::recovery::{Trace, are_cut, ended_participant, has_ended, none_announced, participant_ended};
 use crate::{LockContext, LockUse, Owner};
 
 /// How long an owner word of a cohort may stay unchanged, after a rank has died, before the host's
@@ -97,7 +97,7 @@ pub(crate) fn cohort_may_have_ended<'m, M: RemoteMemory>(
     found: u64,
     is_patient: bool,
 ) -> bool {
-    if lock.memory.failed_at(lock.context.home_rank()).is_none() {
+    if lock.memory.ends() == 0 {
         return false;
     }
     let now = lock.memory.now();
@@ -116,7 +116,9 @@ pub(crate) async fn cohort_ended<'m, M: RemoteMemory>(
     let LockUse { memory, context, .. } = *lock;
     let Some(owner_word) = CohortOwner::of(found) else { return Ok(None) };
     // First: an owner that joins the host's queue after its node was scanned knows of the death.
-    let Some(dead) = lost_on(memory, context, owner_word.leader()) else { return Ok(None) };
+    if !has_ended_member(memory, context, owner_word.leader()) {
+        return Ok(None);
+    }
     if !are_cut(memory, context, |rank| context.host_of(rank) == context.host_of(owner_word.leader())).await? {
         return Ok(None);
     }
@@ -128,7 +130,7 @@ pub(crate) async fn cohort_ended<'m, M: RemoteMemory>(
             return Ok(None);
         }
     }
-    Ok(Some(Fault::of(FaultKind::ParticipantDied, dead)))
+    Ok(Some(member_ended(memory, context, owner_word.leader()).await))
 }
 
 /// Whether no live rank waits in a host's queue, or was admitted by it. If a rank of the host has
@@ -141,26 +143,35 @@ async fn holds_nobody<'m, M: RemoteMemory>(
     none_announced(memory, AtHost { context, leader }).await
 }
 
-/// A rank of a host that has failed at the lock's home; any of them if all have ended.
-pub(super) fn lost_on<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, leader: Rank) -> Option<Rank> {
-    let home = context.home_rank();
-    memory.failed_at(home)?;
+/// The ranks of a host that have ended, as users of the lock's home or of the host's queue.
+fn ended_on<'a, 'm, M: RemoteMemory>(
+    memory: &'a M,
+    context: impl LockContext<'m, M> + 'a,
+    leader: Rank,
+) -> impl Iterator<Item = Rank> + 'a {
     let host = context.host_of(leader);
-    let mut there = (0..memory.size()).map(Rank).filter(|rank| context.host_of(*rank) == host);
-    let failed = there.clone().find(|rank| memory.has_failed(home, *rank));
-    failed.or_else(|| there.all(|rank| memory.liveness(rank) != Liveness::Alive).then_some(leader))
+    let has_ended = move |rank: &Rank| has_ended(memory, context, *rank) || memory.has_failed(leader, *rank);
+    (0..memory.size()).map(Rank).filter(move |rank| context.host_of(*rank) == host).filter(has_ended)
 }
 
-/// The fault of a holder on a host: a rank of it that has ended, if one has, or the one that was
-/// reported.
-pub(super) fn member_died<'m, M: RemoteMemory>(
+/// Whether there is one.
+pub(super) fn has_ended_member<'m, M: RemoteMemory>(
     memory: &M,
     context: impl LockContext<'m, M>,
     leader: Rank,
-    failed_rank: Rank,
+) -> bool {
+    memory.ends() != 0 && ended_on(memory, context, leader).next().is_some()
+}
+
+/// The fault of a holder on a host: of a rank of it that has ended and was in the queue, as far as
+/// the nodes tell, or else of any.
+pub(super) async fn member_ended<'m, M: RemoteMemory>(
+    memory: &M,
+    context: impl LockContext<'m, M>,
+    leader: Rank,
 ) -> Fault {
-    let host = context.host_of(leader);
-    let gone = |rank: &Rank| context.host_of(*rank) == host && has_ended(memory, context, *rank);
-    let dead = (0..memory.size()).map(Rank).find(gone).unwrap_or(failed_rank);
-    Fault::of(FaultKind::ParticipantDied, dead)
+    match ended_participant(memory, AtHost { context, leader }).await {
+        Some(ended) if ended.trace != Trace::None => ended.fault(memory),
+        _ => participant_ended(memory, ended_on(memory, context, leader).next().unwrap_or(leader)),
+    }
 }

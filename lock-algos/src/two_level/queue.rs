@@ -6,7 +6,7 @@ use onesided_remote_memory::{Fault, FaultKind, Notify, Rank, RemoteMemory};
 
 use super::TwoLevel;
 use super::cohort_owner::{CohortOwner, GlobalState, State};
-use super::host::{AtHost, lost_on};
+use super::host::{AtHost, has_ended_member};
 use super::note::{NOTE, waits_at};
 use crate::recovery::{self, Boxed, is_lost};
 use crate::test_and_set::hand_back;
@@ -112,7 +112,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'_, 'm, M, P> {
         async move {
             let mut state = self.state().await?;
             if let (GlobalState::Kept(_), None) = (state.global, died)
-                && lost_on(self.used.memory, self.used.context, self.leader).is_some()
+                && has_ended_member(self.used.memory, self.used.context, self.leader)
             {
                 state = Box::pin(self.renew(state)).await?; // as all that follows a death
             }

@@ -3,8 +3,9 @@
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 
 use super::cohort_owner::{CohortOwner, GlobalState, State};
-use super::host::member_died;
+use super::host::{has_ended_member, member_ended};
 use super::queue::{Global, InQueue};
+use crate::recovery::participant_ended;
 use crate::{Held, IntentFn, LockContext, LockUse, Mode};
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'_, 'm, M, P> {
@@ -24,14 +25,17 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'_, 'm, M, P> {
             // Another owner has recovered it, or there was nothing to recover.
             return self.try_global(state, intent).await;
         }
-        let failed = || memory.failed_at(context.home_rank());
-        let died = died.or_else(failed).map(|rank| member_died(memory, context, leader, rank));
+        let ended = match died {
+            Some(rank) => Some(participant_ended(memory, rank)),
+            None if has_ended_member(memory, context, leader) => Some(member_ended(memory, context, leader).await),
+            None => None,
+        };
         if intent().is_over() {
             return Err(Fault::new(FaultKind::Closed));
         }
-        let held = match died {
-            Some(died) if !intent().recovers => return Err(died),
-            Some(died) => Held::after(died, Mode::Exclusive),
+        let held = match ended {
+            Some(why) if !intent().recovers => return Err(why),
+            Some(why) => Held::after(why, Mode::Exclusive),
             None => Held::cleanly(Mode::Exclusive),
         };
         let (state, is_swapped) = self.change_owner_word(left, state.generation).await?;

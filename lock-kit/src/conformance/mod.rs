@@ -173,6 +173,9 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
             let brief = Self { states: self.states.min(OF_MEMORY), ..self.clone() };
             let gone = crashes.clone().memory_goes().delay_bound(2);
             trial("memory lost", &|| brief.schedules(&gone, &programs::CRASHES, nobody));
+            let left = crashes.clone().leaves().delay_bound(2);
+            trial("left inside", &|| brief.schedules(&left, &programs::CRASHES, nobody));
+            trial("left, memory lost", &|| brief.schedules(&left.clone().memory_goes(), &programs::CRASHES, nobody));
         }
         if self.recovers && self.loses {
             let none = |explored: &Explored| (explored.lost == 0).then_some("nothing is lost");
@@ -188,6 +191,7 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         trial("random programs", &|| self.cases_of(&search));
         if self.recovers {
             trial("with a death", &|| self.cases_of(&search.clone().deaths()));
+            trial("with a leave", &|| self.cases_of(&search.clone().leaves()));
         }
         if !A::SERVED {
             let histories = seeded(Linearizability::of(&self.lock));

@@ -74,6 +74,8 @@ pub enum Ending {
         asked: u8,
         /// Whether the acquire recovers.
         recovers: bool,
+        /// Whether it gives up its place in a queue, as if its rank left.
+        leaves: bool,
     },
     /// The origin dies inside the section.
     Dies,
@@ -119,13 +121,19 @@ impl Section {
     /// The same, cancelled after its intent was read this many times.
     #[must_use]
     pub const fn cancelled(self, asked: u8) -> Self {
-        Self { ending: Ending::Cancelled { asked, recovers: false }, ..self }
+        Self { ending: Ending::Cancelled { asked, recovers: false, leaves: false }, ..self }
     }
 
     /// The same for an acquire that recovers.
     #[must_use]
     pub const fn cancelled_recovering(self, asked: u8) -> Self {
-        Self { ending: Ending::Cancelled { asked, recovers: true }, ..self }
+        Self { ending: Ending::Cancelled { asked, recovers: true, leaves: false }, ..self }
+    }
+
+    /// The same, [cancelled](Self::cancelled) as if its rank left.
+    #[must_use]
+    pub const fn leaving(self, asked: u8) -> Self {
+        Self { ending: Ending::Cancelled { asked, recovers: false, leaves: true }, ..self }
     }
 
     /// The same with a detached release.

@@ -100,10 +100,7 @@ async fn section<M: Crashable, A: LockAlgorithm>(
             record.outside(owner);
             return Ok(());
         }
-        Err(fault)
-            if round.kind == AcquireKind::WithoutRecovery
-                && matches!(fault.kind(), FaultKind::OwnerDied | FaultKind::ParticipantDied) =>
-        {
+        Err(fault) if round.kind == AcquireKind::WithoutRecovery && fault.is_poison() => {
             record.outside(owner);
             return Ok(());
         }
@@ -198,18 +195,18 @@ async fn finish_cancelled<M: RemoteMemory, A: LockAlgorithm>(
     let layout = Layout::new::<A>(memory, owner, slots);
     let words = algorithm.words(layout)?;
     // It is cancelled later.
-    let (limit, recovers) = match ending {
-        Ending::Cancelled { asked, recovers } => (usize::from(asked), recovers),
-        _ => (usize::MAX, false),
+    let (limit, recovers, cancelled) = match ending {
+        Ending::Cancelled { asked, recovers, leaves: false } => (usize::from(asked), recovers, Intent::CANCELLED),
+        Ending::Cancelled { asked, recovers, leaves: true } => (usize::from(asked), recovers, Intent::LEAVING),
+        _ => (usize::MAX, false, Intent::CANCELLED),
     };
     let asked = AtomicUsize::new(0);
     let intent = || {
-        let intent = if asked.fetch_add(1, Relaxed) < limit { Intent::LOCK } else { Intent::CANCELLED };
+        let intent = if asked.fetch_add(1, Relaxed) < limit { Intent::LOCK } else { cancelled };
         Intent { recovers, ..intent }
     };
     match boxed(|| algorithm.finish(LockUse::new(memory, layout, words, mode), started, intent)).await {
-        Err(fault) if matches!(fault.kind(), FaultKind::Closed | FaultKind::OwnerDied | FaultKind::ParticipantDied) => {
-        }
+        Err(fault) if fault.kind() == FaultKind::Closed || fault.is_poison() => {}
         finished => {
             let held = finished?;
             let mode = held.mode;

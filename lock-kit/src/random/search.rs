@@ -12,9 +12,15 @@ use super::scenario::{Plan, Scenario, run};
 use crate::linear::{run as run_sections, sections};
 use crate::program::{AcquireKind, Ending, Fencing, Section};
 
-fn round() -> impl Strategy<Value = Section> {
+/// `may_leave`: cancelled acquires give up their places now and then, as if their rank left.
+fn round(may_leave: bool) -> impl Strategy<Value = Section> {
     let mode = prop_oneof![2 => Just(Mode::Exclusive), 1 => Just(Mode::Shared)];
-    let ending = prop_oneof![4 => Just(Ending::Released), 2 => Just(Ending::Detached), 1 => (0_u8..5, any::<bool>()).prop_map(|(asked, recovers)| Ending::Cancelled { asked, recovers })];
+    let cancelled = (0_u8..5, 0_u8..if may_leave { 4 } else { 2 }).prop_map(|(asked, how)| Ending::Cancelled {
+        asked,
+        recovers: how % 2 == 1,
+        leaves: how >= 2,
+    });
+    let ending = prop_oneof![4 => Just(Ending::Released), 2 => Just(Ending::Detached), 1 => cancelled];
     let kind = prop_oneof![7 => Just(AcquireKind::Usual), 1 => Just(AcquireKind::Try)];
     let fencing = prop_oneof![4 => Just(Fencing::None), 1 => Just(Fencing::Inside), 1 => Just(Fencing::Fused)];
     (mode, 0_u8..3, 0_u8..3, ending, kind, fencing).prop_map(|(mode, early, touches, ending, kind, fencing)| Section {
@@ -30,7 +36,7 @@ fn round() -> impl Strategy<Value = Section> {
 /// Programs of 2 to 4 origins with 1 to 3 sections each, and the order of up to 300 events. One
 /// rank dies if `dies`.
 pub fn scenarios(dies: bool) -> impl Strategy<Value = Scenario> {
-    cases(round(), dies)
+    cases(round(false), dies)
 }
 
 /// The same for any kind of section.
@@ -98,6 +104,12 @@ impl<A: LockAlgorithm + Clone> Search<A> {
         Self { dies: true, ..self }
     }
 
+    /// The same with a rank that leaves in order, wherever its tasks are, instead of dying.
+    #[must_use]
+    pub fn leaves(self) -> Self {
+        Self { dies: true, setting: Setting { leaves: true, ..self.setting }, ..self }
+    }
+
     /// The number of cases.
     #[must_use]
     pub fn cases(self, cases: u32) -> Self {
@@ -141,8 +153,11 @@ impl<A: LockAlgorithm + Clone> Search<A> {
             format!("{name}: {reason}\n in {minimal:#?}\n again: {variable}={seed} in the environment of this test")
         };
         match self.sections {
-            Sections::Programs => search(seed, *cases, *dies, |case| run(*setting, lock, case).map(drop))
-                .map_err(|found| said(&found.reason, &found.minimal)),
+            Sections::Programs => {
+                let among = self::cases(round(setting.leaves), *dies);
+                search_among(seed, *cases, among, &|case| run(*setting, lock, case).map(drop))
+                    .map_err(|found| said(&found.reason, &found.minimal))
+            }
             Sections::Histories { flushes } => {
                 search_among(seed, *cases, sections(*dies), &|case| run_sections(*setting, flushes, lock, case))
                     .map_err(|found| said(&found.reason, &found.minimal))

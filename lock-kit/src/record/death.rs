@@ -21,11 +21,11 @@ pub(super) struct Death {
 impl Record {
     /// Checks the end of a run with deaths: the lock is free, and the first owner after a death
     /// inside an exclusive section learned of it, before any other. The death of a reader poisons
-    /// nothing.
+    /// nothing. `left`: the ranks left in order, and are said to have.
     ///
     /// # Errors
     /// The violation.
-    pub fn check_after_deaths<A: LockAlgorithm>(&self, lock: &[u64]) -> Result<(), String> {
+    pub fn check_after_deaths<A: LockAlgorithm>(&self, lock: &[u64], left: bool) -> Result<(), String> {
         let state = self.state();
         if let Some(violation) = &state.violation {
             return Err(violation.clone());
@@ -34,8 +34,11 @@ impl Record {
             return Err(format!("the lock is not free at the end: {}", hex(lock)));
         }
         let named = |fault: Fault| {
-            let kind = matches!(fault.kind(), FaultKind::OwnerDied | FaultKind::ParticipantDied);
-            kind && state.deaths.iter().any(|death| fault.rank() == Some(death.rank))
+            let kinds = match left {
+                false => [FaultKind::OwnerDied, FaultKind::ParticipantDied],
+                true => [FaultKind::OwnerLeft, FaultKind::ParticipantLeft],
+            };
+            kinds.contains(&fault.kind()) && state.deaths.iter().any(|death| fault.rank() == Some(death.rank))
         };
         let stranger = |(_, recovered): &&(Mode, Option<Fault>)| recovered.is_some_and(|fault| !named(fault));
         if let Some(other) = state.entered.iter().find(stranger) {

@@ -133,7 +133,7 @@ impl<P: Fn(u64) -> bool + Unpin> Future for Wait<'_, P> {
             }
         };
         if let Some(rank) = gone {
-            return Poll::Ready(Err(Fault::of(FaultKind::PeerDied, rank)));
+            return Poll::Ready(self.memory.liveness(rank).needed(rank).map(|()| value));
         }
         if timed_out {
             return Poll::Ready(Err(Fault::new(FaultKind::TimedOut)));
@@ -227,12 +227,8 @@ impl RemoteMemory for ModelMemory {
 
     fn liveness(&self, rank: Rank) -> Liveness {
         let mut world = self.world();
-        let liveness = match rank {
-            Rank(rank) if rank >= world.ranks() => Liveness::Left,
-            rank if world.is_announced_dead(rank) => Liveness::Dead,
-            _ => Liveness::Alive,
-        };
-        world.told(self.rank, (rank, liveness == Liveness::Dead));
+        let liveness = world.liveness(rank);
+        world.told(self.rank, (rank, liveness == Liveness::Alive));
         liveness
     }
 

@@ -11,7 +11,7 @@ mod tasks;
 use std::collections::BTreeMap;
 use std::hash::Hash;
 
-use onesided_remote_memory::{Fault, FaultKind, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 
 pub use memory::{ModelMemory, PauseEnd, Reply, Wait};
 pub(crate) use run::Run;
@@ -155,6 +155,8 @@ pub struct World {
     pub(crate) safe_within: Option<u32>,
     /// Whether a rank's memory is lost with it, before the others learn of its end.
     pub(crate) memory_goes: bool,
+    /// Whether a rank that ends leaves in order.
+    pub leaves: bool,
     /// Whether the home's rank never crashes, because it serves the lock.
     home_lives: bool,
     /// Mutates operations on purpose.
@@ -210,8 +212,17 @@ impl World {
         self.announced_dead[rank.index()]
     }
 
+    /// What the others know of a rank.
+    pub(crate) fn liveness(&self, rank: Rank) -> Liveness {
+        match self.announced_dead.get(rank.index()) {
+            Some(false) => Liveness::Alive,
+            Some(true) if !self.leaves => Liveness::Dead,
+            _ => Liveness::Left,
+        }
+    }
+
     pub(crate) fn failed_rank(&self) -> Option<Rank> {
-        (0..self.ranks()).map(Rank).find(|rank| self.is_announced_dead(*rank))
+        (0..self.ranks()).map(Rank).find(|rank| self.liveness(*rank) == Liveness::Dead)
     }
 
     /// `NoSuchRegion` if the rank's memory is lost. The home's is kept: without it there is no

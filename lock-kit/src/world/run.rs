@@ -30,18 +30,21 @@ pub struct Setting {
     pub timeless: bool,
     /// How many ranks share a host.
     pub per_host: u32,
+    /// Whether a rank that ends leaves in order, wherever its tasks are, instead of dying.
+    pub leaves: bool,
 }
 
 impl Setting {
     /// No mutation, and a lock of zeros.
-    pub const USUAL: Self = Self { mutate: None, lock: 0, blind: false, timeless: false, per_host: 2 };
+    pub const USUAL: Self = Self { mutate: None, lock: 0, blind: false, timeless: false, per_host: 2, leaves: false };
 
     pub(crate) fn memory<A: LockAlgorithm>(self, ranks: usize, slots: &mut Slots) -> ModelMemory {
-        let Self { mutate, lock, blind, timeless, per_host } = self;
+        let Self { mutate, lock, blind, timeless, per_host, leaves } = self;
         *slots = Slots { blind, per_host, ..*slots };
         let memory = ModelMemory::new(ranks, region_words::<A>(*slots));
         let mut world = memory.world();
         (world.mutate, world.words[LOCK], world.home_lives) = (mutate, lock, A::SERVED);
+        world.leaves = leaves;
         world.time = if timeless { Time::WithoutDeadlines } else { Time::Free };
         drop(world);
         memory
@@ -156,7 +159,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         match dead.len() {
             all if all == world.ranks() as usize => {} // no rank is left to recover
             0 => self.record.check_end::<A>(home, data)?,
-            _ => self.record.check_after_deaths::<A>(home)?,
+            _ => self.record.check_after_deaths::<A>(home, world.leaves)?,
         }
         let announced = |rank: &Rank| !dead.contains(rank) && !idle::<A>(self.slots, world.region(*rank));
         match (0..world.ranks()).map(Rank).find(announced) {

@@ -70,6 +70,12 @@ impl State {
         lost.iter().filter_map(partner).filter(|rank| *rank >= from).min()
     }
 
+    /// How many ends of ranks and losses of connections a rank knows of.
+    pub(crate) fn ends(&self, asks: Rank) -> u32 {
+        let failed = if self.any_failed { self.ranks[asks.index()].lost().len() } else { 0 };
+        (failed + self.known_failures(asks).len()) as u32 + self.left
+    }
+
     pub(super) fn knows_failed(&self, rank: Rank, other: Rank) -> bool {
         self.known_failures(rank).contains(&(other, true))
     }

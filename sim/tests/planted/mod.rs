@@ -261,6 +261,7 @@ impl RemoteMemory for Planted {
         fn liveness(&self, rank: Rank) -> Liveness;
         fn failures(&self) -> u32;
         fn failure(&self, index: u32) -> Option<Rank>;
+        fn ends(&self) -> u32;
         fn lost_connection(&self, home: Rank, from: Rank) -> Option<Rank>;
     }
 }

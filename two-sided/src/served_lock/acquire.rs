@@ -81,7 +81,10 @@ impl<'l, R: 'l, F: Fabric> AcquireServed<'l, R, F> {
         claim.at_end = None; // the server has forgotten it
         match outcome {
             Outcome::Busy => Ok(found(None)),
-            Outcome::Poisoned(poison) => Err(failed(lock.0.messages.world().translate(poison.fault()))),
+            Outcome::Poisoned(poison) => {
+                let world = lock.0.messages.world();
+                Err(failed(world.translate(poison.fault(world.fabric()))))
+            }
             Outcome::Granted(_) | Outcome::Withdrawn | Outcome::Closed => Err(failed(Fault::new(FaultKind::Closed))),
         }
     }
@@ -200,7 +203,8 @@ impl<'l, F: Fabric> ServedGuard<'l, F> {
     /// Why the lock was poisoned, if it was [recovered](AcquireServed::recover): `OwnerDied` or
     /// `OwnerPanicked`, with the owner's rank.
     pub fn previous_owner(&self) -> Option<Fault> {
-        Some(self.claim.lock.messages.world().translate(self.recovered?.fault()))
+        let world = self.claim.lock.messages.world();
+        Some(world.translate(self.recovered?.fault(world.fabric())))
     }
 }
 

@@ -59,14 +59,14 @@ pub(crate) const fn operation(mode: Mode) -> &'static str {
 /// while the application computes, and releases the lock if they took it.
 ///
 /// # Failed owners
-/// A lock is poisoned if its exclusive owner died, or may have died, or if its [guard](Epoch) was
-/// dropped by a panic, which poisons a [`std::sync::Mutex`] too: every request for it fails with an
+/// A lock is poisoned if its exclusive owner died, or left with a leaked guard, or may have, or if its
+/// [guard](Epoch) was dropped by a panic, which poisons a [`std::sync::Mutex`] too: every request for it fails with an
 /// error that names the failed rank ([`Error::is_poisoned`]), until a request with
 /// [`recover`](Self::recover) has got the lock and released it. The protected data stay
 /// inconsistent until then; reporting the failure only once would hand unrepaired data to all later
 /// owners.
 ///
-/// A dead shared owner poisons nothing: the next owner gets the lock as after any other reader.
+/// A shared owner that died or left poisons nothing: the next owner gets the lock as after any other reader.
 /// Where the lock only counts its readers, that takes the suspicion timeout: 10 ms, or a second if
 /// the dead rank's memory is gone with it, as on cards.
 ///

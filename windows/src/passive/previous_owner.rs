@@ -13,9 +13,13 @@ use onesided_lock_algos::{Held, Mode};
 pub enum PreviousOwner {
     /// This rank held the lock exclusively when it died.
     Owner(u32),
+    /// This rank held the lock exclusively when it left: its guard was leaked.
+    OwnerLeft(u32),
     /// This rank died, and may have held the lock exclusively or waited to: the lock does not
     /// record which. Others may have died with it.
     Participant(u32),
+    /// The same of a rank that left: its guard was leaked, or a cancelled request was not finished.
+    ParticipantLeft(u32),
     /// This rank lives, and held the lock for longer than its lease: its commits fail
     /// ([`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit)), or its access to
     /// the target was revoked ([`LeasePolicy::Revoke`](crate::LeasePolicy::Revoke)). The protected
@@ -30,9 +34,11 @@ impl fmt::Display for PreviousOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Owner(rank) => write!(f, "rank {rank} died while it held the lock"),
+            Self::OwnerLeft(rank) => write!(f, "rank {rank} left while it held the lock"),
             Self::Panicked(rank) => write!(f, "rank {rank} panicked while it held the lock"),
             Self::LeaseExpired(rank) => write!(f, "rank {rank} held the lock for longer than its lease"),
             Self::Participant(rank) => write!(f, "rank {rank} died, and may have held the lock"),
+            Self::ParticipantLeft(rank) => write!(f, "rank {rank} left, and may have held the lock"),
         }
     }
 }
@@ -44,8 +50,14 @@ impl fmt::Display for PreviousOwner {
 pub(crate) struct Holding(u32);
 
 /// From whom a lock may be recovered; counted from 1.
-const RECOVERED: [FaultKind; 4] =
-    [FaultKind::ParticipantDied, FaultKind::OwnerDied, FaultKind::LeaseExpired, FaultKind::OwnerPanicked];
+const RECOVERED: [FaultKind; 6] = [
+    FaultKind::ParticipantDied,
+    FaultKind::OwnerDied,
+    FaultKind::LeaseExpired,
+    FaultKind::OwnerPanicked,
+    FaultKind::OwnerLeft,
+    FaultKind::ParticipantLeft,
+];
 
 impl Holding {
     const SHARED: u32 = 1 << 31;
@@ -103,6 +115,8 @@ impl Holding {
             FaultKind::LeaseExpired => PreviousOwner::LeaseExpired(rank),
             FaultKind::OwnerPanicked => PreviousOwner::Panicked(rank),
             FaultKind::OwnerDied => PreviousOwner::Owner(rank),
+            FaultKind::OwnerLeft => PreviousOwner::OwnerLeft(rank),
+            FaultKind::ParticipantLeft => PreviousOwner::ParticipantLeft(rank),
             _ => PreviousOwner::Participant(rank),
         })
     }
@@ -121,6 +135,8 @@ mod tests {
                 for (kind, previous) in [
                     (FaultKind::OwnerDied, PreviousOwner::Owner(1)),
                     (FaultKind::ParticipantDied, PreviousOwner::Participant(1)),
+                    (FaultKind::OwnerLeft, PreviousOwner::OwnerLeft(1)),
+                    (FaultKind::ParticipantLeft, PreviousOwner::ParticipantLeft(1)),
                     (FaultKind::LeaseExpired, PreviousOwner::LeaseExpired(1)),
                     (FaultKind::OwnerPanicked, PreviousOwner::Panicked(1)),
                 ] {

@@ -24,9 +24,13 @@ struct User<'a, A> {
 
 impl<'a, A: LockAlgorithm> User<'a, A> {
     fn asks(self, mode: Mode, wanted: &'a AtomicBool) -> Acquire<'a> {
+        self.asks_until(mode, wanted, Intent::CANCELLED)
+    }
+
+    fn asks_until(self, mode: Mode, wanted: &'a AtomicBool, then: Intent) -> Acquire<'a> {
         let Self { lock, memory, owner, slots } = self;
         let context = Layout::new::<A>(memory, owner, slots);
-        let intent = || if wanted.load(Relaxed) { Intent::LOCK } else { Intent::CANCELLED };
+        let intent = move || if wanted.load(Relaxed) { Intent::LOCK } else { then };
         Box::pin(async move {
             let words = lock.words(context)?;
             lock.finish(
@@ -107,6 +111,46 @@ fn give_up<A: LockAlgorithm>(
     assert!(all.iter().all(|memory| idle::<A>(slots, &memory.region())), "{case}: somebody counts");
 }
 
+/// Rank 1 holds the lock, and ranks 0 and 2 wait in that order. After `events` events rank 0 leaves:
+/// its acquire ends while rank 1 still holds the lock. Rank 2 gets the lock as if rank 0 had never
+/// asked.
+fn leave<A: LockAlgorithm>(lock: &A, slots: Slots, modes: [Mode; 3], events: usize) {
+    let case = format!("{} {modes:?} {slots:?}, left after {events} events", A::NAME);
+    let memory = ModelMemory::new(3, region_words::<A>(slots));
+    memory.world().leaves = true;
+    let all: Vec<_> = (0..3).map(|rank| memory.of(rank)).collect();
+    // The home stays.
+    let user = |rank: u32| {
+        let owner = Owner { rank: Rank((rank + 1) % 3), slot: 0, generation: 0 };
+        User { lock, memory: &all[owner.rank.index()], owner, slots }
+    };
+    let [leaves, holds, stays] = modes;
+    let (always, wanted) = (AtomicBool::new(true), AtomicBool::new(true));
+    assert_eq!(run(&memory, &mut user(1).asks(holds, &always), ENDLESS), Some(Ok(Held::cleanly(holds))), "{case}");
+    let mut first = user(0).asks_until(leaves, &wanted, Intent::LEAVING);
+    assert_eq!(run(&memory, &mut first, events), None, "{case}: it does not wait");
+    let mut second = user(2).asks(stays, &always);
+    assert_eq!(run(&memory, &mut second, A_WHILE), None, "{case}: rank 2 does not wait");
+    wanted.store(false, Relaxed);
+    let ended = (0..ENDLESS).find_map(|_| {
+        assert_eq!(poll(&mut second), None, "{case}: rank 2");
+        memory.world().step();
+        poll(&mut first)
+    });
+    assert_eq!(ended, Some(Err(Fault::new(FaultKind::Closed))), "{case}");
+    memory.world().kill(user(0).owner.rank);
+    let (mut released, mut has) = (user(1).releases(holds), None);
+    let mut done = None;
+    for _ in 0..ENDLESS {
+        done = done.or_else(|| poll(&mut released));
+        has = has.or_else(|| poll(&mut second));
+        memory.world().step();
+    }
+    assert_eq!((has, done), (Some(Ok(Held::cleanly(stays))), Some(Ok(()))), "{case}: the others");
+    assert_eq!(run(&memory, &mut user(2).releases(stays), ENDLESS), Some(Ok(())), "{case}");
+    assert!(A::is_free(lock_and_data::<A>(&memory.region()).0), "{case}: not free");
+}
+
 fn give_up_everywhere<A: LockAlgorithm>(lock: &A, in_turn: bool) {
     const X: Mode = Mode::Exclusive;
     const S: Mode = Mode::Shared;
@@ -116,6 +160,7 @@ fn give_up_everywhere<A: LockAlgorithm>(lock: &A, in_turn: bool) {
             for events in 0..A_WHILE {
                 give_up((lock, in_turn), slots, modes, (events, false));
                 give_up((lock, in_turn), slots, modes, (events, true));
+                leave(lock, slots, modes, events);
             }
         }
     }

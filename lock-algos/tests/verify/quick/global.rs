@@ -10,7 +10,8 @@ use crate::stopped::{ENDLESS, SLOTS, acquire, poll, run};
 fn search<A: LockAlgorithm + Clone>(lock: &A) {
     let search = Search::of(lock).seed(1).cases(200);
     search.clone().run();
-    search.deaths().run();
+    search.clone().deaths().run();
+    search.leaves().run();
 }
 
 #[test]

@@ -40,7 +40,8 @@ const fn slotted(rank: u32) -> Owner {
 fn search<A: LockAlgorithm + Clone>(lock: &A) {
     let search = Search::of(lock).seed(1).cases(300);
     search.clone().run();
-    search.deaths().run();
+    search.clone().deaths().run();
+    search.leaves().run();
 }
 
 /// Schedules of few sections with a delay bound of one or two: another order, a crash, a lost

@@ -19,6 +19,7 @@ use crate::stopped::Acquire;
 fn searched() {
     Search::of(&EventThread::default()).seed(1).cases(300).run();
     Search::of(&EventThread::default()).deaths().seed(1).cases(300).run();
+    Search::of(&EventThread::default()).leaves().seed(1).cases(300).run();
     Search::of(&DedicatedThread::default()).seed(1).cases(300).run();
 }
 

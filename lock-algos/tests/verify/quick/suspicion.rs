@@ -1,5 +1,5 @@
-//! A rank dies that holds nothing: the living are not suspected, however long they hold the lock.
-//! And if another one has died that does hold it, that one is named.
+//! A rank dies or leaves that holds nothing: the living are not suspected, however long they hold
+//! the lock. And if another one has ended that does hold it, that one is named, and how it ended.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -14,16 +14,24 @@ use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 use super::slotted;
 use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, poll, release, run};
 
-fn ranks<A: LockAlgorithm>() -> (ModelMemory, Vec<ModelMemory>) {
+/// `leave`: a rank that ends leaves.
+fn ranks<A: LockAlgorithm>(leave: bool) -> (ModelMemory, Vec<ModelMemory>) {
     let memory = ModelMemory::new(5, region_words::<A>(SLOTS));
+    memory.world().leaves = leave;
     let all = (0..5).map(|rank| memory.of(rank)).collect();
     (memory, all)
 }
 
-/// Rank 4 dies. Rank 0 reads for long, and rank 1 waits for it, until it is cancelled. Rank 2 then
+/// Rank 4 ends. Rank 0 reads for long, and rank 1 waits for it, until it is cancelled. Rank 2 then
 /// reads beside rank 0.
 fn readers_go_on<A: LockAlgorithm>(lock: &A) {
-    let (memory, all) = ranks::<A>();
+    for leave in [false, true] {
+        readers_go_on_after(lock, leave);
+    }
+}
+
+fn readers_go_on_after<A: LockAlgorithm>(lock: &A, leave: bool) {
+    let (memory, all) = ranks::<A>(leave);
     memory.world().kill(Rank(4));
     let reads = |rank: u32| run(&memory, &mut acquire(lock, &all[rank as usize], slotted(rank), Mode::Shared), ENDLESS);
     assert_eq!(reads(0), Some(Ok(Held::cleanly(Mode::Shared))), "{}", A::NAME);
@@ -54,9 +62,15 @@ fn readers_of_all_locks_go_on() {
     readers_go_on(&global::<_, 15>(right()));
 }
 
-/// Rank 4 dies. Rank 0 holds the lock for long, and the others wait for it one behind the other.
+/// Rank 4 ends. Rank 0 holds the lock for long, and the others wait for it one behind the other.
 fn order_is_kept<A: LockAlgorithm>(lock: &A) {
-    let (memory, all) = ranks::<A>();
+    for leave in [false, true] {
+        order_is_kept_after(lock, leave);
+    }
+}
+
+fn order_is_kept_after<A: LockAlgorithm>(lock: &A, leave: bool) {
+    let (memory, all) = ranks::<A>(leave);
     memory.world().kill(Rank(4));
     let asks = |rank: u32| acquire(lock, &all[rank as usize], slotted(rank), Mode::Exclusive);
     assert_eq!(run(&memory, &mut asks(0), ENDLESS), Some(Ok(Held::cleanly(Mode::Exclusive))), "{}", A::NAME);
@@ -90,12 +104,12 @@ fn the_order_of_tickets_and_queues_is_kept() {
     order_is_kept(&mcs());
 }
 
-/// A rank dies with the lock, once before and once while another one waits. The memory of the dead
+/// A rank ends with the lock, once before and once while another one waits. The memory of the dead
 /// shows that it used the lock, so the waiter need not wait as long as for ranks that may live.
 fn dead_owners_are_found_early<A: LockAlgorithm>(lock: &A, mode: Mode) {
     const EARLY: u64 = 100_000_000;
-    for dies_first in [true, false] {
-        let (memory, all) = ranks::<A>();
+    for (dies_first, leave) in [(true, false), (false, false), (true, true), (false, true)] {
+        let (memory, all) = ranks::<A>(leave);
         let asks = |rank: u32, mode| acquire(lock, &all[rank as usize], slotted(rank), mode);
         assert_eq!(run(&memory, &mut asks(3, mode), ENDLESS), Some(Ok(Held::cleanly(mode))), "{}", A::NAME);
         let mut waits = asks(0, Mode::Exclusive);
@@ -106,7 +120,9 @@ fn dead_owners_are_found_early<A: LockAlgorithm>(lock: &A, mode: Mode) {
         let before = all[0].now();
         let held = run(&memory, &mut waits, 2 * ENDLESS);
         let held = held.unwrap_or_else(|| panic!("{}: waits without end", A::NAME)).unwrap();
-        assert_eq!(held.recovered.is_some(), mode == Mode::Exclusive, "{} {mode:?}", A::NAME);
+        let left = |fault: Fault| matches!(fault.kind(), FaultKind::OwnerLeft | FaultKind::ParticipantLeft);
+        let told = held.recovered.map(|fault| (fault.rank(), left(fault)));
+        assert_eq!(told, (mode == Mode::Exclusive).then_some((Some(Rank(3)), leave)), "{} {mode:?}", A::NAME);
         let took = all[0].now() - before;
         assert!(took < EARLY, "{} {mode:?}, it dies first: {dies_first}: {took} ns", A::NAME);
     }
@@ -124,25 +140,29 @@ fn dead_owners_of_all_locks_are_found_early() {
     }
 }
 
-/// Rank 1 dies outside, then rank 3 inside.
-fn holder_is_named<A: LockAlgorithm>(lock: &A, kind: FaultKind) {
-    let (memory, all) = ranks::<A>();
-    memory.world().kill(Rank(1));
-    let asks =
-        |rank: u32, mode| run(&memory, &mut acquire(lock, &all[rank as usize], slotted(rank), mode), 2 * ENDLESS);
-    assert_eq!(asks(3, Mode::Exclusive), Some(Ok(Held::cleanly(Mode::Exclusive))), "{}", A::NAME);
-    memory.world().kill(Rank(3));
-    let died = Fault::of(kind, Rank(3));
-    assert_eq!(asks(0, Mode::Exclusive), Some(Ok(Held::after(died, Mode::Exclusive))), "{}", A::NAME);
+/// Rank 1 ends outside, then rank 3 inside. `kinds`: of one that died, and of one that left.
+fn holder_is_named<A: LockAlgorithm>(lock: &A, kinds: [FaultKind; 2]) {
+    for (leave, kind) in [false, true].into_iter().zip(kinds) {
+        let (memory, all) = ranks::<A>(leave);
+        memory.world().kill(Rank(1));
+        let asks =
+            |rank: u32, mode| run(&memory, &mut acquire(lock, &all[rank as usize], slotted(rank), mode), 2 * ENDLESS);
+        assert_eq!(asks(3, Mode::Exclusive), Some(Ok(Held::cleanly(Mode::Exclusive))), "{}", A::NAME);
+        memory.world().kill(Rank(3));
+        let ended = Fault::of(kind, Rank(3));
+        assert_eq!(asks(0, Mode::Exclusive), Some(Ok(Held::after(ended, Mode::Exclusive))), "{}", A::NAME);
+    }
 }
 
 #[test]
 fn the_rank_that_held_the_lock_is_named() {
-    holder_is_named(&right(), FaultKind::OwnerDied);
-    holder_is_named(&mcs(), FaultKind::ParticipantDied);
-    holder_is_named(&ticket::<15>(), FaultKind::ParticipantDied);
-    holder_is_named(&queue::<15, 16>(), FaultKind::ParticipantDied);
-    holder_is_named(&distributed::<15>(), FaultKind::ParticipantDied);
-    holder_is_named(&two_level(8), FaultKind::ParticipantDied);
-    holder_is_named(&global::<_, 15>(right()), FaultKind::OwnerDied);
+    const OWNER: [FaultKind; 2] = [FaultKind::OwnerDied, FaultKind::OwnerLeft];
+    const PARTICIPANT: [FaultKind; 2] = [FaultKind::ParticipantDied, FaultKind::ParticipantLeft];
+    holder_is_named(&right(), OWNER);
+    holder_is_named(&mcs(), PARTICIPANT);
+    holder_is_named(&ticket::<15>(), PARTICIPANT);
+    holder_is_named(&queue::<15, 16>(), PARTICIPANT);
+    holder_is_named(&distributed::<15>(), PARTICIPANT);
+    holder_is_named(&two_level(8), PARTICIPANT);
+    holder_is_named(&global::<_, 15>(right()), OWNER);
 }

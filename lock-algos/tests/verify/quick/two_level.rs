@@ -16,7 +16,8 @@ fn searched() {
         for passes in [0, 1] {
             let search = Search::of(&two_level(2).bypasses(passes)).setting(setting).seed(1).cases(100);
             search.clone().run();
-            search.deaths().run();
+            search.clone().deaths().run();
+            search.leaves().run();
         }
     }
 }
