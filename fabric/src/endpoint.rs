@@ -178,11 +178,17 @@ impl<D: Driver> Endpoint<D> {
         self.shared.driver.wake();
     }
 
-    /// Waits briefly until the spawned tasks are finished: the application is leaving.
+    /// Waits briefly until the spawned tasks are finished: the application is leaving. Then drops
+    /// them, because the others count this rank as gone from here on.
     pub(crate) fn finish_spawned(&self) {
+        self.shared.driver.wake();
         let deadline = Instant::now() + GRACE_PERIOD;
-        while self.unfinished() > 0 && Instant::now() < deadline {
+        while self.unfinished() > 0 && Instant::now() < deadline + GRACE_PERIOD {
             sleep(Duration::from_micros(100)); // the progress thread works on them
+            if Instant::now() >= deadline {
+                let late: Vec<_> = self.shared.lock().spawned.extract_if(.., |spawned| !spawned.serves).collect();
+                drop(late); // after the state's lock was released
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! A fabric with its collectives.
 
 use std::any::Any;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -21,8 +22,9 @@ use crate::{Call, Drive, Error, Fabric, Limit, SegmentKey, ServerThread, Split, 
 /// creation) in the same order, by one thread at a time.
 ///
 /// The rank leaves the world when its last handle is dropped, its windows' included. Background
-/// work, such as a cancelled lock request, then gets two seconds to finish; [`close`](Self::close)
-/// waits longer and reports.
+/// work, such as a release that was not waited for, then gets two seconds to finish, which the drop
+/// blocks for; [`close`](Self::close) waits longer and reports. A lock request that was cancelled
+/// and waits still gives up its place at once.
 #[derive(Debug, Clone)]
 pub struct World<
     #[cfg(not(onesided_loom))] F: Fabric = crate::Any, // which is not compiled under loom
@@ -38,11 +40,14 @@ pub struct World<
     server_threads: Arc<ServerThreads>,
     /// What a layer above keeps once for all worlds of this endpoint.
     layer: Arc<OnceLock<Arc<dyn Any + Send + Sync>>>,
+    /// Whether the last drop has begun.
+    leaving: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
 struct Presence<F: Fabric> {
     fabric: F,
+    leaving: Arc<AtomicBool>,
     kept: Arc<Mutex<Vec<F::Segment>>>,
     #[cfg(not(onesided_loom))]
     maker: Maker,
@@ -56,6 +61,7 @@ impl<F: Fabric> Drop for Presence<F> {
             std::mem::forget((self.fabric.clone(), std::mem::take(&mut *lock(&self.kept))));
             return;
         }
+        self.leaving.store(true, Ordering::Release);
         self.fabric.leave();
         lock(&self.kept).clear();
     }
@@ -68,9 +74,10 @@ fn lock<T>(kept: &Mutex<Vec<T>>) -> MutexGuard<'_, Vec<T>> {
 impl<F: Fabric> World<F> {
     /// A world over an endpoint. Make only one per endpoint: the collectives are numbered.
     pub fn new(fabric: F) -> Self {
-        let kept = Arc::default();
+        let (kept, leaving) = (Arc::default(), Arc::default());
         let presence = Presence {
             fabric: fabric.clone(),
+            leaving: Arc::clone(&leaving),
             kept: Arc::clone(&kept),
             #[cfg(not(onesided_loom))]
             maker: Maker::this(),
@@ -83,6 +90,7 @@ impl<F: Fabric> World<F> {
             kept,
             server_threads: Arc::default(),
             layer: Arc::default(),
+            leaving,
         }
     }
 
@@ -124,6 +132,11 @@ impl<F: Fabric> World<F> {
     /// A handle for background work: it does not keep this rank in the world.
     pub fn background(&self) -> Self {
         Self { _presence: None, ..self.clone() }
+    }
+
+    /// Whether this rank leaves the world: background work that waits for others is to end.
+    pub fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Acquire)
     }
 
     /// Runs a task that serves peers on a server thread of this kind, which all such tasks of this

@@ -156,7 +156,8 @@
 //!   one of them cannot ask it, and fails with `ConnectionLost`; the others recover the lock. So
 //!   does a writer with distributed counters, which sets a flag at every rank.
 //! - What the memory of a dead rank held, on verbs. A lock that only counts its owners names the
-//!   rank that held it if that rank's memory is there, and else the rank that failed first.
+//!   rank that held it if that rank's memory is there, and else the rank that failed last; the error
+//!   says how many others it may have been.
 //!
 //! # Cancellation
 //!
@@ -164,7 +165,12 @@
 //! library's helper thread finishes what is in flight, and releases the lock if it was acquired,
 //! even while the program computes. It also finishes the release of a dropped guard that has to
 //! wait for data, and the completion of a dropped [`AccessEpoch`](crate::AccessEpoch). A leaked
-//! guard leaves the target locked; when its rank has left, the others find that the owner died.
+//! guard leaves the target locked; when its rank has left, the others find that the owner [left, and
+//! held the lock](super::death_and_leases#ranks-that-leave).
+//!
+//! The last drop of a rank's handles, at the end of `main` as a rule, waits up to two seconds for
+//! this work. A request that still waits then gives up its place: the others start over without it,
+//! and learn of no fault.
 //!
 //! A collective (creating or closing a window, a barrier, a fence) cannot be cancelled, because the
 //! other ranks wait in it. After its deadline has passed, no later collective of this rank

@@ -206,7 +206,7 @@ fn a_rank() {
 
 fn play(role: &str) -> fn(World) {
     use crate::{
-        active, cancellation, collectives, creation, exclusion, faults, fields, forks, handlers, lease, litmus,
+        active, cancellation, collectives, creation, exclusion, faults, fields, forks, handlers, lease, leaves, litmus,
         lock_all,
     };
     use crate::{messages, on_demand, poison, requests, runtimes, served_lock, started, tables, user_memory};
@@ -216,6 +216,7 @@ fn play(role: &str) -> fn(World) {
         cancellation::ROLES,
         tables::ROLES,
         lease::ROLES,
+        leaves::ROLES,
         requests::ROLES,
         &user_memory::ROLES.concat(),
         litmus::ROLES,

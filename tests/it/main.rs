@@ -21,6 +21,7 @@ mod hangs;
 mod jobs;
 mod large;
 mod lease;
+mod leaves;
 mod limits;
 mod litmus;
 mod lock_all;

@@ -75,7 +75,11 @@ impl<F: Fabric> Cancellable<F> {
                 return Ok(Holding::cleanly(mode));
             }
             let intent: IntentFn<'_> = &|| {
-                let wanted = if is_cancelled.load(Ordering::Relaxed) { WaitPolicy::Cancelled } else { intent.wanted };
+                let wanted = match is_cancelled.load(Ordering::Relaxed) {
+                    false => intent.wanted,
+                    true if theirs.world.is_leaving() => WaitPolicy::Leaving,
+                    true => WaitPolicy::Cancelled,
+                };
                 Intent { wanted, ..intent }
             };
             let held = theirs.contend(context, words, mode, first, intent).await;
