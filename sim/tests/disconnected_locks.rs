@@ -406,6 +406,54 @@ fn a_waiter_that_is_cut_off_from_its_predecessor_delays_no_other() {
     }
 }
 
+/// Ranks 2 and 3 lose each other, and rank 1 dies with the lock. Rank 2, which waits, cannot ask
+/// rank 3 whether it has the lock: it is told so in bounded time, or gets the lock or the news of
+/// the death as the others do. Rank 4, which has lost nobody, waits before it, behind it, or comes
+/// later.
+fn cannot_ask(design: LockDesign, seed: u64, mode: Mode) -> Vec<(u32, Result<Seen, String>)> {
+    let simulation = simulation(seed, 3, LOSS, 5 * MS).kill(1, Duration::from_nanos(LOSS + 10 * MS));
+    run(simulation, move |world| async move {
+        let scores = window(&world, design).await?;
+        let (me, mut seen) = (world.rank(), Seen::default());
+        match me {
+            1 => {
+                std::mem::forget(lock(&scores, mode).await?);
+                pause_until(&world, OVER).await; // it dies meanwhile
+            }
+            2 => {
+                pause_until(&world, BEGIN + 3 * MS).await;
+                let outcome = lock(&scores, Mode::Exclusive).await;
+                let died = |error: &Error| error.is_poisoned() && error.fault().unwrap().rank().unwrap().0 == 1;
+                let ends = match (&outcome, mode) {
+                    (Ok(epoch), _) => epoch.previous_owner().is_none(), // another one may have recovered it
+                    (Err(error), _) => is_lost(&outcome) || mode == Mode::Exclusive && died(error),
+                };
+                seen.wrong_if(!ends, || format!("{mode:?}: {outcome:?}"));
+                seen.wrong_if(world.fabric().now() > LATE / 2, || format!("late: {outcome:?}"));
+            }
+            4 => {
+                pause_until(&world, [BEGIN + 2 * MS, BEGIN + 4 * MS, LATE / 2][seed as usize / 2]).await;
+                seen = write_in_turns(&world, &scores, 3).await?;
+                seen.wrong_if(world.fabric().now() > LATE, || "late".into());
+            }
+            _ => {}
+        }
+        pause_until(&world, OVER).await;
+        Ok(seen)
+    })
+    .into_iter()
+    .filter(|(rank, _)| *rank != 1)
+    .collect()
+}
+
+#[test]
+fn a_waiter_that_cannot_ask_another_rank_ends() {
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let recovered = every_design(&[1], 6, |design, seed| cannot_ask(design, seed, mode));
+        assert_eq!(recovered > 0, mode == Mode::Exclusive);
+    }
+}
+
 /// The connection is lost at any time around the release: the lock is released, or recovered.
 #[test]
 fn a_release_in_flight_leaves_the_lock_free_or_recoverable() {
