@@ -454,6 +454,45 @@ fn a_waiter_that_cannot_ask_another_rank_ends() {
     }
 }
 
+/// Ranks 2 and 3 share a host, and wait for the lock that rank 4 holds, rank 3 behind rank 2, when
+/// they lose each other. Rank 2 gets the lock and releases it; all others that are left get it.
+#[test]
+fn a_successor_on_the_same_host_that_is_cut_off_keeps_no_other_waiting() {
+    every_design(&[2, 3], 6, |design, seed| {
+        run(simulation(seed, 3, LOSS, 5 * MS), move |world| async move {
+            let scores = window(&world, design).await?;
+            let (me, mut seen) = (world.rank(), Seen::default());
+            match me {
+                4 => {
+                    let epoch = lock(&scores, Mode::Exclusive).await?;
+                    // Before and after the loss is known.
+                    pause_until(&world, LOSS + [0, 500_000, 100 * MS][seed as usize % 3]).await;
+                    seen.wrong.extend(ended(epoch.unlock().await));
+                }
+                2 | 3 => {
+                    pause_until(&world, BEGIN + u64::from(me) * MS).await;
+                    match recover(&scores, Mode::Exclusive).await {
+                        Ok(epoch) => {
+                            pause_until(&world, world.fabric().now() + 5 * MS).await;
+                            drop(epoch.unlock().await);
+                        }
+                        // A queue whose ranks wait for each other.
+                        waited => seen.wrong_if(!is_lost(&waited), || format!("{waited:?}")),
+                    }
+                }
+                1 | 5 => {
+                    pause_until(&world, LOSS + u64::from(me) * MS).await;
+                    seen = write_in_turns(&world, &scores, 3).await?;
+                    seen.wrong_if(world.fabric().now() > LATE, || "late".into());
+                }
+                _ => {}
+            }
+            pause_until(&world, OVER).await;
+            Ok(seen)
+        })
+    });
+}
+
 /// The connection is lost at any time around the release: the lock is released, or recovered.
 #[test]
 fn a_release_in_flight_leaves_the_lock_free_or_recoverable() {
