@@ -304,7 +304,7 @@ impl fmt::Display for Fault {
             (_, 0) => Ok(()),
             (FaultKind::TooLong, bytes) => write!(f, " ({bytes} bytes)"),
             (FaultKind::ParticipantDied | FaultKind::ParticipantLeft, others) => {
-                write!(f, ", or {others} more that ended")
+                write!(f, " (as may {others} more that ended)")
             }
             (TimedOut, tasks) => write!(f, " ({tasks} tasks are not finished)"),
             (_, status) => write!(f, " (status {status})"),
@@ -366,7 +366,7 @@ mod tests {
         let long = Fault::new(FaultKind::TooLong).with_detail(2000);
         assert_eq!(text(long), "the message is too long (2000 bytes)");
         let others = Fault::of(FaultKind::ParticipantDied, Rank(3)).with_detail(2);
-        assert_eq!(text(others), "rank 3 died, and may have held the lock, or 2 more that ended");
+        assert_eq!(text(others), "rank 3 died, and may have held the lock (as may 2 more that ended)");
         let both = [Collective::Fence as u8, Collective::Barrier as u8];
         let mismatch = Fault::out_of_step(Rank(3), both);
         assert_eq!(text(mismatch), "rank 3 is in a fence, and this rank in a barrier");

@@ -23,6 +23,7 @@ pub(super) async fn know_themselves<F: Fabric>(cx: &Context<F>) -> Verdict {
         fails("revoked access", fabric.revoke(rank), FaultKind::Unsupported)?;
     }
     same("failures", (fabric.failures(), fabric.failure(0), fabric.failed_rank()), (0, None, None))?;
+    same("ends", fabric.ends(), 0)?;
     for home in (0..cx.size()).map(Rank) {
         for rank in (0..cx.size()).map(Rank) {
             same("has_cut", fabric.has_cut(home, rank).await?, false)?;

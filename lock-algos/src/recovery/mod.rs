@@ -83,6 +83,10 @@ pub(crate) const POISON: usize = 1;
 /// room of every waiting rank.
 pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// How long the news of a death may take once the memory of the rank is gone, in nanoseconds. A rank
+/// whose memory is gone for longer has closed its window.
+const NEWS: u64 = 10_000_000_000;
+
 /// The poll interval of a waiter, in nanoseconds.
 pub(crate) const POLL_INTERVAL: u64 = 10_000_000;
 
@@ -153,6 +157,7 @@ impl Announcement {
         let LockUse { memory, context, home: word, mode, .. } = *lock;
         self.retract(lock)?;
         pauses.restart();
+        let mut gone_since = None;
         loop {
             let found = W::from_bits(memory.read(word).await?);
             if !found.is_recovering() {
@@ -163,7 +168,7 @@ impl Announcement {
                 return Err(Fault::new(FaultKind::Closed));
             }
             // An owner that is announced after the scan has changed the word.
-            if !none_announced(memory, context).await? || will_end(memory, context, found).await {
+            if !none_announced(memory, context).await? || will_end(memory, context, found, &mut gone_since).await {
                 if !(intent().is_patient() || W::NODE_IS_SHARED && intent().is_over()) {
                     return Err(intent().given_up());
                 }
@@ -196,15 +201,19 @@ impl Announcement {
     }
 }
 
-/// Whether the rank for which the word was put under recovery has gone, and its end will become
+/// Whether the rank for which the word was put under recovery has gone, and its end may still become
 /// known.
 async fn will_end<'m, M: RemoteMemory, W: RecoverableWord>(
     memory: &M,
     context: impl LockContext<'m, M>,
     found: W,
+    gone_since: &mut Option<u64>,
 ) -> bool {
     match found.suspected() {
-        Some(rank) if !has_ended(memory, context, rank) => has_gone(memory, context, rank).await,
+        Some(rank) if !has_ended(memory, context, rank) && has_gone(memory, context, rank).await => {
+            let now = memory.now();
+            now.saturating_sub(*gone_since.get_or_insert(now)) < NEWS
+        }
         _ => false,
     }
 }
@@ -224,6 +233,8 @@ async fn poison<'m, M: RemoteMemory, W: RecoverableWord>(
     }
     Ok(match found.suspected() {
         Some(rank) if has_ended(memory, context, rank) => Some(participant_ended(memory, rank)),
+        // It has closed its window.
+        Some(rank) if has_gone(memory, context, rank).await => Some(Fault::of(FaultKind::ParticipantLeft, rank)),
         _ => ended_participant(memory, context).await.map(|ended| ended.fault(memory)),
     })
 }

@@ -154,7 +154,7 @@ pub struct World {
     /// How many ranks share a host, if no operation within a host is lost.
     pub(crate) safe_within: Option<u32>,
     /// Whether a rank's memory is lost with it, before the others learn of its end.
-    pub(crate) memory_goes: bool,
+    pub memory_goes: bool,
     /// Whether a rank that ends leaves in order.
     pub leaves: bool,
     /// Whether the home's rank never crashes, because it serves the lock.

@@ -141,16 +141,20 @@ fn dead_owners_of_all_locks_are_found_early() {
 }
 
 /// Rank 1 ends outside, then rank 3 inside. `kinds`: of one that died, and of one that left.
-fn holder_is_named<A: LockAlgorithm>(lock: &A, kinds: [FaultKind; 2]) {
-    for (leave, kind) in [false, true].into_iter().zip(kinds) {
+/// `others`: how many more are said to be as likely if the memory of both is gone.
+fn holder_is_named<A: LockAlgorithm>(lock: &A, kinds: [FaultKind; 2], others: u32) {
+    let left_and_gone = [(false, false), (true, false), (false, true), (true, true)];
+    for (leave, is_gone) in left_and_gone {
         let (memory, all) = ranks::<A>(leave);
         memory.world().kill(Rank(1));
         let asks =
             |rank: u32, mode| run(&memory, &mut acquire(lock, &all[rank as usize], slotted(rank), mode), 2 * ENDLESS);
         assert_eq!(asks(3, Mode::Exclusive), Some(Ok(Held::cleanly(Mode::Exclusive))), "{}", A::NAME);
         memory.world().kill(Rank(3));
-        let ended = Fault::of(kind, Rank(3));
-        assert_eq!(asks(0, Mode::Exclusive), Some(Ok(Held::after(ended, Mode::Exclusive))), "{}", A::NAME);
+        memory.world().memory_goes = is_gone;
+        let ended = Fault::of(kinds[usize::from(leave)], Rank(3)).with_detail(if is_gone { others } else { 0 });
+        let held = asks(0, Mode::Exclusive);
+        assert_eq!(held, Some(Ok(Held::after(ended, Mode::Exclusive))), "{}: {leave} {is_gone}", A::NAME);
     }
 }
 
@@ -158,11 +162,11 @@ fn holder_is_named<A: LockAlgorithm>(lock: &A, kinds: [FaultKind; 2]) {
 fn the_rank_that_held_the_lock_is_named() {
     const OWNER: [FaultKind; 2] = [FaultKind::OwnerDied, FaultKind::OwnerLeft];
     const PARTICIPANT: [FaultKind; 2] = [FaultKind::ParticipantDied, FaultKind::ParticipantLeft];
-    holder_is_named(&right(), OWNER);
-    holder_is_named(&mcs(), PARTICIPANT);
-    holder_is_named(&ticket::<15>(), PARTICIPANT);
-    holder_is_named(&queue::<15, 16>(), PARTICIPANT);
-    holder_is_named(&distributed::<15>(), PARTICIPANT);
-    holder_is_named(&two_level(8), PARTICIPANT);
-    holder_is_named(&global::<_, 15>(right()), OWNER);
+    holder_is_named(&right(), OWNER, 0);
+    holder_is_named(&mcs(), PARTICIPANT, 0);
+    holder_is_named(&ticket::<15>(), PARTICIPANT, 1);
+    holder_is_named(&queue::<15, 16>(), PARTICIPANT, 1);
+    holder_is_named(&distributed::<15>(), PARTICIPANT, 1);
+    holder_is_named(&two_level(8), PARTICIPANT, 0);
+    holder_is_named(&global::<_, 15>(right()), OWNER, 0);
 }
