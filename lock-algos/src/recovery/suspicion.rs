@@ -6,53 +6,56 @@ use super::Boxed;
 use super::scan::{Trace, ended_participant, fewer_announced};
 use crate::{LockContext, LockUse};
 
-/// The suspicion timeout: how long a waiter expects participants to release after it saw that a
-/// rank had ended, in nanoseconds, if the memory of an ended rank shows that it is announced for
-/// the lock. It doubles while live owners explain the word.
-const FIRST_PATIENCE: u64 = 10_000_000;
-/// The same if none shows it: a scan is many reads, and the memory of the dead may be gone. Most
-/// ranks that leave use no lock then, and delay nobody.
-const BLIND_PATIENCE: u64 = 1_000_000_000;
-const MOST_PATIENCE: u64 = 8_000_000_000;
+/// The suspicion timeout, in milliseconds: how long a waiter expects participants to release after
+/// it saw that a rank had ended. It starts with the first, if the memory of an ended rank shows that
+/// it is announced for the lock, and otherwise with [`BLIND`]. The next one follows while live
+/// owners explain the word.
+const TIMEOUTS: [u32; 10] = [10, 20, 40, 80, 160, 320, 1_000, 2_000, 4_000, 8_000];
+/// If no memory shows it: a scan is many reads, and the memory of the dead may be gone. Most ranks
+/// that leave use no lock then, and delay nobody.
+const BLIND: u8 = 6;
 
-/// The suspicion of one waiter. There may be very many, and while no rank has ended nothing is
-/// suspected: small.
-#[derive(Debug, Default)]
-pub(crate) struct Suspicion(Option<Box<Suspects>>);
-
-#[derive(Debug)]
-struct Suspects {
-    /// When the timeout started, or [`NEVER`].
-    since: u64,
-    /// The timeout; at most [`MOST_PATIENCE`], in microseconds.
-    micros: u32,
-    members: u32,
-    /// The [ends](RemoteMemory::ends) that the timeout takes into account.
-    ends: u32,
+/// The suspicion of one waiter. There may be very many: small.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Suspicion {
+    /// When the timeout started, in milliseconds, wrapping.
+    since: u32,
+    /// The last number of participants, as far as it fits.
+    members: u16,
+    /// The [ends](RemoteMemory::ends) that the timeout takes into account, wrapping.
+    ends: u8,
+    /// The timeout: 0 if it has not started, or its place in [`TIMEOUTS`] from 1.
+    timeout: u8,
 }
 
-const NEVER: u64 = u64::MAX;
-
-impl Default for Suspects {
-    fn default() -> Self {
-        let mut suspects = Self { since: NEVER, micros: 0, members: 0, ends: 0 };
-        suspects.restart();
-        suspects
-    }
+fn millis<M: RemoteMemory>(memory: &M) -> u32 {
+    (memory.now() / 1_000_000) as u32
 }
 
 impl Suspicion {
     /// Records the current number of participants. If it fell, the timeout starts again.
     pub(crate) fn seen(&mut self, members: u64) {
-        if let Some(suspects) = &mut self.0 {
-            suspects.seen(members);
+        let members = u16::try_from(members).unwrap_or(u16::MAX);
+        if members < self.members {
+            self.timeout = 0;
         }
+        self.members = members;
     }
 
     /// Whether a rank has ended, and the timeout has passed since: now the owners are to be
     /// [scanned](Self::suspects).
     pub(crate) fn is_due<M: RemoteMemory>(&mut self, memory: &M) -> bool {
-        memory.ends() != 0 && self.0.get_or_insert_default().is_due(memory)
+        match memory.ends() {
+            0 => false,
+            ends => self.has_passed(ends, millis(memory)),
+        }
+    }
+
+    fn has_passed(&mut self, ends: u32, now: u32) -> bool {
+        if self.timeout == 0 || self.ends != ends as u8 {
+            (self.since, self.ends, self.timeout) = (now, ends as u8, 1);
+        }
+        now.wrapping_sub(self.since) >= TIMEOUTS[usize::from(self.timeout) - 1]
     }
 
     /// Of a suspicion that [is due](Self::is_due): whether fewer live owners are announced than the
@@ -66,40 +69,7 @@ impl Suspicion {
         lock: &'a LockUse<'m, M, impl LockContext<'m, M>>,
         counted: u64,
     ) -> Boxed<'a, Result<bool, Fault>> {
-        Box::pin(self.0.get_or_insert_default().scan(lock.memory, lock.context, counted))
-    }
-}
-
-impl Suspects {
-    fn seen(&mut self, members: u64) {
-        let members = u32::try_from(members).unwrap_or(u32::MAX);
-        if members < self.members {
-            self.restart();
-        }
-        self.members = members;
-    }
-
-    const fn restart(&mut self) {
-        self.since = NEVER;
-        self.set_patience(FIRST_PATIENCE);
-    }
-
-    const fn set_patience(&mut self, nanos: u64) {
-        self.micros = (nanos / 1000) as u32;
-    }
-
-    /// In nanoseconds.
-    const fn patience(&self) -> u64 {
-        self.micros as u64 * 1000
-    }
-
-    fn is_due<M: RemoteMemory>(&mut self, memory: &M) -> bool {
-        let ends = memory.ends();
-        if ends != self.ends {
-            self.restart();
-            self.ends = ends;
-        }
-        self.lasts(memory)
+        Box::pin(self.scan(lock.memory, lock.context, counted))
     }
 
     async fn scan<'m, M: RemoteMemory>(
@@ -108,28 +78,18 @@ impl Suspects {
         context: impl LockContext<'m, M>,
         counted: u64,
     ) -> Result<bool, Fault> {
-        if self.patience() < BLIND_PATIENCE {
+        if self.timeout <= BLIND {
             let ended = ended_participant(memory, context).await;
             if ended.is_none_or(|ended| ended.trace != Trace::Announced) {
-                self.set_patience(BLIND_PATIENCE);
+                self.timeout = BLIND + 1;
                 return Ok(false);
             }
         }
         if fewer_announced(memory, context, counted).await? {
             return Ok(true);
         }
-        self.since = memory.now();
-        self.set_patience(MOST_PATIENCE.min(2 * self.patience()));
+        (self.since, self.timeout) = (millis(memory), TIMEOUTS.len().min(usize::from(self.timeout) + 1) as u8);
         Ok(false)
-    }
-
-    /// Whether the timeout has passed since the first call.
-    fn lasts<M: RemoteMemory>(&mut self, memory: &M) -> bool {
-        let now = memory.now();
-        if self.since == NEVER {
-            self.since = now;
-        }
-        now.saturating_sub(self.since) >= self.patience()
     }
 }
 
@@ -138,16 +98,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_release_restarts_the_suspicion_timeout() {
-        let mut suspicion = Suspects::default();
-        suspicion.seen(2);
-        suspicion.since = 5;
-        for (members, since) in [(2, 5), (3, 5), (2, NEVER)] {
+    fn a_release_and_another_end_restart_the_suspicion_timeout() {
+        let mut suspicion = Suspicion::default();
+        let mut passed = |members, ends, now| {
             suspicion.seen(members);
-            assert_eq!(suspicion.since, since, "{members}");
+            suspicion.has_passed(ends, now)
+        };
+        for (members, ends, now, has) in [
+            (2, 1, u32::MAX, false),
+            (2, 1, 8, false),
+            (3, 1, 9, true),
+            (2, 1, 10, false),
+            (2, 1, 20, true),
+            (2, 2, 21, false),
+            (2, 2, 31, true),
+            (u64::MAX, 2, 32, true),
+        ] {
+            assert_eq!(passed(members, ends, now), has, "{members} {ends} {now}");
         }
-        suspicion.since = 7;
-        suspicion.seen(2);
-        assert_eq!(suspicion.since, 7);
+    }
+
+    #[test]
+    fn a_suspicion_is_a_word() {
+        assert_eq!(size_of::<Suspicion>(), 8);
     }
 }

@@ -114,7 +114,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'_, 'm, M, P> {
             if let (GlobalState::Kept(_), None) = (state.global, died)
                 && has_ended_member(self.used.memory, self.used.context, self.leader)
             {
-                state = Box::pin(self.renew(state)).await?; // as all that follows a death
+                state = self.renew(state).await?; // not boxed: a rank may have left long ago
             }
             match state.global {
                 GlobalState::Uncertain => Box::pin(self.recover(state, died, intent)).await,
