@@ -4,6 +4,18 @@ use onesided_remote_memory::Rank;
 
 use crate::{Mode, Owner};
 
+/// Why a queue is put under recovery.
+#[derive(Clone, Copy)]
+pub(super) enum Why {
+    /// This rank, in the queue, ended, cannot be reached, or left the lock poisoned: the holder may
+    /// be gone.
+    Lost(Rank),
+    /// Readers are suspected, and the head of the queue waits for them.
+    Readers,
+    /// A waiter gives up its place.
+    GivenUp,
+}
+
 /// The home's word: flags 3 bits | readers 25 bits | slot 12 bits | rank 24 bits of the queue's
 /// tail.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,6 +34,9 @@ impl Home {
     pub(super) const READERS: u64 = 0x1ff_ffff << 36;
     /// The tail of the queue.
     const LAST: u64 = (1 << 36) - 1;
+    /// Of a word under recovery that is not [`LOST`](Self::LOST): a waiter gave up its place, and
+    /// with it the queue, whose head may have held the lock.
+    const GIVEN_UP: u64 = 1 << 35;
 
     pub(super) const fn is(self, flag: u64) -> bool {
         self.0 & flag != 0
@@ -51,13 +66,19 @@ impl Home {
         Self(self.0 & Self::READERS)
     }
 
-    /// The same readers; the nonce of the recovery and the lost rank replace the tail.
-    pub(super) const fn recovering(self, lost: Option<Rank>, nonce: u64) -> Self {
-        let which = match lost {
-            Some(Rank(rank)) => Self::LOST | nonce & 0xfff << 24 | rank as u64 & 0xff_ffff,
-            None => nonce & Self::LAST,
+    /// The same readers; the nonce of the recovery and why it began replace the tail.
+    pub(super) const fn recovering(self, why: Why, nonce: u64) -> Self {
+        let which = match why {
+            Why::Lost(Rank(rank)) => Self::LOST | nonce & 0xfff << 24 | rank as u64 & 0xff_ffff,
+            Why::Readers => nonce & Self::LAST & !Self::GIVEN_UP,
+            Why::GivenUp => nonce & Self::LAST | Self::GIVEN_UP,
         };
         Self(Self::RECOVERING | self.0 & Self::READERS | which)
+    }
+
+    /// Whether the queue of a word under recovery was given up by a waiter.
+    pub(super) const fn is_given_up(self) -> bool {
+        self.is(Self::RECOVERING) && !self.is(Self::LOST) && self.is(Self::GIVEN_UP)
     }
 
     /// What an owner turns a free word into.
@@ -106,17 +127,21 @@ mod tests {
         assert!(last.unqueued() == all && Home::FREE.behind(owner).unqueued() == Home::FREE);
         let none = Owner { rank: Rank(0), slot: 0, generation: 0 };
         assert!(Home::FREE.behind(none) != Home::FREE && !Home::FREE.behind(none).has_readers());
-        let recovering = last.recovering(Some(owner.rank), u64::MAX);
+        let recovering = last.recovering(Why::Lost(owner.rank), u64::MAX);
         assert!(recovering.is(Home::RECOVERING) && recovering.is(Home::LOST) && recovering.rank() == owner.rank);
-        assert!(!last.recovering(None, 0).is(Home::LOST));
-        assert_eq!(last.recovering(Some(Rank(7)), u64::MAX).lost(), Some(Rank(7)));
+        assert!(!last.recovering(Why::Readers, 0).is(Home::LOST));
+        assert_eq!(last.recovering(Why::Lost(Rank(7)), u64::MAX).lost(), Some(Rank(7)));
         assert!(
             recovering.has_readers()
                 && !recovering.is(Home::QUEUED)
-                && !all.recovering(None, u64::MAX).is(Home::LOST | Home::QUEUED)
+                && !all.recovering(Why::Readers, u64::MAX).is(Home::LOST | Home::QUEUED)
         );
-        let [seven, other] = [u64::MAX, 0].map(|nonce| last.recovering(Some(Rank(7)), nonce));
-        assert!(seven != other && last.recovering(None, 1) != last.recovering(None, 2));
+        let [seven, other] = [u64::MAX, 0].map(|nonce| last.recovering(Why::Lost(Rank(7)), nonce));
+        assert!(seven != other && last.recovering(Why::Readers, 1) != last.recovering(Why::Readers, 2));
+        let [left, read] =
+            [Why::GivenUp, Why::Readers].map(|why| [0, u64::MAX].map(|nonce| last.recovering(why, nonce)));
+        assert!(left.iter().all(|word| word.is_given_up() && word.lost().is_none() && word.has_readers()));
+        assert!(read.iter().all(|word| !word.is_given_up()) && !seven.is_given_up() && !last.is_given_up());
         let fewer = Home(seven.0 - Home::READER);
         assert!(fewer.is_same_recovery(seven) && seven.is_same_recovery(fewer) && !other.is_same_recovery(seven));
         assert!(!Home::FREE.is_same_recovery(Home(Home::RECOVERING)) && !all.is_same_recovery(seven));

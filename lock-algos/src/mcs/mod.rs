@@ -21,7 +21,7 @@ use std::future::Future;
 
 use onesided_remote_memory::{Fault, FaultKind, Notify, Patience, Rank, RemoteMemory};
 
-use self::home::Home;
+use self::home::{Home, Why};
 use self::node::{GRANT, HANDED, LINKED, NEXT, clean, grant_to, granted_to, leave};
 use crate::backoff::Pauses;
 use crate::recovery::{
@@ -249,7 +249,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, '_, M, P> {
                         return Err(Fault::new(FaultKind::TimedOut));
                     }
                     // Only if the word has not changed: the tail may have released before it died.
-                    self.found = self.queue.start_recovery_if(found, Some(found.rank())).await.map(|Home(now)| now);
+                    self.found =
+                        self.queue.start_recovery_if(found, Why::Lost(found.rank())).await.map(|Home(now)| now);
                     continue;
                 }
                 let new = if joins { found.joined() } else { found.behind(lock.me()) };
@@ -311,7 +312,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
                 && self.granted()?.is_none()
             {
                 // All start over. If the predecessor's memory is gone, its end will become known.
-                let home = self.start_recovery(self.0.look().await?, Some(before.rank())).await?;
+                let home = self.start_recovery(self.0.look().await?, Why::Lost(before.rank())).await?;
                 return if is_lost(fault) { Err(fault) } else { Ok(Turn::Lost(home)) };
             }
             loop {
@@ -329,10 +330,10 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
                     if let Some(from) = self.granted()? {
                         return Ok(Turn::Mine(from));
                     }
-                    home = self.start_recovery(home, Some(before.rank())).await?;
+                    home = self.start_recovery(home, Why::Lost(before.rank())).await?;
                 }
                 if intent().is_leaving() {
-                    home = self.start_recovery(home, None).await?;
+                    home = self.start_recovery(home, Why::GivenUp).await?;
                 }
                 if home.is(Home::RECOVERING) {
                     // An owner that had its turn before keeps it.
@@ -380,7 +381,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
                     Err(_) => home = lock.look().await?,
                 }
                 if self.ends_dead(home) {
-                    home = self.start_recovery(home, Some(home.rank())).await?;
+                    home = self.start_recovery(home, Why::Lost(home.rank())).await?;
                 }
             };
             let granted = match lock.context.node_of(next.rank, next.slot, GRANT) {

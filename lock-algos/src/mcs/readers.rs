@@ -2,7 +2,7 @@
 
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
-use super::home::Home;
+use super::home::{Home, Why};
 use super::node::clean;
 use super::{Queue, Turn, Waiter};
 use crate::recovery::{Boxed, Suspicion, announce};
@@ -23,7 +23,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, '_, M, P> {
                 false => Ok(false),
             };
             if suspects == Ok(true) {
-                home = self.queue.start_recovery_if(home, None).await?;
+                home = self.queue.start_recovery_if(home, Why::Readers).await?;
             }
             if home.is(Home::RECOVERING) {
                 return Ok(Turn::Lost(home));

@@ -3,7 +3,7 @@
 use onesided_remote_memory::{Fault, Rank, RemoteMemory};
 
 use super::Queue;
-use super::home::Home;
+use super::home::{Home, Why};
 use super::node::clean;
 use crate::recovery::{Boxed, POLL_INTERVAL, RecoverableWord, has_ended, nonce, none_announced, retract};
 use crate::{LockContext, LockUse, Owner};
@@ -24,7 +24,11 @@ impl RecoverableWord for Home {
     }
 
     fn may_be_poisoned(self) -> bool {
-        self.is(Self::LOST)
+        self.is(Self::LOST) || self.is_given_up()
+    }
+
+    fn explained(self) -> Option<u64> {
+        if self.is_given_up() { Some(self.readers()) } else { None }
     }
 
     fn suspected(self) -> Option<Rank> {
@@ -41,20 +45,19 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
         has_ended(self.0.memory, self.0.context, rank)
     }
 
-    /// Puts the word under recovery, which rejects arrivals. Returns the new word. `lost`: the rank
-    /// for which the queue is given up.
-    pub(super) fn start_recovery(&self, mut found: Home, lost: Option<Rank>) -> Boxed<'_, Result<Home, Fault>> {
+    /// Puts the word under recovery, which rejects arrivals. Returns the new word.
+    pub(super) fn start_recovery(&self, mut found: Home, why: Why) -> Boxed<'_, Result<Home, Fault>> {
         Box::pin(async move {
             while !found.is(Home::RECOVERING) {
-                found = self.start_recovery_if(found, lost).await?;
+                found = self.start_recovery_if(found, why).await?;
             }
             Ok(found)
         })
     }
 
     /// The same only if the word is still `found`. Returns the current word.
-    pub(super) fn start_recovery_if(&self, found: Home, lost: Option<Rank>) -> Boxed<'_, Result<Home, Fault>> {
-        Box::pin(self.0.change(found, found.recovering(lost, nonce(self.0.memory, self.0.me()))))
+    pub(super) fn start_recovery_if(&self, found: Home, why: Why) -> Boxed<'_, Result<Home, Fault>> {
+        Box::pin(self.0.change(found, found.recovering(why, nonce(self.0.memory, self.0.me()))))
     }
 
     /// Gives the queue up, as if this owner, which is its head, had died there.
@@ -62,7 +65,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
         let mut found = self.0.look::<Home>().await?;
         // Another recovery may have begun for readers alone.
         while !found.is(Home::LOST) {
-            found = self.start_recovery_if(found, Some(self.0.me().rank)).await?;
+            found = self.start_recovery_if(found, Why::Lost(self.0.me().rank)).await?;
         }
         self.all_left(found, true).await
     }
@@ -93,7 +96,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
             if !self.has_ended(next.rank) {
                 let mut home = self.0.look::<Home>().await?;
                 while home.is(Home::QUEUED) {
-                    home = self.start_recovery_if(home, Some(next.rank)).await?;
+                    home = self.start_recovery_if(home, Why::Lost(next.rank)).await?;
                 }
             }
             Ok(())

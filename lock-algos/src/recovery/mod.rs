@@ -68,8 +68,8 @@ pub(crate) use self::announcement::{
 };
 use self::scan::has_gone;
 pub(crate) use self::scan::{
-    Trace, all_are_cut, are_cut, ended_participant, has_ended, is_cut, is_lost, none_announced, owner_ended,
-    participant_ended,
+    Trace, all_are_cut, are_cut, ended_owners, ended_participant, has_ended, is_cut, is_lost, none_announced,
+    owner_ended, participant_ended,
 };
 pub(crate) use self::suspicion::Suspicion;
 use crate::backoff::{Pauses, mixed};
@@ -109,6 +109,12 @@ pub(crate) trait RecoverableWord: Copy + Eq + Send + Sync {
 
     /// Of a word under recovery in which no live owner is left: whether an exclusive owner is.
     fn may_be_poisoned(self) -> bool;
+
+    /// Of such a word: how many of the ended owners it explains by its readers, if it was put under
+    /// recovery while an exclusive owner may have lived.
+    fn explained(self) -> Option<u64> {
+        None
+    }
 
     /// The rank for which the word was put under recovery.
     fn suspected(self) -> Option<Rank> {
@@ -230,6 +236,11 @@ async fn poison<'m, M: RemoteMemory, W: RecoverableWord>(
     let noted = Fault::from_bits(memory.read(context.home(POISON)?).await?);
     if noted.is_some() {
         return Ok(noted);
+    }
+    if let Some(explained) = found.explained()
+        && ended_owners(memory, context).await <= explained
+    {
+        return Ok(None);
     }
     Ok(match found.suspected() {
         Some(rank) if has_ended(memory, context, rank) => Some(participant_ended(memory, rank)),

@@ -201,18 +201,43 @@ pub(crate) async fn ended_participant<'m, M: RemoteMemory>(
 }
 
 async fn trace_of<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, rank: Rank) -> Trace {
+    match traces_of(memory, context, rank, 1).await {
+        Some(0) => Trace::None,
+        Some(_) => Trace::Announced,
+        None => Trace::Unknown,
+    }
+}
+
+/// How many nodes of a rank that has ended are announced, at most `enough`; `None` if that is
+/// [unknown](Trace::Unknown).
+async fn traces_of<'m, M: RemoteMemory>(
+    memory: &M,
+    context: impl LockContext<'m, M>,
+    rank: Rank,
+    enough: u64,
+) -> Option<u64> {
+    let mut all = 0;
     for slot in 0..context.slots() {
-        let Ok(node) = context.node_of(rank, slot, ANNOUNCED) else { return Trace::Unknown };
-        match memory.read(node).await {
-            Ok(found) if found == announcement_of(context.lock()) => return Trace::Announced,
-            Ok(_) => {}
-            Err(_) => return Trace::Unknown,
+        let found = memory.read(context.node_of(rank, slot, ANNOUNCED).ok()?).await.ok()?;
+        all += u64::from(found == announcement_of(context.lock()));
+        if all >= enough {
+            return Some(all);
         }
     }
-    match memory.lost_connection(context.home_rank(), rank) {
-        Some(lost) if lost == rank => Trace::Unknown,
-        _ => Trace::None,
+    let has_lost_home = memory.lost_connection(context.home_rank(), rank) == Some(rank);
+    (!has_lost_home).then_some(all)
+}
+
+/// How many owners there may have been on ranks that have ended. A rank that left, and whose nodes
+/// are gone, had none: it retracted them, as all but a leaked guard do. An owner that was recovered
+/// from long ago counts still.
+pub(crate) async fn ended_owners<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> u64 {
+    let mut all = 0;
+    for rank in ended_at_home(memory, context).filter(|rank| context.may_participate(*rank)) {
+        let unknown = u64::from(memory.liveness(rank) != Liveness::Left);
+        all += traces_of(memory, context, rank, u64::MAX).await.unwrap_or(unknown);
     }
+    all
 }
 
 /// The fault of a lock whose exclusive owner was this rank, which has ended.

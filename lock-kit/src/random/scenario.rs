@@ -75,7 +75,9 @@ pub fn run<A: LockAlgorithm + Clone>(setting: Setting, lock: &A, scenario: &Scen
     let mut run = Run::new(lock, setting, &scenario.programs, |_| {});
     let mut choices = scenario.choices();
     let ended = loop {
-        let Some(event) = choices.next(&run.possible(), usize::from(A::SERVED)) else { break run.end() };
+        let possible = run.possible();
+        choices.death = choices.death.filter(|_| !run.probed); // too late
+        let Some(event) = choices.next(&possible, usize::from(A::SERVED)) else { break run.end() };
         if let Err(violation) = run.happen(event) {
             break Err(violation);
         }

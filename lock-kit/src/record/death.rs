@@ -21,11 +21,12 @@ pub(super) struct Death {
 impl Record {
     /// Checks the end of a run with deaths: the lock is free, and the first owner after a death
     /// inside an exclusive section learned of it, before any other. The death of a reader poisons
-    /// nothing. `left`: the ranks left in order, and are said to have.
+    /// nothing. `left`: the ranks left in order, and are said to have. `gave_up`: acquires gave up their
+    /// places, and a lock may then take a reader that ended for an owner.
     ///
     /// # Errors
     /// The violation.
-    pub fn check_after_deaths<A: LockAlgorithm>(&self, lock: &[u64], left: bool) -> Result<(), String> {
+    pub fn check_after_deaths<A: LockAlgorithm>(&self, lock: &[u64], left: bool, gave_up: bool) -> Result<(), String> {
         let state = self.state();
         if let Some(violation) = &state.violation {
             return Err(violation.clone());
@@ -46,25 +47,26 @@ impl Record {
         }
         // After several deaths, recovering owners cannot be assigned to them.
         match &state.deaths[..] {
-            [death] => death.check(&state),
+            [death] => death.check(&state, gave_up),
             _ => Ok(()),
         }
     }
 }
 
 impl Death {
-    fn check(&self, state: &State) -> Result<(), String> {
+    fn check(&self, state: &State, gave_up: bool) -> Result<(), String> {
         let (before, after) = state.entered.split_at(self.entered);
         let recovering = after.iter().position(|(_, recovered)| recovered.is_some());
         let held = self.stages.contains(&Stage::Inside(Mode::Exclusive));
         let read = |stage: &Stage| *stage == Stage::Inside(Mode::Shared);
+        let held_any = !self.stages.is_empty();
         let missed = if before.iter().any(|(_, recovered)| recovered.is_some()) {
             Some("recovered before the death")
         } else if held && recovering.is_none() {
             Some("no owner recovers")
         } else if held && recovering != Some(0) {
             Some("an acquire succeeded before the recovery from an exclusive owner")
-        } else if recovering.is_some() && self.stages.iter().all(read) && !self.posted {
+        } else if recovering.is_some() && self.stages.iter().all(read) && !self.posted && !(gave_up && held_any) {
             Some("recovered from a reader, or from an owner that had released")
         } else {
             None

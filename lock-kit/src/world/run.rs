@@ -10,7 +10,7 @@ use onesided_remote_memory::{Fault, Rank};
 
 use super::{Budget, Event, ModelMemory, Tasks, Time, World};
 use crate::Record;
-use crate::program::{self, HOME, LOCK, Layout, Section, Slots, idle, lock_and_data, region_words};
+use crate::program::{self, Ending, HOME, LOCK, Layout, Section, Slots, idle, lock_and_data, region_words};
 use crate::trace::Action;
 
 /// More events than any run that ends has.
@@ -57,8 +57,10 @@ pub(crate) struct Run<A> {
     pub(crate) tasks: Tasks,
     pub(crate) record: Arc<Record>,
     server: Option<Server>,
+    /// Whether an acquire gives up its place.
+    gives_up: bool,
     /// Whether a survivor has acquired the lock at the end.
-    probed: bool,
+    pub(crate) probed: bool,
     events: usize,
 }
 
@@ -75,7 +77,10 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         prepare(&mut memory.world());
         let server = A::SERVED.then(|| Server::start(&memory, &lock, slots));
         let record = Arc::default();
-        let mut run = Self { lock, slots, tasks: Tasks::over(memory), record, server, probed: false, events: 0 };
+        let leaves = |section: &Section| matches!(section.ending, Ending::Cancelled { leaves: true, .. });
+        let gives_up = programs.iter().any(|program| program.as_ref().iter().any(leaves));
+        let tasks = Tasks::over(memory);
+        let mut run = Self { lock, slots, tasks, record, server, gives_up, probed: false, events: 0 };
         for (rank, program) in (0..).map(Rank).zip(programs) {
             run.start(rank, program.as_ref());
         }
@@ -102,8 +107,8 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         if !events.is_empty() || self.tasks.ended().is_err() || self.probed {
             return events;
         }
-        // After a death or a loss a survivor acquires the lock, in both modes, twice: one that
-        // reaches all others that are alive.
+        // After a death, a loss, or an acquire that gave up its place, a survivor acquires the lock,
+        // in both modes, twice: one that reaches all others that are alive.
         self.probed = true;
         let dead = self.record.dead();
         let (ranks, lost) = {
@@ -112,7 +117,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         };
         let reaches = |rank: Rank| lost.iter().all(|(origin, target)| *origin != rank || dead.contains(target));
         let survivor = (0..ranks).rev().map(Rank).find(|rank| !dead.contains(rank) && reaches(*rank));
-        let troubled = !dead.is_empty() || !lost.is_empty();
+        let troubled = !dead.is_empty() || !lost.is_empty() || self.gives_up;
         let Some(survivor) = survivor.filter(|_| troubled) else { return events };
         self.tasks.memory.world().budget = Budget::default();
         self.start(survivor, &[Section::EXCLUSIVE, Section::SHARED, Section::EXCLUSIVE, Section::SHARED]);
@@ -159,7 +164,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         match dead.len() {
             all if all == world.ranks() as usize => {} // no rank is left to recover
             0 => self.record.check_end::<A>(home, data)?,
-            _ => self.record.check_after_deaths::<A>(home, world.leaves)?,
+            _ => self.record.check_after_deaths::<A>(home, world.leaves, self.gives_up)?,
         }
         let announced = |rank: &Rank| !dead.contains(rank) && !idle::<A>(self.slots, world.region(*rank));
         match (0..world.ranks()).map(Rank).find(announced) {
