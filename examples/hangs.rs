@@ -6,7 +6,8 @@
 //! ```
 //!
 //! `twice`: a rank locks what it has locked. `crosswise`: two ranks lock two locks in different
-//! orders. `signal`, `message`: nobody sends it. `unread`: nobody receives it. `collective`,
+//! orders. `requests`: they lock them in one order, but one asks for both before it has the first.
+//! `signal`, `message`: nobody sends it. `unread`: nobody receives it. `collective`,
 //! `close`: one rank leaves out a barrier, or the close of a window.
 
 use onesided::{Messages, Tag, Window, World};
@@ -34,6 +35,18 @@ fn run(world: &World, hang: &str) -> onesided::Result<()> {
             let _first = window.lock_exclusive(me).wait()?;
             world.barrier().wait()?;
             let _second = window.lock_exclusive(other).wait()?;
+        }
+        "requests" if me == 0 => {
+            let _first = window.lock_exclusive(0).wait()?;
+            world.barrier().wait()?;
+            world.barrier().wait()?;
+            let _second = window.lock_exclusive(1).wait()?;
+        }
+        "requests" => {
+            world.barrier().wait()?;
+            let both = (window.lock_exclusive(0), window.lock_exclusive(1)); // both are under way
+            world.barrier().wait()?;
+            let _both = (both.0.wait()?, both.1.wait()?);
         }
         "signal" if me == 0 => {
             window.local().wait_until_from(other, 3, |value| value == 1).wait()?;

@@ -31,8 +31,28 @@
 //!
 //! **With a fair lock, take locks in a fixed order.** A rank that holds the lock of one target and
 //! asks for that of another, shared or exclusive, may wait behind a writer that waits for the
-//! first. So take locks in the order of the ranks. [`lock_all`](crate::Window::lock_all) does that
-//! by default with these designs, [`LockTable::lock_many`](crate::LockTable::lock_many) with all.
+//! first. So take locks in the order of the ranks, and ask for each when the one before is held:
+//! **a request that is under way counts as taken**, because it may get its lock before it is waited
+//! for.
+//!
+//! ```
+//! # use onesided::{Error, Mode, Window};
+//! # for outcome in onesided::threads(2, |world| -> Result<(), Error> {
+//! # let window = Window::<u64>::allocate(&world, 8).wait()?;
+//! // Two ranks that do this may each have one of the two locks, and wait for the other:
+//! // let (a, b) = (window.lock_exclusive(0), window.lock_exclusive(1)); (a.wait()?, b.wait()?)
+//! let guards = window.lock_many(&[0, 1], Mode::Exclusive).wait()?;
+//! # drop(guards);
+//! # window.close().wait()?;
+//! # Ok(()) })? { outcome?; }
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! [`Window::lock_many`](crate::Window::lock_many) and
+//! [`LockTable::lock_many`](crate::LockTable::lock_many) order and wait, with every design.
+//! [`lock_all`](crate::Window::lock_all) does so by default with the fair designs. Requests that
+//! wait for each other show as a circle in the [report of a hang](super::hangs).
+//!
 //! Fair in this sense is every design but `test-and-set` and `two-level`: their readers never wait
 //! behind waiting writers, so with them only exclusive locks need an order.
 //!

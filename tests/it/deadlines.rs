@@ -43,6 +43,7 @@ fn every_request_has_a_deadline() {
             late!(window.local().wait_until_from(1, 0, |value| value == 1));
             late!(window.lock_exclusive(1));
             late!(window.lock_exclusive(1).fenced());
+            late!(window.lock_many(&[1, 0], Mode::Exclusive));
             late!(window.locked(1).get(0, &mut into));
             late!(window.locked(1).put(0, &into));
             late!(window.locked(1).update(0, &mut into, |_| ()));

@@ -3,7 +3,9 @@
 use std::process::Command;
 use std::time::Duration;
 
-use onesided::{Error, FaultKind, LockAllDesign, LockDesign, LockTable, Mode, Window, World};
+use onesided::{
+    Error, FaultKind, LockAllDesign, LockDesign, LockTable, Mode, PreviousOwner, Window, WindowError, World,
+};
 
 use crate::support::{DEADLINE, poll_once, ranks};
 
@@ -40,6 +42,48 @@ fn ranks_that_disagree_all_get_an_error() {
         let error = outcome.unwrap_err();
         assert!(error.contains("the lock: mcs against test-and-set"), "{error} / {expected}");
     }
+}
+
+/// All ranks lock all, each in its own order.
+#[test]
+fn several_locks_at_once_do_not_deadlock() {
+    each(3, |world, window| {
+        for round in 0..60 {
+            let mut all = [2, 1, 0, 2];
+            all.rotate_left((world.rank() as usize + round) % 4);
+            let guards = window.lock_many(&all, Mode::Exclusive).wait().unwrap();
+            assert_eq!(guards.iter().map(|guard| guard.target()).collect::<Vec<_>>(), [0, 1, 2]);
+            let mut count = [0];
+            guards[0].get(0, &mut count).wait().unwrap();
+            guards[0].put(0, &[count[0] + 1]).unwrap();
+            for guard in guards {
+                guard.unlock().wait().unwrap();
+            }
+            drop(window.lock_many(&all, Mode::Shared).wait().unwrap());
+        }
+        // What was taken before a failure is free again.
+        assert!(matches!(window.lock_many(&[0, 9], Mode::Exclusive).wait().unwrap_err(), WindowError::Rank { .. }));
+        assert!(window.lock_many(&[], Mode::Shared).wait().unwrap().is_empty());
+        world.barrier().wait().unwrap();
+        assert!(world.rank() != 0 || window.local().read(0..1) == [180]);
+        // A rank that panicked held two of them.
+        if world.rank() == 1 {
+            let panics = std::panic::AssertUnwindSafe(|| {
+                let _guards = window.lock_many(&[2, 0], Mode::Exclusive).wait().unwrap();
+                std::panic::resume_unwind(Box::new(()));
+            });
+            assert!(std::panic::catch_unwind(panics).is_err());
+        }
+        world.barrier().wait().unwrap();
+        if world.rank() == 0 {
+            let error = Error::from(window.lock_many(&[0, 1], Mode::Exclusive).wait().unwrap_err());
+            assert!(error.is_poisoned(), "{error}");
+            let guards = window.lock_many(&[0, 1, 2], Mode::Exclusive).recover().deadline(DEADLINE).wait().unwrap();
+            let previous: Vec<_> = guards.iter().map(|guard| guard.previous_owner()).collect();
+            assert_eq!(previous, [Some(PreviousOwner::Panicked(1)), None, Some(PreviousOwner::Panicked(1))]);
+        }
+        world.barrier().wait().unwrap();
+    });
 }
 
 #[test]

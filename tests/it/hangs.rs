@@ -26,6 +26,7 @@ fn a_page_names_who_waits_for_whom() {
     let expected: &[(&str, &[&str])] = &[
         ("twice", &[one, "  rank 0 waits for rank 0 since ", "a circle, none can go on: ranks 0 -> 0"]),
         ("crosswise", &["2 of its 2 ranks wait", &lock[0], &lock[1], "a circle, none can go on: ranks 0 -> 1 -> 0"]),
+        ("requests", &["2 of its 2 ranks wait", &lock[0], &lock[1], "a circle, none can go on: ranks 0 -> 1 -> 0"]),
         ("signal", &[one, ": a signal at offset 3 of window \"accounts\"", outside]),
         (
             "message",

@@ -227,8 +227,8 @@ fn a_guard_of_a_table_poisons_its_lock_alone() {
             }
             world.barrier().wait().unwrap();
             if world.rank() == 1 {
-                for lock in [1, 9] {
-                    let guard = table.lock_shared(lock).recover().wait().unwrap();
+                for guard in table.lock_many(&[9, 1], Mode::Shared).recover().wait().unwrap() {
+                    let lock = guard.lock();
                     let (previous, mode) = (guard.previous_owner(), guard.mode());
                     assert_eq!((previous, mode), (Some(PreviousOwner::Panicked(1)), Mode::Exclusive), "{design}");
                     assert!(lock == 1 || guard.fencing_token().wait().unwrap() > last);

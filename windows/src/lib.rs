@@ -16,6 +16,7 @@
 //! | shared windows | [`Window::direct`] |
 //! | info, name, flavor | [`Window::info`], module [`info`] |
 //! | lock, unlock | [`Window::lock_exclusive`], [`Window::lock_shared`], [`Epoch::unlock`]; as separate calls, checked at run time: [`Epochs`] |
+//! | (several locks, without a deadlock) | [`Window::lock_many`], [`LockTable::lock_many`] |
 //! | lock, get or put, unlock in one operation | [`Window::locked`], [`Locked`] |
 //! | (a value with its lock) | [`Mutex`], [`RwLock`] |
 //! | (a table of up to millions of locks) | [`LockTable`] |
@@ -113,6 +114,7 @@ pub mod handles {
     pub use crate::operation::shaped::Shaped;
     pub use crate::passive::lock::LockRequest;
     pub use crate::passive::lock_all::at::At;
+    pub use crate::passive::many::Many;
     pub use crate::passive::unlock::Unlock;
     pub use crate::sync::locked_request::LockedRequest;
 }

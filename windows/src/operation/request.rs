@@ -81,6 +81,14 @@ impl<'a, R, F: Fabric, E, C> Request<'a, R, F, E, C> {
         Self { operation, awaited, deadline: None, state: State::NotBegun(call) }
     }
 
+    /// The call, before the first poll.
+    pub(crate) const fn not_begun(&mut self) -> Option<&mut C> {
+        match &mut self.state {
+            State::NotBegun(call) => Some(call),
+            _ => None,
+        }
+    }
+
     /// Sets a deadline, counted from the first wait or poll. When it passes, the call fails with
     /// [`TimedOut`](Error::is_timed_out) and is dropped, with the effect that its cancel safety
     /// documents: a lock is left free. After a collective call no later collective of this rank

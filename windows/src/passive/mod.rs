@@ -7,6 +7,7 @@ pub(crate) mod epoch;
 pub(crate) mod fencing;
 pub(crate) mod lock;
 pub(crate) mod lock_all;
+pub(crate) mod many;
 pub(crate) mod no_check;
 pub(crate) mod previous_owner;
 pub(crate) mod release;

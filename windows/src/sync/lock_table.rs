@@ -13,8 +13,8 @@ use crate::error::NO_TABLES;
 use crate::handles::{Begin, LockRequest, Unlock};
 use crate::locks::layout::{LockId, Table};
 use crate::operation::request::Awaited;
-use crate::passive::cancelled::Unclaimed;
-use crate::passive::lock::{Kind, operation};
+use crate::passive::lock::Kind;
+use crate::passive::many::{Many, ManyLocks};
 use crate::passive::try_lock::Try;
 use crate::window::inner::Inner;
 use crate::{Builder, Epoch, Error, LockDesign, PreviousOwner, Request, Window};
@@ -235,9 +235,10 @@ impl<F: Fabric> LockTable<F> {
         Error::TableLock { operation, lock, target, table: self.inner().name.clone(), fault }
     }
 
-    /// Locks several locks, each once, in ascending order, so that callers of this function cannot
-    /// deadlock each other; returns the guards in that order. Does nothing unless waited on or
-    /// polled.
+    /// Locks several locks, each once, in ascending order, each when the one before is held, so that
+    /// callers of this function cannot deadlock each other; returns the guards in that order. Does
+    /// nothing unless waited on or polled. `.recover()` takes poisoned locks over, as
+    /// [`LockRequest::recover`] does.
     ///
     /// # Errors
     /// Those of [`LockRequest::wait`] of the first lock that fails; the locks taken before are
@@ -245,20 +246,13 @@ impl<F: Fabric> LockTable<F> {
     ///
     /// # Cancel safety
     /// If dropped before it completes, it leaves nothing locked.
-    pub fn lock_many(&self, locks: &[u64], mode: Mode) -> Request<'_, Vec<TableGuard<'_, F>>, F> {
+    pub fn lock_many(&self, locks: &[u64], mode: Mode) -> ManyLocks<'_, u64, F, LockTable> {
         let mut locks = locks.to_vec();
         locks.sort_unstable();
         locks.dedup();
-        let first = locks.first().copied().unwrap_or_default();
-        Request::new(Awaited::TableLock(self, first), operation(mode), async move {
-            let mut guards = Vec::with_capacity(locks.len());
-            for lock in locks {
-                let request: TableRequest<'_, F> = self.request(lock, mode, Intent::LOCK);
-                let TableGuard { epoch, lock } = request.await?;
-                guards.push((Unclaimed::new(epoch), lock));
-            }
-            Ok(guards.into_iter().map(|(epoch, lock)| TableGuard { epoch: epoch.claim(), lock }).collect())
-        })
+        let awaited = Awaited::TableLock(self, locks.first().copied().unwrap_or_default());
+        let locks = locks.into_iter().map(|lock| (self.target_lock(lock), (self, lock))).collect();
+        Many { window: &self.window, locks, mode, intent: Intent::LOCK }.request(awaited)
     }
 
     /// Closes the table on all ranks and reports the first deferred error. Collective. Clones
