@@ -276,7 +276,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, '_, M, P> {
         async move {
             announce_waiting(self.queue.0.memory, self.queue.0.context)?;
             let queued = before.is(Home::QUEUED);
-            let turn = if queued { self.queue.turn(before, self.intent).await? } else { Turn::Mine(Mode::Shared) };
+            let turn = if queued { self.turn(before).await? } else { Turn::Mine(Mode::Shared) };
             let turn = match (turn, self.queue.0.mode) {
                 (Turn::Mine(_), Mode::Shared) => self.queue.read().await?,
                 // Behind a reader no owner holds the lock exclusively.
@@ -288,6 +288,44 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, '_, M, P> {
             };
             announce(self.queue.0.memory, self.queue.0.context)?;
             Ok(turn)
+        }
+    }
+
+    /// Waits behind the predecessor.
+    fn turn(&self, before: Home) -> impl Future<Output = Result<Turn, Fault>> + Send {
+        async move {
+            if let Err(fault) = self.queue.link(before).await
+                && self.queue.granted()?.is_none()
+            {
+                // All start over. If the predecessor's memory is gone, its end will become known.
+                let home = self.queue.start_recovery(self.queue.0.look().await?, Why::Lost(before.rank())).await?;
+                return if is_lost(fault) { Err(fault) } else { Ok(Turn::Lost(home)) };
+            }
+            loop {
+                let wait = self.queue.wait_for_grant(before)?; // `?` and `await` in one expression keep it twice
+                match wait.await.map(granted_to(self.queue.0.me())) {
+                    Ok(Some(from)) => return Ok(Turn::Mine(from)),
+                    Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
+                    // The predecessor puts the word under recovery when it cannot hand over.
+                    Err(fault) if is_lost(fault) => self.queue.0.memory.pause(self.queue.0.home, POLL_INTERVAL).await,
+                    Ok(None) | Err(_) => {}
+                }
+                let mut home = self.queue.0.look().await?;
+                if self.queue.has_ended(before.rank()) {
+                    // What the predecessor wrote before it ended is there.
+                    if let Some(from) = self.queue.granted()? {
+                        return Ok(Turn::Mine(from));
+                    }
+                    home = self.queue.start_recovery(home, Why::Lost(before.rank())).await?;
+                }
+                if (self.intent)().is_leaving() {
+                    home = self.queue.start_recovery(home, Why::GivenUp).await?;
+                }
+                if home.is(Home::RECOVERING) {
+                    // An owner that had its turn before keeps it.
+                    return Ok(self.queue.granted()?.map_or(Turn::Lost(home), Turn::Mine));
+                }
+            }
         }
     }
 }
@@ -303,44 +341,6 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
     /// The predecessor's grant, if it has come.
     fn granted(&self) -> Result<Option<Mode>, Fault> {
         self.0.memory.load(self.0.node(GRANT)?).map(granted_to(self.0.me()))
-    }
-
-    /// Waits behind the predecessor.
-    fn turn(&self, before: Home, intent: IntentFn<'_>) -> impl Future<Output = Result<Turn, Fault>> + Send {
-        async move {
-            if let Err(fault) = self.link(before).await
-                && self.granted()?.is_none()
-            {
-                // All start over. If the predecessor's memory is gone, its end will become known.
-                let home = self.start_recovery(self.0.look().await?, Why::Lost(before.rank())).await?;
-                return if is_lost(fault) { Err(fault) } else { Ok(Turn::Lost(home)) };
-            }
-            loop {
-                let wait = self.wait_for_grant(before)?; // `?` and `await` in one expression keep it twice
-                match wait.await.map(granted_to(self.0.me())) {
-                    Ok(Some(from)) => return Ok(Turn::Mine(from)),
-                    Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
-                    // The predecessor puts the word under recovery when it cannot hand over.
-                    Err(fault) if is_lost(fault) => self.0.memory.pause(self.0.home, POLL_INTERVAL).await,
-                    Ok(None) | Err(_) => {}
-                }
-                let mut home = self.0.look().await?;
-                if self.has_ended(before.rank()) {
-                    // What the predecessor wrote before it ended is there.
-                    if let Some(from) = self.granted()? {
-                        return Ok(Turn::Mine(from));
-                    }
-                    home = self.start_recovery(home, Why::Lost(before.rank())).await?;
-                }
-                if intent().is_leaving() {
-                    home = self.start_recovery(home, Why::GivenUp).await?;
-                }
-                if home.is(Home::RECOVERING) {
-                    // An owner that had its turn before keeps it.
-                    return Ok(self.granted()?.map_or(Turn::Lost(home), Turn::Mine));
-                }
-            }
-        }
     }
 
     /// Waits for the predecessor's grant, a failure, or a while. Returns the word.

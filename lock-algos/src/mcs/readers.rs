@@ -18,22 +18,17 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, '_, M, P> {
                 return Ok(Turn::Mine(Mode::Exclusive));
             }
             suspicion.seen(home.readers());
-            let suspects = match suspicion.is_due(lock.memory) {
-                true => suspicion.suspects(lock, home.readers()).await,
-                false => Ok(false),
-            };
-            if suspects == Ok(true) {
-                home = self.queue.start_recovery_if(home, Why::Readers).await?;
+            if suspicion.is_due(lock.memory) {
+                match self.queue.suspect(&mut suspicion, home).await {
+                    Ok(now) => home = now,
+                    Err(fault) => return self.queue.pass_on(home, fault).await,
+                }
             }
             if home.is(Home::RECOVERING) {
                 return Ok(Turn::Lost(home));
             }
-            let ends = if (self.intent)().is_over() { Some(Fault::new(FaultKind::Closed)) } else { suspects.err() };
-            if let Some(why) = ends {
-                // The successor waits for the readers as well.
-                Box::pin(self.queue.hand_over(home, Mode::Shared, true)).await?;
-                clean(lock.memory, lock.context)?;
-                return Err(why);
+            if (self.intent)().is_over() {
+                return self.queue.pass_on(home, Fault::new(FaultKind::Closed)).await;
             }
             lock.memory.pause(lock.home, self.pauses.next_nanos()).await;
             home = lock.look().await?;
@@ -42,6 +37,25 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, '_, M, P> {
 }
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
+    /// Puts the word under recovery if its readers are suspected. Returns the current word.
+    fn suspect<'a>(&'a self, suspicion: &'a mut Suspicion, home: Home) -> Boxed<'a, Result<Home, Fault>> {
+        Box::pin(async move {
+            match suspicion.suspects(&self.0, home.readers()).await? {
+                true => self.start_recovery_if(home, Why::Readers).await,
+                false => Ok(home),
+            }
+        })
+    }
+
+    /// Ends at the head of the queue: the successor waits for the readers as well.
+    fn pass_on(&self, home: Home, why: Fault) -> Boxed<'_, Result<Turn, Fault>> {
+        Box::pin(async move {
+            self.hand_over(home, Mode::Shared, true).await?;
+            clean(self.0.memory, self.0.context)?;
+            Err(why)
+        })
+    }
+
     /// Adds a reader that is first in the queue to the count, and hands over. Boxed: in the future
     /// of every waiter it would be the largest.
     pub(super) fn read(&self) -> Boxed<'_, Result<Turn, Fault>> {
