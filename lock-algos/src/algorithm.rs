@@ -116,6 +116,10 @@ impl<O: Future<Output = Result<u64, Fault>> + Unpin, W: RecoverableWord> Future 
 /// `OwnerDied` or `ParticipantDied` until one has recovered the lock. This rests on one guarantee:
 /// when [`liveness`](RemoteMemory::liveness) reports a rank dead, all its operations have taken
 /// effect or never will.
+///
+/// A rank that left in order and holds the lock still is treated alike (`OwnerLeft`,
+/// `ParticipantLeft`). An acquire that is cancelled because its rank [leaves](Intent::is_leaving)
+/// gives up its place in a queue, instead of waiting for its turn.
 pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// The name in configuration, benchmarks and reports.
     const NAME: &'static str;

@@ -139,12 +139,13 @@
 //!   updates and lost wake-ups.
 //! - [`Checker`]`::of(&lock).crashes(1).losses(1).stops(1).run(&programs)` tries every schedule of a
 //!   few sections: the order in which operations take effect and answers arrive, a crash at every
-//!   step, a lost operation or answer, a stopped rank. With `.memory_goes()` the memory of a failed
+//!   step, a lost operation or answer, a stopped rank. With `.leaves()` a rank that would crash leaves
+//!   in order instead, with what it holds and waits for. With `.memory_goes()` the memory of a failed
 //!   rank ends as well, before other ranks learn of the failure. It finds the same; recovery that
 //!   does not end, or that informs the wrong ranks; with `.bypass(n)` a waiter that is overtaken
 //!   too often; with `.token(f)` tokens that do not rise.
-//! - [`Search`]`::of(&lock).deaths().run()` tries random programs, schedules and deaths. It finds the
-//!   same in longer runs, and shrinks what it found.
+//! - [`Search`]`::of(&lock).deaths().run()` tries random programs, schedules and deaths, `.leaves()`
+//!   ranks that leave. It finds the same in longer runs, and shrinks what it found.
 //! - [`Linearizability`]`::of(&lock).deaths().run()` tries random sections that read, write, add and
 //!   flush data of several ranks. It finds histories that no order of the sections explains.
 //! - [`ThroughputRun`]`::of(&lock).origins(100).simulated()` measures rate, waits, fairness and
