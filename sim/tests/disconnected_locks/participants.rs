@@ -94,3 +94,40 @@ fn a_successor_on_the_same_host_that_is_cut_off_keeps_no_other_waiting() {
         })
     });
 }
+
+/// The same with the lock of all targets: rank 1 dies under a `lock_all` that is one operation.
+#[test]
+fn a_waiter_for_all_targets_that_cannot_ask_another_rank_ends() {
+    for (design, seed) in
+        [LockDesign::TestAndSet, LockDesign::Ticket].into_iter().flat_map(|design| [(design, 0), (design, 1)])
+    {
+        let simulation = simulation(seed, 3, LOSS, 5 * MS).kill(1, Duration::from_nanos(LOSS + 10 * MS));
+        let seen = run(simulation, move |world| async move {
+            let builder = Window::builder().lock(design).lock_all(LockAllDesign::Global);
+            let scores: Scores = builder.allocate(&world, 4).await?;
+            pause_until(&world, BEGIN).await;
+            let mut seen = Seen::default();
+            match world.rank() {
+                1 => std::mem::forget(scores.lock_all().await?),
+                2 => {
+                    pause_until(&world, BEGIN + 3 * MS).await;
+                    let outcome = lock(&scores, Mode::Exclusive).await;
+                    seen.wrong_if(!is_lost(&outcome), || format!("{outcome:?}"));
+                    seen.wrong_if(world.fabric().now() > LATE / 2, || "late".into());
+                }
+                4 => {
+                    pause_until(&world, LATE / 2).await;
+                    seen = write_in_turns(&world, &scores, 3).await?;
+                    seen.wrong_if(world.fabric().now() > LATE, || "late".into());
+                }
+                _ => {}
+            }
+            pause_until(&world, OVER).await;
+            Ok(seen)
+        });
+        for (rank, seen) in seen.into_iter().filter(|(rank, _)| *rank != 1) {
+            let seen = seen.unwrap_or_else(|what| panic!("{design} seed {seed} rank {rank}: {what}"));
+            assert!(seen.wrong.is_empty() && seen.recovered.is_empty(), "{design} seed {seed} rank {rank}: {seen:?}");
+        }
+    }
+}
