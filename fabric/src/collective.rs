@@ -15,6 +15,7 @@ use self::gathering::Gathering;
 use crate::arrival::Arrival;
 use crate::members::Members;
 use crate::offer::PROCESSES_AT;
+use crate::peer_status::check_forked;
 use crate::waits::telling;
 use crate::{Fabric, NOBODY, Wait};
 
@@ -69,6 +70,7 @@ impl<F: Fabric> Collectives<F> {
 
     /// The same; each round also moves what is gathered.
     async fn enter(&self, fabric: &F, call: Call<'_>, gathering: Option<&mut Gathering>) -> Result<(), Fault> {
+        check_forked()?;
         if self.broken.load(Ordering::Relaxed) {
             return Err(Fault::new(FaultKind::OutOfStep));
         }

@@ -16,6 +16,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use onesided_job::fork::is_child;
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 use rustix::io::Errno;
 
@@ -159,6 +160,9 @@ impl<D: Driver> Endpoint<D> {
 
     /// See [`Fabric::spawn`](crate::Fabric::spawn).
     pub(crate) fn spawn(&self, task: Task) {
+        if is_child() {
+            return std::mem::forget(task); // a copy of its parent's
+        }
         // If no thread can be started, the task stays until one can.
         self.push_task(Spawned { task, serves: false });
     }

@@ -75,6 +75,8 @@ mod shm {
     mod lane;
 }
 
+#[doc(hidden)]
+pub use crate::peer_status::check_forked;
 #[doc(no_inline)]
 pub use onesided_job as bootstrap;
 #[doc(hidden)]

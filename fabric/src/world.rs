@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 #[cfg(not(onesided_loom))]
-use onesided_job::Maker;
+use onesided_job::fork::is_child;
 use onesided_remote_memory::{Collective, Fault, FaultKind, Liveness, Rank};
 
 use crate::collective::{Collectives, GATHER_BYTES};
@@ -49,14 +49,12 @@ struct Presence<F: Fabric> {
     fabric: F,
     leaving: Arc<AtomicBool>,
     kept: Arc<Mutex<Vec<F::Segment>>>,
-    #[cfg(not(onesided_loom))]
-    maker: Maker,
 }
 
 impl<F: Fabric> Drop for Presence<F> {
     fn drop(&mut self) {
         #[cfg(not(onesided_loom))]
-        if !self.maker.is_here() {
+        if is_child() {
             // A forked child drops a copy: its parent still uses the files, threads and memory.
             std::mem::forget((self.fabric.clone(), std::mem::take(&mut *lock(&self.kept))));
             return;
@@ -75,13 +73,8 @@ impl<F: Fabric> World<F> {
     /// A world over an endpoint. Make only one per endpoint: the collectives are numbered.
     pub fn new(fabric: F) -> Self {
         let (kept, leaving) = (Arc::default(), Arc::default());
-        let presence = Presence {
-            fabric: fabric.clone(),
-            leaving: Arc::clone(&leaving),
-            kept: Arc::clone(&kept),
-            #[cfg(not(onesided_loom))]
-            maker: Maker::this(),
-        };
+        let presence =
+            Presence { fabric: fabric.clone(), leaving: Arc::clone(&leaving), kept: Arc::clone(&kept) };
         let collective = Arc::new(Collectives::new(Members::all()));
         Self {
             fabric,

@@ -15,6 +15,7 @@ use rustix::process::Signal;
 
 use crate::Error;
 use crate::environment::Environment;
+use crate::fork;
 use crate::frame::{Bytes, Frame, MAX_VALUE, Name};
 use crate::process::Watch;
 use crate::protocol::{Failure, FromDaemon, FromRank, Refusal};
@@ -200,6 +201,10 @@ impl Client {
 
     /// Sends all requests, then waits for all answers, which wakes the host daemon once.
     fn ask_all(&self, requests: &[(&FromRank, Option<&Mapping>)], patience: Duration) -> Vec<Answer> {
+        // The connection is its parent's; another thread of that may have held its lock.
+        if let Err(error) = fork::refuse() {
+            return vec![Err(Unanswered::Broken(error))];
+        }
         let connection = self.connection();
         let until = Instant::now().checked_add(patience).unwrap_or_else(|| Instant::now() + FOREVER);
         let said: Vec<_> =

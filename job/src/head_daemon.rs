@@ -18,6 +18,7 @@ use crate::client::Client;
 use crate::daemon::failover::{self, HEAD};
 use crate::daemon::relay::{ControlRelay, Layout};
 use crate::environment::Environment;
+use crate::fork::is_child;
 use crate::process::Process;
 use crate::segment::{JobSegment, Mapping};
 use crate::{Exchange, Job, Secret, Server};
@@ -189,6 +190,9 @@ pub(crate) const fn came_not(rank: Rank) -> Error {
 
 impl Drop for Hosted {
     fn drop(&mut self) {
+        if is_child() {
+            return; // the connection is its parent's
+        }
         // A rank that did not leave is dead.
         self.job_segment.declare_dead(self.rank);
         match &self.host {

@@ -42,6 +42,7 @@ pub mod environment;
 mod error;
 #[cfg(not(onesided_loom))]
 mod exchange;
+pub mod fork;
 #[cfg(not(onesided_loom))]
 mod frame;
 #[cfg(not(onesided_loom))]
@@ -74,7 +75,7 @@ pub use crate::error::Error;
 pub use crate::error::{advice, explain};
 #[cfg(not(onesided_loom))]
 #[doc(hidden)]
-pub use crate::process::{Maker, Process, timespec};
+pub use crate::process::{Process, timespec};
 pub use crate::wait::{REPORT, Wait};
 #[cfg(not(onesided_loom))]
 pub use crate::{

@@ -142,28 +142,6 @@ impl Watch {
     }
 }
 
-/// The process that created an object. A child made by `fork` has a copy of it, and must not end
-/// what the parent still uses.
-#[derive(Clone, Copy, Debug)]
-pub struct Maker(i32);
-
-impl Maker {
-    /// This process.
-    pub fn this() -> Self {
-        Self(rustix::process::getpid().as_raw_nonzero().get())
-    }
-
-    /// Another process.
-    pub const fn another() -> Self {
-        Self(0)
-    }
-
-    /// Whether this is the running process.
-    pub fn is_here(self) -> bool {
-        self.0 == Self::this().0
-    }
-}
-
 /// How long to wait for free descriptors.
 pub(crate) const SOON: Duration = Duration::from_millis(100);
 

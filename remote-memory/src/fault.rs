@@ -89,10 +89,13 @@ pub enum FaultKind {
     /// As `PeerLeft`, and wherever that is documented, for a peer that ended without joining the
     /// job: its program does not use the library.
     PeerNeverJoined,
+    /// The process is a child made by `fork` of a rank's, and no rank itself. What it does has no effect
+    /// on the job.
+    Forked,
 }
 
 impl FaultKind {
-    const ALL: [Self; 29] = [
+    const ALL: [Self; 30] = [
         Self::OutOfRange,
         Self::Misaligned,
         Self::NoSuchRank,
@@ -122,6 +125,7 @@ impl FaultKind {
         Self::Revoked,
         Self::OutOfStep,
         Self::PeerNeverJoined,
+        Self::Forked,
     ];
 
     /// Whether its text is what a rank did: the rank begins the sentence.
@@ -296,6 +300,7 @@ impl fmt::Display for Fault {
             FaultKind::Closed if self.rank().is_some() => "the memory or the lock is closed there",
             FaultKind::Closed => "the request was cancelled, or has yielded its result",
             OutOfStep => "an earlier collective of this world failed or was cancelled; a world that was split off before can go on",
+            FaultKind::Forked => "this process is a child made by `fork`, which is no rank",
             FaultKind::Revoked => {
                 "access was revoked: a lock was kept for longer than its lease, or the rank counts as dead there"
             }

@@ -168,6 +168,20 @@
 //!   host has lost the connection to all others: each side treats the other as dead, see
 //!   [`failures`](super::failures).
 //!
+//! # Children made by `fork`
+//!
+//! A child that a rank forks is no rank. It has copies of the rank's guards, requests and windows, and
+//! nothing that it does with them has an effect on the job: not their drops, not writes to
+//! [`Window::local`](crate::Window::local). What the ranks share becomes memory of the child's own before
+//! `fork` returns there: copies of what is this rank's, zeroes elsewhere. Calls of a child fail with
+//! [`Forked`](crate::FaultKind::Forked), and it can make no world. The lock that its parent holds stays
+//! its parent's.
+//!
+//! A program that needs ranks of its own in a child executes another program there, as
+//! [`Command`](std::process::Command) does. A bare system call `clone` is not noticed. As everywhere, a
+//! child of a process with several threads should do little before that: a lock of the C library, or of
+//! this one, that another thread held stays held in the child.
+//!
 //! # Worlds of some ranks
 //!
 //! [`World::split`](crate::World::split) divides a world, as MPI's communicators do: the ranks of

@@ -4,7 +4,8 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use onesided_job::{Exchange, Maker};
+use onesided_job::Exchange;
+use onesided_job::fork::is_child;
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use crate::shm::arena::Block;
@@ -28,13 +29,12 @@ struct Region {
     id: RegionId,
     /// The owner's means to retract the region, once.
     published: Mutex<Option<Arc<dyn Exchange>>>,
-    maker: Maker,
 }
 
 impl Region {
     fn retract(&self) {
         let published = self.published.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(exchange) = published.filter(|_| self.maker.is_here()) {
+        if let Some(exchange) = published.filter(|_| !is_child()) {
             exchange.retract(self.id);
         }
     }
@@ -100,8 +100,8 @@ impl ShmSegment {
     ) -> Result<Self, Fault> {
         let start = memory.bytes(offset, len).ok_or(Fault::of(FaultKind::OutOfRange, rank))?;
         let memory = Memory::Mapped(memory);
-        let (published, maker) = (Mutex::new(published), Maker::this());
-        Ok(Self { start, len, region: Arc::new(Region { memory, rank, id, published, maker }) })
+        let published = Mutex::new(published);
+        Ok(Self { start, len, region: Arc::new(Region { memory, rank, id, published }) })
     }
 
     /// A block of an arena: `len` bytes at `offset` of its mapping.
@@ -111,8 +111,8 @@ impl ShmSegment {
         (rank, id): (Rank, RegionId),
     ) -> Result<Self, Fault> {
         let start = block.memory().bytes(offset, len).ok_or(Fault::of(FaultKind::OutOfRange, rank))?;
-        let (memory, published, maker) = (Memory::Block(block), Mutex::default(), Maker::this());
-        Ok(Self { start, len, region: Arc::new(Region { memory, rank, id, published, maker }) })
+        let (memory, published) = (Memory::Block(block), Mutex::default());
+        Ok(Self { start, len, region: Arc::new(Region { memory, rank, id, published }) })
     }
 
     /// User memory of its owner.
@@ -126,8 +126,7 @@ impl ShmSegment {
     }
 
     fn of_range(range: UserRange, (rank, id): (Rank, RegionId), published: Option<Arc<dyn Exchange>>) -> Self {
-        let (published, maker) = (Mutex::new(published), Maker::this());
-        let region = Region { memory: Memory::User(range), rank, id, published, maker };
+        let region = Region { memory: Memory::User(range), rank, id, published: Mutex::new(published) };
         Self { start: NonNull::dangling(), len: 0, region: Arc::new(region) }
     }
 

@@ -4,6 +4,7 @@ use std::hint::spin_loop;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
+use onesided_job::fork::is_child;
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory, Watch};
 
 use crate::SHORTEST_LIMIT;
@@ -113,7 +114,7 @@ impl ShmTransport {
     fn ended(&self, patience: Patience) -> Result<(), Fault> {
         match patience {
             Patience { deadline: u64::MAX, watch: Watch::Rank(rank) | Watch::RankAndFailures(rank) }
-                if self.shm.job_segment().is_alive(rank) =>
+                if self.shm.job_segment().is_alive(rank) && !is_child() =>
             {
                 Ok(())
             }

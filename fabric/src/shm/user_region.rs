@@ -8,10 +8,12 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use onesided_job::{Maker, Process};
+use onesided_job::Process;
+use onesided_job::fork::is_child;
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 use rustix::io::Errno;
 
+use crate::peer_status::check_forked;
 use crate::shm::JobSegment;
 use crate::shm::access_guard::{Access, is_inside, shut};
 use crate::shm::control::{Control, RemoteDescriptor, nonce};
@@ -37,7 +39,6 @@ pub(crate) struct UserRegion {
     pub(super) requesting: Mutex<bool>,
     /// The owner's memory, until it is reclaimed.
     memory: Mutex<Option<UserMemory>>,
-    maker: Maker,
 }
 
 /// The path by which this rank accesses it.
@@ -82,7 +83,6 @@ impl UserRegion {
                     copy_path,
                     requesting,
                     memory,
-                    maker: Maker::this(),
                 })
             }
             Err(error) => Err((error, memory)),
@@ -101,20 +101,8 @@ impl UserRegion {
         let here = theirs == nonce() && theirs != 0 && process.pid == std::process::id();
         let copy_path = AtomicU8::new(if here { CopyPath::Direct } else { CopyPath::Helper } as u8);
         let (requesting, memory) = (Mutex::default(), Mutex::new(None));
-        let user = Self {
-            control,
-            job_segment,
-            service,
-            me,
-            owner,
-            process,
-            address,
-            len,
-            copy_path,
-            requesting,
-            memory,
-            maker: Maker::this(),
-        };
+        let user =
+            Self { control, job_segment, service, me, owner, process, address, len, copy_path, requesting, memory };
         if !here && user.may_be_copied()? {
             user.copy_path.store(CopyPath::ProcessVm as u8, Ordering::Relaxed);
         }
@@ -166,6 +154,7 @@ impl UserRegion {
 
     /// Delays the owner's reclaim while the access is held.
     pub(super) fn access(&self) -> Result<Access<'_>, Fault> {
+        check_forked()?; // the system copies by the number of a process
         self.control.gate(self.me).enter().ok_or(Fault::of(FaultKind::NoSuchRegion, self.owner))
     }
 
@@ -350,7 +339,7 @@ impl UserRegion {
         if self.owner != self.me || self.memory().is_none() {
             return;
         }
-        if !self.maker.is_here() {
+        if is_child() {
             // A forked child drops a copy of its parent's region.
             return std::mem::forget(self.memory().take());
         }
@@ -365,30 +354,5 @@ impl UserRegion {
 impl fmt::Debug for UserRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes of user memory of {}, reached by {:?}", self.len, self.owner, self.path())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::Ordering;
-
-    use onesided_job::local;
-
-    use super::*;
-
-    /// A drop in a forked child concerns a copy: peers keep access to the parent's memory.
-    #[test]
-    fn a_copy_in_a_child_shuts_no_gate() {
-        let job = local::jobs(1).unwrap().remove(0);
-        let between = Between { job_segment: Arc::clone(&job.job_segment), service: Arc::default(), me: Rank(0) };
-        let mut user = UserRegion::new(between, vec![0_u64; 8].into()).map_err(|(error, _)| error).unwrap();
-        let is_shut = |user: &UserRegion| user.control.gate(Rank(0)).shut.load(Ordering::Relaxed) != 0;
-        user.maker = Maker::another();
-        user.let_go(); // leaks the child's copy of the vector
-        assert!(!is_shut(&user));
-        user.maker = Maker::this();
-        *user.memory() = Some(vec![0_u64; 8].into());
-        user.let_go();
-        assert!(is_shut(&user));
     }
 }

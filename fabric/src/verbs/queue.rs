@@ -4,6 +4,7 @@
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
+use onesided_job::fork::is_child;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 
 use crate::drive::now;
@@ -280,7 +281,7 @@ impl Inner {
         work: &[WorkRequest],
         alive: bool,
     ) {
-        if peer.broken.load(Ordering::Acquire) != 0 || !alive || !peer.is_ready() {
+        if peer.broken.load(Ordering::Acquire) != 0 || !alive || !peer.is_ready() || is_child() {
             posting.unproven = false; // nothing will prove it; a flush reports the fault once
             drop(posting);
             return self.refuse(peer.id, work);

@@ -11,7 +11,7 @@ use onesided_remote_memory::{
 };
 
 use crate::drive;
-use crate::peer_status::check_rank;
+use crate::peer_status::{check_forked, check_rank};
 use crate::verbs::bounce_buffers::TakenSlot;
 use crate::verbs::peer::Peer;
 use crate::verbs::queue::WorkRequest;
@@ -79,6 +79,7 @@ impl Posted {
             Some(0) => Poll::Ready(Ok(())),
             Some(status) => Poll::Ready(Err(self.fabric.0.fault(self.to(), status))),
             None => {
+                check_forked()?;
                 self.fabric.0.turn();
                 self.fabric.0.endpoint.register_waker(cx, u64::MAX);
                 Poll::Pending

@@ -20,9 +20,6 @@ impl JobSegment {
     /// Records that a rank aborts the job; the first one counts. Whoever holds the job ends its
     /// processes.
     pub fn abort(&self, Aborted { rank, status }: Aborted) {
-        if !self.maker.is_here() {
-            return;
-        }
         let value = (rank.0 + 1) << 8 | u32::from(status);
         let _ = self.half(ABORTED_AT).compare_exchange(0, value, Ordering::AcqRel, Ordering::Relaxed);
         self.note_change();

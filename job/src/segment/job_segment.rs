@@ -9,7 +9,7 @@ use std::time::Duration;
 use onesided_remote_memory::{Liveness, Rank};
 use rustix::thread::futex;
 
-use crate::process::{Maker, Process};
+use crate::process::Process;
 use crate::segment::WORLD_BYTES;
 use crate::segment::lanes::CELLS;
 use crate::segment::mapping::Mapping;
@@ -66,7 +66,6 @@ pub struct JobSegment {
     pub(super) memory: Arc<Mapping>,
     pub(super) size: u32,
     pub(super) cells: u32,
-    pub(super) maker: Maker,
     /// The round in which the rank with this handle has joined; 1 for observers.
     pub(super) round: u32,
 }
@@ -87,7 +86,7 @@ impl JobSegment {
             false => Mapping::create(len)?,
         };
         memory.populate(0, Self::lanes_start(size))?;
-        let job_segment = Self { memory: Arc::new(memory), size, cells, maker: Maker::this(), round: 1 };
+        let job_segment = Self { memory: Arc::new(memory), size, cells, round: 1 };
         job_segment.half(SIZE_AT).store(size, Ordering::Relaxed);
         job_segment.half(CELLS_AT).store(cells, Ordering::Relaxed);
         if let Some(magic) = job_segment.memory.word(0) {
@@ -109,7 +108,7 @@ impl JobSegment {
         if magic != MAGIC || !CELLS.contains(&cells) || memory.len() as u64 != Self::length(size, cells) {
             return Err(wrong());
         }
-        Ok(Self { memory, size, cells, maker: Maker::this(), round: 1 })
+        Ok(Self { memory, size, cells, round: 1 })
     }
 
     /// The bytes that are allocated when a job segment for `size` ranks is created.
@@ -268,12 +267,8 @@ impl JobSegment {
         self.half(self.fields_of(rank) + ARRIVED_AT).load(Ordering::Acquire) == 1
     }
 
-    /// Leaves the job in order, with the last endpoint of the rank that does. Does nothing in a child
-    /// made by `fork`.
+    /// Leaves the job in order, with the last endpoint of the rank that does.
     pub fn leave(&self, rank: Rank) {
-        if !self.maker.is_here() {
-            return;
-        }
         let own = 1 << self.round;
         if self.endpoints(rank).fetch_and(!own, Ordering::AcqRel) & !own != 0 {
             return;
@@ -301,9 +296,6 @@ impl JobSegment {
     /// seen the end of the process that joined, by that process itself once it is no rank any more, or
     /// where nothing of the rank reaches its memory: its host is lost, or not all have joined in time.
     pub fn declare_dead(&self, rank: Rank) {
-        if !self.maker.is_here() {
-            return;
-        }
         let status = self.status(rank);
         let dies = |now| matches!(now, UNUSED | ALIVE).then_some(DEAD);
         let died = status.fetch_update(Ordering::AcqRel, Ordering::Relaxed, dies);

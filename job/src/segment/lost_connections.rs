@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 
 use onesided_remote_memory::{Liveness, Rank};
 
+use crate::fork::is_child;
 use crate::segment::JobSegment;
 use crate::segment::job_segment::{AGAIN_AT, LOST_AT};
 use crate::segment::rows::Rows;
@@ -38,7 +39,7 @@ impl JobSegment {
     /// # Errors
     /// `QuotaExceeded` after the 15th time; `Unsupported` in a child made by `fork`.
     pub fn again(&self, rank: Rank) -> io::Result<Self> {
-        if !self.maker.is_here() {
+        if is_child() {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let before = self.half(self.fields_of(rank) + AGAIN_AT);
@@ -78,7 +79,7 @@ impl JobSegment {
         let has_died = |rank| self.liveness(rank) == Liveness::Dead;
         // Both are asked: a reporter may have been stopped between the two.
         let is_known = self.lost().get(one, other).min(self.lost().get(other, one)) >= round;
-        if !self.maker.is_here() || is_known || has_died(one) || has_died(other) {
+        if is_known || has_died(one) || has_died(other) {
             return;
         }
         for (rank, other) in [(one, other), (other, one)] {

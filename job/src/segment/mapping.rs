@@ -11,6 +11,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use crate::fork;
 use crate::segment::{copy, headroom};
 
 /// Mappings up to this size are populated when they are made, if the file has its pages, which
@@ -120,6 +121,7 @@ impl Mapping {
     /// As [`open`](Self::open).
     pub fn reach(file: OwnedFd) -> io::Result<Self> {
         let mut mapping = Self::open(file)?;
+        fork::set_file(mapping.base.addr().get(), None)?;
         mapping.file = None;
         Ok(mapping)
     }
@@ -158,12 +160,14 @@ impl Mapping {
 
     fn whole(file: OwnedFd, len: usize, populate: bool) -> io::Result<Self> {
         let mut mapping = Self::map(&file, (0, len), populate)?;
+        fork::set_file(mapping.base.addr().get(), Some(file.as_fd()))?;
         mapping.file = Some(file);
         Ok(mapping)
     }
 
     /// Maps without keeping the file.
     fn map(file: &OwnedFd, (offset, len): (u64, usize), populate: bool) -> io::Result<Self> {
+        fork::refuse()?;
         let mut flags = MapFlags::SHARED;
         if populate {
             flags |= MapFlags::POPULATE;
@@ -173,7 +177,9 @@ impl Mapping {
             rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags, file, offset)?
         };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, len, file: None })
+        let mapping = Self { base, len, file: None };
+        fork::add(base.as_ptr().expose_provenance(), len)?;
+        Ok(mapping)
     }
 
     /// Its length in bytes.
@@ -294,6 +300,7 @@ impl Mapping {
     /// # Errors
     /// `Unsupported` for a peer's; the system's.
     pub fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        fork::refuse()?;
         let file = self.file.as_ref().ok_or(io::ErrorKind::Unsupported)?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(rustix::fs::fallocate(file, flags, offset, len)?)
@@ -304,6 +311,7 @@ impl Mapping {
     /// # Errors
     /// As [`create`](Self::create); `Unsupported` for a peer's.
     pub fn populate(&self, offset: u64, len: u64) -> io::Result<()> {
+        fork::refuse()?;
         headroom::admit(len)?;
         let file = self.file.as_ref().ok_or(io::ErrorKind::Unsupported)?;
         rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, offset, len)?;
@@ -330,6 +338,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        fork::remove(self.base.addr().get());
         // SAFETY: the mapping was made by `map` and nothing borrowed from `self` outlives it.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");

@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use onesided_fabric::bootstrap::fork::is_child;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{AtomicAgent, Fabric, Path};
 
@@ -99,8 +100,8 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     #[inline]
     pub(crate) fn range(&self, offset: usize, count: usize) -> Result<u64, Fault> {
         match byte_offset::<T>(offset, count, self.target.uncounted_len()) {
-            Some(at) => Ok(at),
-            None => counted_range::<T, F>(self.inner, self.target, (offset, count), true),
+            Some(at) if !is_child() => Ok(at),
+            _ => counted_range::<T, F>(self.inner, self.target, (offset, count), true),
         }
     }
 
@@ -108,8 +109,8 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     #[inline]
     pub(crate) fn atomic_range(&self, offset: usize, count: usize) -> Result<u64, Fault> {
         match byte_offset::<T>(offset, count, self.target.uncounted_len()) {
-            Some(at) => Ok(at),
-            None => counted_range::<T, F>(self.inner, self.target, (offset, count), false),
+            Some(at) if !is_child() => Ok(at),
+            _ => counted_range::<T, F>(self.inner, self.target, (offset, count), false),
         }
     }
 

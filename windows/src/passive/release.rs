@@ -9,8 +9,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use onesided_fabric::Fabric;
+use onesided_fabric::bootstrap::fork::is_child;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Fabric, check_forked};
 use onesided_lock_algos::{LockAlgorithm, LockUse, Mode, Owner, TestAndSet, Words, held_by_word};
 
 use crate::locks::by_design;
@@ -54,7 +55,10 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
 
     /// Unlocks where no posted operation is outstanding under the lock.
     pub(crate) fn unlock_unchanged(self) {
-        ManuallyDrop::new(self).post_release();
+        let held = ManuallyDrop::new(self);
+        if !is_child() {
+            held.post_release();
+        }
     }
 
     /// Unlocks without waiting for the operations under the lock: the release is posted behind
@@ -62,7 +66,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     pub(crate) fn unlock_posted(self) {
         let inner = self.access.inner;
         if inner.completes_at_post {
-            return ManuallyDrop::new(self).post_release();
+            return self.unlock_unchanged();
         }
         self.note_release();
         let mode = self.mode();
@@ -78,7 +82,8 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         }
     }
 
-    /// Posts the release; the endpoint finishes what is left of it.
+    /// Posts the release; the endpoint finishes what is left of it. Not in a forked child: its memory is not
+    /// the job's, but what a lock's words refer to may be missing there.
     // No called function takes the guard's address, which would force the guard into memory.
     #[inline(always)]
     pub(crate) fn post_release(&self) {
@@ -111,7 +116,7 @@ fn release_checked<'w, F: Fabric>(
 ) -> Releasing<F> {
     let (context, mode) = (inner.lock_context(target, id, owner), holding.mode());
     let release = |words| inner.locks.algorithm.start_release(LockUse::new(inner.fabric(), context, words, mode));
-    let started = context.words().and_then(release);
+    let started = check_forked().and_then(|()| context.words()).and_then(release);
     let (theirs, rank) = (Arc::clone(inner), target.rank);
     Releasing::new(inner, rank, async move { theirs.finish_release((rank, id), owner, mode, started?).await })
 }
@@ -326,6 +331,9 @@ fn flush_and_release<'w, F: Fabric>(
     owner: u64,
     holding: Holding,
 ) {
+    if is_child() {
+        return; // a copy of its parent's guard
+    }
     match poll_once(inner.fabric().flush_before_release(target.fabric_rank())) {
         Poll::Ready(flushed) => {
             let words = inner.lock_context(target, id, owner).words();

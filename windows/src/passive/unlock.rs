@@ -6,7 +6,8 @@ use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use onesided_fabric::remote_memory::Fault;
+use onesided_fabric::bootstrap::fork::is_child;
+use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Any, Drive, Fabric, block_on, handle, wait_for};
 
 use crate::operation::handles::over;
@@ -81,7 +82,10 @@ impl<'w, T: Element, F: Fabric> Unlock<'w, T, F> {
                         Poll::Pending => *checked = Some(released),
                     }
                 } else {
-                    held.post_release();
+                    match is_child() {
+                        true => *outcome = Err(Fault::new(FaultKind::Forked)),
+                        false => held.post_release(),
+                    }
                 }
             }
         }
@@ -116,6 +120,9 @@ impl<T: Element, F: Fabric> Unlock<'_, T, F> {
         let flushed = wait_for(inner.fabric(), flush);
         if held.may_have_expired() {
             return wait_checked(inner, target.rank, held.release_checked(), flushed);
+        }
+        if is_child() {
+            return Err(inner.failed("unlock", target.rank, Fault::new(FaultKind::Forked)));
         }
         held.post_release();
         flushed.map_err(|fault| inner.failed("unlock", target.rank, fault))

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use onesided_fabric::bootstrap::fork::is_child;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Fabric, Task};
 
@@ -33,6 +34,9 @@ impl<F: Fabric> Inner<F> {
     /// Polls a task once, and [spawns](Self::spawn) the rest. Where operations complete at post,
     /// most tasks end at the first poll.
     pub(crate) fn run_or_spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
+        if is_child() {
+            return std::mem::forget(task); // what it would change is its parent's
+        }
         let mut task = Box::pin(task);
         if poll_once(&mut task).is_pending() {
             self.spawn(task);

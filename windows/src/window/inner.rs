@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use onesided_fabric::bootstrap::Maker;
+use onesided_fabric::bootstrap::fork::is_child;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
-use onesided_fabric::{AtomicAgent, Fabric, Segment, SegmentKey, UserMemory, World};
+use onesided_fabric::{AtomicAgent, Fabric, Segment, SegmentKey, UserMemory, World, check_forked};
 
 use crate::active::signals::Counts;
 use crate::helper::{HelperRequests, RequestLayout, is_wordless};
@@ -32,12 +32,11 @@ pub(crate) struct Inner<F: Fabric> {
     pub(crate) counts: Counts,
     /// Requests to the agents of window memory that has no words here.
     pub(crate) helper_requests: HelperRequests,
-    maker: Maker,
 }
 
 impl<F: Fabric> Drop for Inner<F> {
     fn drop(&mut self) {
-        if !self.maker.is_here() {
+        if is_child() {
             return; // a forked child drops a copy: the window is its parent's
         }
         self.close_agent();
@@ -83,7 +82,6 @@ impl<F: Fabric> Inner<F> {
             locks: Locks::new(&world, locks, (lease, slots), table),
             lifecycle: Lifecycle::default(),
             counts: Counts::default(),
-            maker: Maker::this(),
             world,
             name,
         }
@@ -106,7 +104,7 @@ impl<F: Fabric> Inner<F> {
     #[inline]
     pub(crate) fn begin(&self, rank: u32) -> Result<&Target<F>, Fault> {
         match self.memory.cached(rank) {
-            Some(target) if !self.lifecycle.is_closed_relaxed() => Ok(target),
+            Some(target) if !self.lifecycle.is_closed_relaxed() && !is_child() => Ok(target),
             _ => self.resolve(rank), // which reports the close
         }
     }
@@ -174,8 +172,9 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
-    /// `Closed` once the window was closed here.
+    /// `Closed` once the window was closed here, `Forked` in a child.
     pub(crate) fn check_open(&self) -> Result<(), Fault> {
+        check_forked()?;
         if self.lifecycle.is_closed() { Err(Fault::of(FaultKind::Closed, self.fabric().rank())) } else { Ok(()) }
     }
 

@@ -30,7 +30,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use onesided_job::Maker;
+use onesided_job::fork::is_child;
 use onesided_remote_memory::RegionId;
 
 use crate::shm::Mapping;
@@ -103,7 +103,7 @@ impl Arena {
         if !held {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let mut block = Block { arena: Arc::clone(self), slot, part: None, owner: None, maker: Maker::this() };
+        let mut block = Block { arena: Arc::clone(self), slot, part: None, owner: None };
         let field = |at| self.field(slot, at).map_or(0, |field| field.load(Ordering::Relaxed));
         let (start, len) = (field(START_AT), field(LEN_AT));
         if start % 8 != 0 {
@@ -136,7 +136,6 @@ pub(crate) struct Block {
     part: Option<Arc<Mapping>>,
     /// Set for an own block.
     owner: Option<Arc<Owner>>,
-    maker: Maker,
 }
 
 impl Block {
@@ -149,7 +148,7 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         // A forked child's is a copy.
-        if !self.maker.is_here() {
+        if is_child() {
             return;
         }
         match &self.owner {

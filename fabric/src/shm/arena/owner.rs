@@ -5,7 +5,8 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use onesided_job::{Error, Exchange, Maker};
+use onesided_job::fork::is_child;
+use onesided_job::{Error, Exchange};
 use onesided_remote_memory::RegionId;
 use rustix::process::{Resource, getrlimit};
 
@@ -40,7 +41,6 @@ const PROBES: usize = 8;
 pub(crate) struct Owner {
     arena: Arc<Arena>,
     exchange: Arc<dyn Exchange>,
-    maker: Maker,
     state: Mutex<State>,
 }
 
@@ -84,7 +84,7 @@ impl Owner {
         let free = Free::new(blocks, len, kept);
         let (uses, spare, ended) = (Vec::new(), Vec::new(), VecDeque::new());
         let state = Mutex::new(State { free, uses, spare, ended });
-        Self { arena: Arc::new(Arena::new(memory)), exchange, maker: Maker::this(), state }
+        Self { arena: Arc::new(Arena::new(memory)), exchange, state }
     }
 
     pub(crate) const fn arena(&self) -> &Arc<Arena> {
@@ -124,7 +124,7 @@ impl Owner {
         }
         self.refs(slot).begin(number);
         let arena = Arc::clone(&self.arena);
-        let block = Block { arena, slot, part: None, owner: Some(Arc::clone(self)), maker: self.maker };
+        let block = Block { arena, slot, part: None, owner: Some(Arc::clone(self)) };
         Some((region(slot, number), block, range.start))
     }
 
@@ -246,7 +246,7 @@ impl State {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        if self.maker.is_here() {
+        if !is_child() {
             self.exchange.retract(RegionId(BLOCK));
         }
     }

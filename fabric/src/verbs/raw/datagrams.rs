@@ -5,6 +5,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ibverbs_sys as ibv;
+use onesided_job::fork::is_child;
 
 use super::pair::RawQueuePair;
 use super::{CompletionQueue, MemoryRegion, ProtectionDomain, Route, SIGNALLED, done, made};
@@ -241,6 +242,7 @@ impl DatagramQueue {
     /// Posts slots of sends that have left, at most [`LIST`]. How many.
     pub(in crate::verbs) fn post<'h>(&self, list: impl ExactSizeIterator<Item = Addressed<'h>>) -> usize {
         match list.len() {
+            _ if is_child() => 0,
             1 => self.post_list::<1>(list),
             _ => self.post_list::<LIST>(list),
         }

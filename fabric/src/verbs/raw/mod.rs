@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::{io, slice};
 
 use ibverbs_sys as ibv;
-use onesided_job::Maker;
+use onesided_job::fork::is_child;
 use onesided_remote_memory::{Fault, FaultKind};
 
 use crate::shm::{self, Mapping};
@@ -217,7 +217,6 @@ struct Registration<M> {
     first: AtCard,
     further: Vec<AtCard>,
     memory: ManuallyDrop<M>,
-    maker: Maker,
 }
 
 // SAFETY: as for Context.
@@ -234,7 +233,7 @@ impl<M> Registration<M> {
     unsafe fn new(domain: &Arc<ProtectionDomain>, bytes: (NonNull<u8>, usize), memory: M) -> Result<Self, Error> {
         // SAFETY: the caller vouches for the memory, which is kept until the registration has ended.
         let first = unsafe { AtCard::new(domain, bytes)? };
-        Ok(Self { first, further: Vec::new(), memory: ManuallyDrop::new(memory), maker: Maker::this() })
+        Ok(Self { first, further: Vec::new(), memory: ManuallyDrop::new(memory) })
     }
 
     /// Registers the same bytes with one more card.
@@ -268,7 +267,7 @@ impl<M> Registration<M> {
     fn take(&mut self) -> Option<M> {
         // A forked child has a copy of the memory. It shares the device's file, and would end its
         // parent's registration.
-        let here = self.maker.is_here();
+        let here = !is_child();
         let ended = self.further.iter_mut().fold(self.first.end(here), |ended, card| card.end(here) && ended);
         // SAFETY: taken once, after the last use.
         ended.then(|| unsafe { ManuallyDrop::take(&mut self.memory) })

@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
-use onesided_job::Maker;
+use onesided_job::fork::is_child;
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use crate::shm::Mapping;
@@ -41,7 +41,6 @@ struct Own {
     /// Its keys at further cards, if it is for messages.
     further: Vec<Keys>,
     region_table: Weak<RegionTable>,
-    maker: Maker,
 }
 
 #[derive(Debug)]
@@ -56,7 +55,7 @@ enum Memory {
 impl Drop for Inner {
     fn drop(&mut self) {
         // The table is memory that a forked child shares with its parent.
-        let own = self.own.as_ref().filter(|own| own.maker.is_here());
+        let own = self.own.as_ref().filter(|_| !is_child());
         if let Some(region_table) = own.and_then(|own| own.region_table.upgrade()) {
             region_table.retract(self.key.region);
         }
@@ -109,7 +108,7 @@ impl VerbsSegment {
         }
         let key = SegmentKey { len, address: self.0.key.address + offset, ..self.0.key };
         let (memory, further) = (Memory::Part(self.clone(), offset), Vec::new());
-        let own = Own { memory, further, region_table: Weak::new(), maker: Maker::this() };
+        let own = Own { memory, further, region_table: Weak::new() };
         Ok(Self(Arc::new(Inner { key, own: Some(own) })))
     }
 

@@ -4,7 +4,6 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
-use onesided_job::Maker;
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use crate::verbs::cards;
@@ -61,7 +60,6 @@ impl RegionTable {
             memory: Memory::Allocated(Arc::clone(&memory)),
             further: Vec::new(),
             region_table: Weak::new(),
-            maker: Maker::this(),
         });
         let home = VerbsSegment(Arc::new(Inner { key, own }));
         let free = (1..MAX_REGIONS as u32).map(RegionId).collect();
@@ -159,7 +157,7 @@ impl RegionTable {
         };
         let key = SegmentKey { rank: self.home.rank(), region, len, address, rkey };
         self.enter_keys(region, &further);
-        let own = Some(Own { memory, further, region_table: Arc::downgrade(self), maker: Maker::this() });
+        let own = Some(Own { memory, further, region_table: Arc::downgrade(self) });
         let segment = Arc::new(Inner { key, own });
         self.indices().taken.insert(region, Arc::downgrade(&segment));
         self.enter(region, Entry::new(&key));
@@ -216,7 +214,7 @@ impl RegionTable {
             let key = segment.key();
             let Some(memory) = segment.allocated() else { return VerbsSegment::of_peer(key) };
             let memory = Memory::Allocated(Arc::clone(memory));
-            let own = Some(Own { memory, further: Vec::new(), region_table: Weak::new(), maker: Maker::this() });
+            let own = Some(Own { memory, further: Vec::new(), region_table: Weak::new() });
             VerbsSegment(Arc::new(Inner { key, own }))
         };
         Ok(self.pinned[(region.0 & INDEX_MASK) as usize].get_or_init(keep))
