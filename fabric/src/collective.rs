@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
+use onesided_job::fork;
 use onesided_remote_memory::{Collective, Fault, FaultKind, Notify, Rank};
 
 use self::gathering::Gathering;
 use crate::arrival::Arrival;
 use crate::members::Members;
 use crate::offer::PROCESSES_AT;
-use crate::peer_status::check_forked;
 use crate::waits::telling;
 use crate::{Fabric, NOBODY, Wait};
 
@@ -70,7 +70,7 @@ impl<F: Fabric> Collectives<F> {
 
     /// The same; each round also moves what is gathered.
     async fn enter(&self, fabric: &F, call: Call<'_>, gathering: Option<&mut Gathering>) -> Result<(), Fault> {
-        check_forked()?;
+        fork::check()?;
         if self.broken.load(Ordering::Relaxed) {
             return Err(Fault::new(FaultKind::OutOfStep));
         }

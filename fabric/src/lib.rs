@@ -75,8 +75,6 @@ mod shm {
     mod lane;
 }
 
-#[doc(hidden)]
-pub use crate::peer_status::check_forked;
 #[doc(no_inline)]
 pub use onesided_job as bootstrap;
 #[doc(hidden)]

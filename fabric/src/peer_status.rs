@@ -1,13 +1,13 @@
 //! The peer status that ends a wait.
 
-use onesided_job::fork::is_child;
+use onesided_job::fork;
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory, Watch};
 
 /// The peer-status check of every wait on a real fabric.
 pub(crate) trait PeerStatus: RemoteMemory {
     /// The fault of a wait whose peer died or left, if one did; or of any wait of a forked child.
     fn ended(&self, patience: Patience) -> Result<(), Fault> {
-        check_forked()?;
+        fork::check()?;
         let rank = match patience.watch {
             Watch::NoRank => return Ok(()),
             // The same here: a death rings every doorbell, so every wait is polled at it.
@@ -28,12 +28,6 @@ pub(crate) trait PeerStatus: RemoteMemory {
 }
 
 impl<M: RemoteMemory> PeerStatus for M {}
-
-/// `Forked` in a child.
-#[inline]
-pub fn check_forked() -> Result<(), Fault> {
-    if is_child() { Err(Fault::new(FaultKind::Forked)) } else { Ok(()) }
-}
 
 /// `NoSuchRank` for a rank outside the world.
 pub(crate) fn check_rank<M: RemoteMemory + ?Sized>(memory: &M, rank: Rank) -> Result<(), Fault> {

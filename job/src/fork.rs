@@ -15,6 +15,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use onesided_remote_memory::{Fault, FaultKind};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -28,7 +29,16 @@ pub fn is_child() -> bool {
     IS_CHILD.load(Ordering::Relaxed)
 }
 
-/// An error in a child.
+/// An error in a child, for a call.
+///
+/// # Errors
+/// `Forked`.
+#[inline]
+pub fn check() -> Result<(), Fault> {
+    if is_child() { Err(Fault::new(FaultKind::Forked)) } else { Ok(()) }
+}
+
+/// The same for what the system does.
 ///
 /// # Errors
 /// `Unsupported`.

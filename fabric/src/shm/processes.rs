@@ -5,13 +5,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use onesided_job::fork;
 use onesided_job::{Process, timespec};
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::PeerProcesses;
 use crate::offer::PROCESSES_AT;
-use crate::peer_status::check_forked;
 use crate::shm::control::nonce;
 use crate::shm::process_vm::{self, bare::Range};
 use crate::shm::{JobSegment, Shm};
@@ -69,7 +69,7 @@ impl Shm {
     fn copied(&self, peer: Rank, len: usize, copy: impl FnOnce(u32) -> std::io::Result<usize>) -> Result<(), Fault> {
         // The number of a process that has ended may be another's, at the start and at the end.
         let alive = || self.job_segment().liveness(peer).needed(peer);
-        check_forked()?;
+        fork::check()?;
         alive()?;
         let process = self.job_segment().process(peer).ok_or(Fault::of(FaultKind::NoSuchRank, peer))?;
         let copied = copy(process.pid);

@@ -9,11 +9,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use onesided_job::Process;
-use onesided_job::fork::is_child;
+use onesided_job::fork::{self, is_child};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 use rustix::io::Errno;
 
-use crate::peer_status::check_forked;
 use crate::shm::JobSegment;
 use crate::shm::access_guard::{Access, is_inside, shut};
 use crate::shm::control::{Control, RemoteDescriptor, nonce};
@@ -154,7 +153,7 @@ impl UserRegion {
 
     /// Delays the owner's reclaim while the access is held.
     pub(super) fn access(&self) -> Result<Access<'_>, Fault> {
-        check_forked()?; // the system copies by the number of a process
+        fork::check()?; // the system copies by the number of a process
         self.control.gate(self.me).enter().ok_or(Fault::of(FaultKind::NoSuchRegion, self.owner))
     }
 

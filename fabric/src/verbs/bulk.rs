@@ -7,9 +7,10 @@ use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 
+use onesided_job::fork;
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RegionId, RemoteMemory};
 
-use crate::peer_status::{PeerStatus, check_forked, check_rank};
+use crate::peer_status::{PeerStatus, check_rank};
 use crate::verbs::bounce_buffers::LONGEST;
 use crate::verbs::memory;
 use crate::verbs::peer::Peer;
@@ -142,7 +143,7 @@ impl Future for VerbsFlush<'_> {
         // For a close target, the completions are there at the first poll.
         let done = || peer.has_completed(self.posted);
         if !done() && (self.fabric.progress() == 0 || !done()) {
-            check_forked()?;
+            fork::check()?;
             self.fabric.0.report_packets(peer);
             self.fabric.0.turn();
             self.fabric.0.endpoint.register_waker(cx, u64::MAX);

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
+use onesided_job::fork;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Patience, Rank, RemoteMemory};
 
 use crate::drive::is_blocking;
-use crate::peer_status::{PeerStatus, check_forked};
+use crate::peer_status::PeerStatus;
 use crate::verbs::arrivals::{LONGEST, Packet};
 use crate::verbs::peer::{Peer, REFUSED};
 use crate::verbs::queue::{LIST, WorkRequest};
@@ -137,7 +138,7 @@ impl ConnectionTransport {
         packet: (&[u8], &[u8]),
         solicited: bool,
     ) -> Poll<Result<(), Fault>> {
-        check_forked()?;
+        fork::check()?;
         let (fabric, peer) = (&self.fabric, self.fabric.peer(to)?);
         let len = packet.0.len() + packet.1.len();
         if len > self.packet_max(to) {

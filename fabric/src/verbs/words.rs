@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use ibverbs_sys::ibv_wc_status;
+use onesided_job::fork;
 use onesided_remote_memory::{
     At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory,
 };
 
 use crate::drive;
-use crate::peer_status::{check_forked, check_rank};
+use crate::peer_status::check_rank;
 use crate::verbs::bounce_buffers::TakenSlot;
 use crate::verbs::peer::Peer;
 use crate::verbs::queue::WorkRequest;
@@ -79,7 +80,7 @@ impl Posted {
             Some(0) => Poll::Ready(Ok(())),
             Some(status) => Poll::Ready(Err(self.fabric.0.fault(self.to(), status))),
             None => {
-                check_forked()?;
+                fork::check()?;
                 self.fabric.0.turn();
                 self.fabric.0.endpoint.register_waker(cx, u64::MAX);
                 Poll::Pending

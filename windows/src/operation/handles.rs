@@ -5,8 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use onesided_fabric::bootstrap::fork;
 use onesided_fabric::remote_memory::Fault;
-use onesided_fabric::{Any, Drive, Fabric, check_forked, handle, wait_for};
+use onesided_fabric::{Any, Drive, Fabric, handle, wait_for};
 
 use crate::error::counted;
 use crate::window::inner::Inner;
@@ -36,14 +37,14 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// this one afterwards sees the puts before it.
     pub fn flush(&self) -> Flush<'_, F> {
         let flush = || self.inner.fabric().flush(self.target.fabric_rank());
-        Flush::new(self.inner, "flush", self.target.rank, check_forked().map(|()| flush()))
+        Flush::new(self.inner, "flush", self.target.rank, fork::check().map(|()| flush()))
     }
 
     /// Completes locally all operations that this rank has posted to this target
     /// (`MPI_Win_flush_local`).
     pub fn flush_local(&self) -> Flush<'_, F> {
         let flush = || self.inner.fabric().flush_local(self.target.fabric_rank());
-        Flush::new(self.inner, "flush_local", self.target.rank, check_forked().map(|()| flush()))
+        Flush::new(self.inner, "flush_local", self.target.rank, fork::check().map(|()| flush()))
     }
 }
 

@@ -9,9 +9,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use onesided_fabric::bootstrap::fork::is_child;
+use onesided_fabric::Fabric;
+use onesided_fabric::bootstrap::fork::{self, is_child};
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Fabric, check_forked};
 use onesided_lock_algos::{LockAlgorithm, LockUse, Mode, Owner, TestAndSet, Words, held_by_word};
 
 use crate::locks::by_design;
@@ -116,7 +116,7 @@ fn release_checked<'w, F: Fabric>(
 ) -> Releasing<F> {
     let (context, mode) = (inner.lock_context(target, id, owner), holding.mode());
     let release = |words| inner.locks.algorithm.start_release(LockUse::new(inner.fabric(), context, words, mode));
-    let started = check_forked().and_then(|()| context.words()).and_then(release);
+    let started = fork::check().and_then(|()| context.words()).and_then(release);
     let (theirs, rank) = (Arc::clone(inner), target.rank);
     Releasing::new(inner, rank, async move { theirs.finish_release((rank, id), owner, mode, started?).await })
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use onesided_fabric::bootstrap::fork::is_child;
+use onesided_fabric::bootstrap::fork::{self, is_child};
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
-use onesided_fabric::{AtomicAgent, Fabric, Segment, SegmentKey, UserMemory, World, check_forked};
+use onesided_fabric::{AtomicAgent, Fabric, Segment, SegmentKey, UserMemory, World};
 
 use crate::active::signals::Counts;
 use crate::helper::{HelperRequests, RequestLayout, is_wordless};
@@ -174,7 +174,7 @@ impl<F: Fabric> Inner<F> {
 
     /// `Closed` once the window was closed here, `Forked` in a child.
     pub(crate) fn check_open(&self) -> Result<(), Fault> {
-        check_forked()?;
+        fork::check()?;
         if self.lifecycle.is_closed() { Err(Fault::of(FaultKind::Closed, self.fabric().rank())) } else { Ok(()) }
     }
 
