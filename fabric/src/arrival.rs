@@ -3,80 +3,112 @@
 use onesided_remote_memory::{Collective, Fault, FaultKind, Rank};
 
 /// A rank's arrival in a barrier. As a word: `number 60 bits | collective 4 bits`, with a highest
-/// bit of 0; after a mismatch `1 | number 7 bits | rank 24, other rank 24, their collectives 4 and 4
-/// bits`; the same with twice the same collective if the two have lost their connection. A peer is at
-/// most one barrier ahead, so that few bits of the number suffice then.
+/// bit of 0; of a rank that will not signal the others in that barrier `1 | number 7 bits | rank 24, other
+/// rank 24, their collectives 4 and 4 bits`, or with the kind of a fault in place of the other rank, and
+/// collectives of 0. A peer is at most one barrier ahead, so that few bits of the number suffice then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrival {
     number: u64,
     collective: u8,
-    /// Two ranks that are in different collectives, or in one and without a connection.
-    mismatch: Option<[(Rank, u8); 2]>,
+    /// Why no rank passes the barrier.
+    failed: Option<Failed>,
 }
 
-const MISMATCH: u64 = 1 << 63;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failed {
+    /// Two ranks are in different collectives.
+    OutOfStep([(Rank, u8); 2]),
+    /// A rank does not come.
+    Fault(Rank, u8),
+}
+
+const FAILED: u64 = 1 << 63;
 const NUMBER: u64 = 0x7f;
+
+impl Failed {
+    const fn to_word(self) -> u64 {
+        match self {
+            Self::OutOfStep([(rank, collective), (other, others)]) => {
+                (rank.0 as u64) << 32 | (other.0 as u64) << 8 | (collective as u64) << 4 | others as u64
+            }
+            Self::Fault(rank, kind) => (rank.0 as u64) << 32 | (kind as u64) << 8,
+        }
+    }
+
+    fn from_word(word: u64) -> Self {
+        let rank = |shift: u32| Rank((word >> shift) as u32 & 0xff_ffff);
+        match word as u8 {
+            0 => Self::Fault(rank(32), (word >> 8) as u8),
+            both => Self::OutOfStep([(rank(32), both >> 4), (rank(8), both & 0xf)]),
+        }
+    }
+}
 
 impl Arrival {
     pub(crate) const fn new(number: u64, collective: Collective) -> Self {
-        Self { number, collective: collective as u8, mismatch: None }
+        Self { number, collective: collective as u8, failed: None }
     }
 
     pub(crate) const fn number(&self) -> u64 {
         self.number
     }
 
-    pub(crate) fn to_word(self) -> u64 {
-        match self.mismatch {
-            None => self.number << 4 | u64::from(self.collective),
-            Some([(rank, collective), (other, others)]) => {
-                let ranks = u64::from(rank.0) << 32 | u64::from(other.0) << 8;
-                MISMATCH | (self.number & NUMBER) << 56 | ranks | u64::from(collective) << 4 | u64::from(others)
-            }
+    pub(crate) const fn to_word(self) -> u64 {
+        match self.failed {
+            None => self.number << 4 | self.collective as u64,
+            Some(failed) => FAILED | (self.number & NUMBER) << 56 | failed.to_word(),
         }
     }
 
     /// Whether the word is of a rank that has come to the barrier of this number.
     pub(crate) const fn has_come(word: u64, number: u64) -> bool {
-        word & MISMATCH != 0 || word >> 4 >= number
+        word & FAILED != 0 || word >> 4 >= number
     }
 
-    /// This rank cannot hear another one any more.
-    pub(crate) const fn lose(&mut self, me: Rank, other: Rank) {
-        self.mismatch = Some([(me, self.collective), (other, self.collective)]);
+    /// This rank fails. The others are told of the rank that has ended, or else of this one.
+    pub(crate) fn fail(&mut self, me: Rank, fault: Fault) {
+        let (rank, kind) = match (fault.kind(), fault.rank()) {
+            (kind @ (FaultKind::PeerDied | FaultKind::PeerLeft | FaultKind::PeerNeverJoined), Some(rank)) => {
+                (rank, kind)
+            }
+            (FaultKind::Unknown, _) => (me, FaultKind::ConnectionLost),
+            (kind, _) => (me, kind),
+        };
+        self.failed = self.failed.or(Some(Failed::Fault(rank, kind as u8)));
     }
 
     /// Takes in the word of a rank that has come, `[that rank, this one]`. A word of a later barrier
     /// says that this one passed there; one of an earlier barrier that failed, that the rank does not
     /// come to this one.
     pub(crate) fn hear(&mut self, word: u64, [from, me]: [Rank; 2]) {
-        let theirs = |shift: u32| (word >> shift) as u8 & 0xf;
-        let rank = |shift: u32| Rank((word >> shift) as u32 & 0xff_ffff);
-        let is_mismatch = word & MISMATCH != 0;
-        self.mismatch = self.mismatch.or(match is_mismatch {
-            true if word >> 56 & NUMBER != (self.number + 1) & NUMBER => {
-                Some([(rank(32), theirs(4)), (rank(8), theirs(0))])
+        let theirs = word as u8 & 0xf;
+        if word & FAILED != 0 {
+            if word >> 56 & NUMBER != (self.number + 1) & NUMBER {
+                self.failed = Some(Failed::from_word(word));
             }
-            false if word >> 4 == self.number && theirs(0) != self.collective => {
-                Some([(from, theirs(0)), (me, self.collective)])
-            }
-            _ => None,
-        });
+        } else if word >> 4 == self.number && theirs != self.collective {
+            self.failed = Some(Failed::OutOfStep([(from, theirs), (me, self.collective)]));
+        }
     }
 
-    /// The outcome of the barrier.
+    /// The outcome of the barrier, as far as this rank has heard.
     ///
     /// # Errors
-    /// `OutOfStep`, with a rank that is in another collective than this one; `ConnectionLost`, with one
-    /// of the two.
+    /// `OutOfStep`, with a rank that is in another collective than this one; the fault of a rank that
+    /// does not come.
     pub(crate) fn outcome(&self) -> Result<(), Fault> {
-        let Some(pair) = self.mismatch else { return Ok(()) };
-        if pair[0].1 == pair[1].1 {
-            return Err(Fault::of(FaultKind::ConnectionLost, pair[0].0));
+        match self.failed {
+            None => Ok(()),
+            Some(Failed::Fault(rank, kind)) => {
+                let kind = Fault::from_bits(u64::from(kind) << 56).map_or(FaultKind::Protocol, Fault::kind);
+                Err(Fault::of(kind, rank))
+            }
+            Some(Failed::OutOfStep(pair)) => {
+                let other = pair.into_iter().find(|(_, collective)| *collective != self.collective);
+                let (rank, theirs) = other.unwrap_or(pair[0]);
+                Err(Fault::out_of_step(rank, [theirs, self.collective]))
+            }
         }
-        let other = pair.into_iter().find(|(_, collective)| *collective != self.collective);
-        let (rank, theirs) = other.unwrap_or(pair[0]);
-        Err(Fault::out_of_step(rank, [theirs, self.collective]))
     }
 }
 
@@ -119,17 +151,25 @@ mod tests {
         }
     }
 
-    /// A rank that has lost another one comes no more, and those that hear of it pass that on.
+    /// A rank that fails comes no more, and those that hear of it pass that on.
     #[test]
-    fn a_loss_is_passed_on_in_its_barrier_and_the_next() {
-        let (lost, ranks) = (Fault::of(FaultKind::ConnectionLost, Rank(5)), [Rank(5), Rank(1)]);
-        for number in [126_u64, 127, 128, 1 << 40] {
-            let mut loses = Arrival::new(number, Collective::Fence);
-            loses.lose(Rank(5), Rank(6));
-            for (late, outcome) in [(number - 1, Ok(())), (number, Err(lost)), (number + 1, Err(lost))] {
-                assert!(Arrival::has_come(loses.to_word(), late));
+    fn a_failure_is_passed_on_in_its_barrier_and_the_next() {
+        let (me, other, ranks) = (Rank(5), Rank(6), [Rank(5), Rank(1)]);
+        let told = [
+            (Fault::of(FaultKind::ConnectionLost, other), Fault::of(FaultKind::ConnectionLost, me)),
+            (Fault::of(FaultKind::Unknown, other).with_detail(9), Fault::of(FaultKind::ConnectionLost, me)),
+            (Fault::new(FaultKind::NoMemory), Fault::of(FaultKind::NoMemory, me)),
+            (Fault::of(FaultKind::PeerLeft, other), Fault::of(FaultKind::PeerLeft, other)),
+            (Fault::of(FaultKind::PeerNeverJoined, Rank(0)), Fault::of(FaultKind::PeerNeverJoined, Rank(0))),
+        ];
+        for (at, (fault, told)) in (0..4).flat_map(|at| told.map(|told| (at, told))) {
+            let number = [126, 127, 128, 1 << 40][at];
+            let mut fails = Arrival::new(number, Collective::Fence);
+            fails.fail(me, fault);
+            for (late, outcome) in [(number - 1, Ok(())), (number, Err(told)), (number + 1, Err(told))] {
+                assert!(Arrival::has_come(fails.to_word(), late));
                 let mut hears = Arrival::new(late, Collective::Fence);
-                hears.hear(loses.to_word(), ranks);
+                hears.hear(fails.to_word(), ranks);
                 assert_eq!(hears.outcome(), outcome);
                 let mut after = Arrival::new(late, Collective::Fence);
                 after.hear(hears.to_word(), [Rank(1), Rank(2)]);

@@ -5,7 +5,7 @@ mod gathering;
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
@@ -40,6 +40,8 @@ pub(crate) struct Collectives<F: Fabric> {
     published: Mutex<Vec<F::Segment>>,
     /// A collective failed or was dropped.
     broken: AtomicBool,
+    /// [`Fabric::departed`] when none of these ranks had left.
+    departed: AtomicU32,
 }
 
 /// Marks the collectives as broken, unless it is forgotten.
@@ -53,7 +55,13 @@ impl Drop for Unfinished<'_> {
 
 impl<F: Fabric> Collectives<F> {
     pub(crate) const fn new(members: Members<F>) -> Self {
-        Self { members, barriers: AtomicU64::new(0), published: Mutex::new(Vec::new()), broken: AtomicBool::new(false) }
+        Self {
+            members,
+            barriers: AtomicU64::new(0),
+            published: Mutex::new(Vec::new()),
+            broken: AtomicBool::new(false),
+            departed: AtomicU32::new(0),
+        }
     }
 
     /// The dissemination barrier (Hensgen, Finkel, Manber 1988): in round r each rank signals the
@@ -62,8 +70,8 @@ impl<F: Fabric> Collectives<F> {
     /// barrier is harmless.
     ///
     /// Every rank hears of every other in the rounds. So does it of two that are in different
-    /// collectives: a rank that hears of them goes on with the rounds, to pass that on, and fails
-    /// then. None passes such a barrier.
+    /// collectives, and of a rank that does not come: a rank that hears of them tells the ranks after
+    /// it, and fails. None passes such a barrier. (A death all learn by themselves, in any round.)
     pub(crate) async fn barrier(&self, fabric: &F, call: Call<'_>) -> Result<(), Fault> {
         self.enter(fabric, call, None).await
     }
@@ -98,25 +106,55 @@ impl<F: Fabric> Collectives<F> {
     fn missing(&self, fabric: &F) -> Vec<u32> {
         let (me, size) = (self.members.me(fabric), self.members.size(fabric));
         let number = self.barriers.load(Ordering::Relaxed);
-        // Whether the signal of `rank` over this distance is missing, if that can be told at once.
-        let is_missing = |rank: u32, distance: u32| {
-            let to = (rank + distance) % size;
-            let segment = self.members.segment(fabric, to).ok()?;
-            let slot = fabric.word_in(&segment, slot(distance)).ok()?;
-            let seen = match to == me {
-                true => Poll::Ready(fabric.load(slot)),
-                false => Pin::new(&mut fabric.read(slot)).poll(&mut Context::from_waker(NOBODY)),
-            };
-            let Poll::Ready(Ok(seen)) = seen else { return None };
-            Some(!Arrival::has_come(seen, number))
+        // If that can be told at once.
+        let is_missing = |rank, distance| {
+            let come = pin!(self.has_come(fabric, number, (rank, distance)));
+            come.poll(&mut Context::from_waker(NOBODY)) == Poll::Ready(Ok(false))
         };
-        let is_missing = |rank, distance| is_missing(rank, distance) == Some(true);
         if fabric.capabilities().completes_at_post {
             (0..size).filter(|rank| *rank != me && is_missing(*rank, 1)).collect()
         } else {
             let from = |distance| (me + size - distance) % size;
             let waits = distances(size).find(|distance| is_missing(from(*distance), *distance));
             waits.map(from).into_iter().collect()
+        }
+    }
+
+    /// Whether a rank has come to a barrier, as the rank at this distance after it knows.
+    async fn has_come(&self, fabric: &F, number: u64, (rank, distance): (u32, u32)) -> Result<bool, Fault> {
+        let to = (rank + distance) % self.members.size(fabric);
+        let segment = self.members.segment(fabric, to)?;
+        let slot = fabric.word_in(&segment, slot(distance))?;
+        let seen = if to == self.members.me(fabric) { fabric.load(slot)? } else { fabric.read(slot).await? };
+        Ok(Arrival::has_come(seen, number))
+    }
+
+    /// Ends once a member has left without coming to this barrier. (One that comes may leave as soon as
+    /// it has passed, and so before others pass.)
+    async fn departure(&self, fabric: &F, number: u64) -> Fault {
+        let (mut known, mut any) = (self.departed.load(Ordering::Relaxed), false);
+        loop {
+            let departed = poll_fn(|_| match fabric.departed(known) {
+                (now, _) if now == known => Poll::Pending, // until the wait for the own word is polled again
+                departed => Poll::Ready(departed),
+            });
+            let (now, ranks) = departed.await;
+            for rank in ranks {
+                let Some(member) = self.members.named_by_world(rank) else { continue };
+                any = true;
+                for distance in distances(self.members.size(fabric)) {
+                    match (self.has_come(fabric, number, (member, distance)).await, fabric.liveness(rank).needed(rank))
+                    {
+                        (Ok(false), Err(fault)) => return fault,
+                        (Ok(_), _) => break,
+                        (Err(_), _) => {} // the rank that would know has left too
+                    }
+                }
+            }
+            known = now;
+            if !any {
+                self.departed.store(known, Ordering::Relaxed);
+            }
         }
     }
 
@@ -170,21 +208,14 @@ impl<F: Fabric> Collectives<F> {
         let own = self.members.segment(fabric, self.members.me(fabric))?;
         let mut arrival = Arrival::new(number, call.0);
         for distance in distances(self.members.size(fabric)) {
-            // A rank in another collective has published nothing, and the ranks after it lack it.
-            let gathering = gathering.as_deref_mut().filter(|_| arrival.outcome().is_ok());
-            if let Err(fault) = self.round(fabric, &own, distance, call, (&mut arrival, gathering)).await {
-                if let (FaultKind::ConnectionLost | FaultKind::Unknown, Some(other)) = (fault.kind(), fault.rank()) {
-                    arrival.lose(fabric.rank(), other);
-                    self.tell_of_loss(fabric, arrival);
-                }
+            let gathering = gathering.as_deref_mut();
+            let round = self.round(fabric, &own, distance, call, (&mut arrival, gathering)).await;
+            if let Err(fault) = round {
+                self.tell(fabric, arrival, fault);
                 return Err(fault);
             }
         }
-        let outcome = arrival.outcome();
-        if outcome.is_err_and(|fault| fault.kind() == FaultKind::ConnectionLost) {
-            self.tell_of_loss(fabric, arrival);
-        }
-        outcome
+        Ok(())
     }
 
     async fn round(
@@ -210,6 +241,7 @@ impl<F: Fabric> Collectives<F> {
         let has_come = move |seen| Arrival::has_come(seen, number);
         let wait = pin!(members.wait_until(fabric, word, has_come, (from, u64::MAX)));
         let mut wait = telling(wait, || Some(self.wait(fabric, call)));
+        let mut departure = pin!(self.departure(fabric, number));
         let mut untold = None;
         let waited = poll_fn(|cx| {
             // A rank that cannot be signalled never completes its barrier, nor do the ranks
@@ -222,22 +254,28 @@ impl<F: Fabric> Collectives<F> {
                 Some(Poll::Ready(Ok(_))) => told = None,
                 Some(Poll::Pending) | None => {}
             }
-            Pin::new(&mut wait).poll(cx)
+            let waited = Pin::new(&mut wait).poll(cx);
+            if waited.is_pending() { departure.as_mut().poll(cx).map(Err) } else { waited }
         })
         .await;
         if let Some(fault) = untold {
             return Err(self.cause(fabric, word, (from, fault)).await);
         }
         arrival.hear(waited?, [from, fabric.rank()]);
-        if let Some(gathering) = gathering.filter(|_| arrival.outcome().is_ok()) {
+        arrival.outcome()?;
+        if let Some(gathering) = gathering {
             Box::pin(gathering.read(fabric, members.segment(fabric, before), distance, count)).await;
         }
         Ok(())
     }
 
-    /// Tells all ranks that wait for this one, in this barrier or the next, that it does not come: two
-    /// have lost their connection. (A death they learn by themselves.)
-    fn tell_of_loss(&self, fabric: &F, arrival: Arrival) {
+    /// Tells all ranks that wait for this one, in this barrier or the next, that it does not come, and
+    /// why. A death they learn by themselves, once they have cut the dead rank.
+    fn tell(&self, fabric: &F, mut arrival: Arrival, fault: Fault) {
+        if fault.kind() == FaultKind::PeerDied {
+            return;
+        }
+        arrival.fail(fabric.rank(), fault);
         let (me, size) = (self.members.me(fabric), self.members.size(fabric));
         for distance in distances(size) {
             let Ok(to) = self.members.segment(fabric, (me + distance) % size) else { continue };

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::task::Poll;
 use std::thread::JoinHandle;
 
-use onesided_remote_memory::{Fault, FaultKind, Link, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Link, Liveness, Rank, RemoteMemory};
 
 use crate::background::BackgroundSlot;
 use crate::capabilities::{AtomicAgent, Capabilities, Path};
@@ -479,6 +479,19 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     #[inline(always)] // nothing is left of it
     fn note(&self, note: impl FnOnce() -> Option<Note>) {
         let _ = note;
+    }
+
+    /// The ranks that have left, or ended without joining, if there may be some that had not at the
+    /// call that returned the number `since` (0: ever); and the number now. As cheap as
+    /// [`liveness`](RemoteMemory::liveness) while the number is the same. A [wait with
+    /// failures](onesided_remote_memory::Watch::RankAndFailures) is polled after each.
+    ///
+    /// The default asks every rank.
+    fn departed(&self, since: u32) -> (u32, Vec<Rank>) {
+        let has_left = |rank: &Rank| matches!(self.liveness(*rank), Liveness::Left | Liveness::NeverJoined);
+        let left: Vec<_> = (0..self.size()).map(Rank).filter(has_left).collect();
+        let number = left.len() as u32;
+        (number, if number == since { Vec::new() } else { left })
     }
 
     /// Leaves the world after the application has dropped its last handle. Gives background work

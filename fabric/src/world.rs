@@ -1,8 +1,11 @@
 //! A fabric with its collectives.
 
 use std::any::Any;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 #[cfg(not(onesided_loom))]
@@ -73,8 +76,7 @@ impl<F: Fabric> World<F> {
     /// A world over an endpoint. Make only one per endpoint: the collectives are numbered.
     pub fn new(fabric: F) -> Self {
         let (kept, leaving) = (Arc::default(), Arc::default());
-        let presence =
-            Presence { fabric: fabric.clone(), leaving: Arc::clone(&leaving), kept: Arc::clone(&kept) };
+        let presence = Presence { fabric: fabric.clone(), leaving: Arc::clone(&leaving), kept: Arc::clone(&kept) };
         let collective = Arc::new(Collectives::new(Members::all()));
         Self {
             fabric,
@@ -179,7 +181,8 @@ impl<F: Fabric> World<F> {
     /// before it.
     ///
     /// # Errors
-    /// `PeerDied`, `PeerLeft`; `ConnectionLost` at all ranks that wait for one of two that lost theirs,
+    /// `PeerDied`, `PeerLeft`: a rank has died, or has left without entering it; all others that are in it
+    /// get that at once. `ConnectionLost` at all ranks that wait for one of two that lost theirs,
     /// which it names; `TimedOut` with a rank that has not come (on a network, one that this
     /// rank waits for); `OutOfStep` at every rank if one is in another collective. A failed barrier
     /// cannot be resumed: every later collective of this rank fails with `OutOfStep`.
@@ -315,10 +318,10 @@ impl<F: Fabric> World<F> {
     }
 
     /// As [`RemoteMemory::wait_until`](onesided_remote_memory::RemoteMemory::wait_until) for an own
-    /// word, until any rank of this world dies.
+    /// word, until any rank of this world dies, or all others have left.
     ///
     /// # Errors
-    /// `PeerDied`, `NotOwn`.
+    /// `PeerDied`; `PeerLeft` without a rank; `NotOwn`.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -326,8 +329,22 @@ impl<F: Fabric> World<F> {
     where
         P: Fn(u64) -> bool + Unpin + Send + 'f,
     {
-        let me = self.fabric.rank();
-        self.collective.members.wait_until(&self.fabric, own, predicate, (me, u64::MAX)).await
+        let (fabric, members) = (&self.fabric, &self.collective.members);
+        let mut wait = pin!(members.wait_until(fabric, own, predicate, (fabric.rank(), u64::MAX)));
+        let (me, size) = (self.rank(), self.size());
+        let mut other = (me + 1) % size;
+        poll_fn(|cx| {
+            // Before the word: a write before the leave counts.
+            while other != me && !self.is_alive(other) {
+                other = (other + 1) % size;
+            }
+            let is_alone = other == me && size > 1;
+            match wait.as_mut().poll(cx) {
+                Poll::Pending if is_alone => Poll::Ready(Err(Fault::new(FaultKind::PeerLeft))),
+                polled => polled,
+            }
+        })
+        .await
     }
 }
 

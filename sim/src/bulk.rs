@@ -266,6 +266,11 @@ impl Fabric for SimFabric {
         }
     }
 
+    fn departed(&self, since: u32) -> (u32, Vec<Rank>) {
+        let departed = &self.state().departed;
+        (departed.len() as u32, departed[since as usize..].to_vec())
+    }
+
     /// Does nothing: a simulated rank leaves when its program and its spawned tasks are done.
     fn leave(&self) {}
 

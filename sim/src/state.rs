@@ -33,6 +33,8 @@ pub(crate) struct State {
     pub(crate) now: u64,
     pub(crate) ranks: Vec<RankState>,
     lives: Vec<Life>,
+    /// The ranks that have left, in this order.
+    pub(crate) departed: Vec<Rank>,
     /// The number of handles of each rank's endpoint.
     handles: Vec<u32>,
     pub(crate) operations: Operations,
@@ -48,8 +50,6 @@ pub(crate) struct State {
     news: Vec<(Rank, Failure)>,
     /// Whether any rank has learned of a failure, or of a lost connection.
     any_failed: bool,
-    /// How many ranks have left.
-    left: u32,
     /// Pairs of ranks whose first rank's card refuses the operations of the second.
     revoked: BTreeSet<(u32, u32)>,
     /// Pairs of ranks without a connection, the lower rank first. Nothing that completes from then
@@ -166,6 +166,7 @@ impl State {
             now: 0,
             ranks: all,
             lives: vec![Life::Alive; ranks as usize],
+            departed: Vec::new(),
             handles: vec![0; ranks as usize],
             operations: Operations::default(),
             wire,
@@ -176,7 +177,6 @@ impl State {
             watching: 0,
             news: Vec::new(),
             any_failed: false,
-            left: 0,
             revoked: BTreeSet::new(),
             broken: BTreeSet::new(),
             agenda: Agenda::default(),
@@ -260,7 +260,7 @@ impl State {
                 }
                 Due::Leave(rank) => {
                     self.lives[rank as usize] = Life::Left;
-                    self.left += 1;
+                    self.departed.push(Rank(rank));
                     self.notes.end(Rank(rank));
                     self.wake_watchers(|watch| match watch {
                         Watch::Rank(left) => left == Rank(rank),

@@ -324,7 +324,9 @@ fn a_loss_ends_the_barriers_of_all_ranks() {
                         }
                         fabric.pause(word(fabric, world.rank()), 1_000).await;
                     };
-                    pause_until(fabric, 10 * KNOWN).await; // a departure would end the waits of the others
+                    // A departure would end the waits of the others. One of the two first waits for news of a
+                    // death, for a second.
+                    pause_until(fabric, 2_000 * MS).await;
                     ended
                 });
                 assert_eq!(report.end, End::Finished, "{size} ranks, distance {distance}, seed {seed}");

@@ -281,6 +281,39 @@ fn a_rank_leaves_after_what_it_posted() {
     }
 }
 
+/// All ranks pass the barriers that a rank entered before it left, and fail in the next, which names it:
+/// those that are in it at once, also while others compute.
+#[test]
+fn a_rank_that_leaves_ends_the_next_barrier_of_all() {
+    for (size, seed) in (2..=9).flat_map(|size| (0..12).map(move |seed| (size, seed))) {
+        let (left, passed, late) = (seed as u32 % size, seed / 4, seed % 2 == 1);
+        let network = Network { jitter: 30 * MICROSECOND, ..Network::default() };
+        let report = Simulation::new(network).ranks(size).seed(seed).run(move |world| async move {
+            let (fabric, own) = (world.fabric(), word(world.fabric(), world.rank(), 8 * 100));
+            for barrier in 0_u64.. {
+                if world.rank() == left && barrier == passed {
+                    if late {
+                        fabric.pause(own, 1_000_000).await; // a rank is in the barrier
+                    }
+                    return (barrier, FaultKind::PeerLeft, Some(Rank(left)), true);
+                }
+                // But the one before it, which hears from it in the last round.
+                let computes = barrier == passed && late && (world.rank() + 1) % size != left;
+                let time = if computes { 100_000_000 } else { (seed * u64::from(world.rank()) % 7) * 10_000 };
+                fabric.pause(own, time).await;
+                if let Err(error) = world.barrier().await {
+                    let (fault, is_early) = (error.fault(), fabric.now() < 10_000_000);
+                    fabric.pause(own, 1_000_000_000).await; // another departure ends no wait
+                    return (barrier, fault.kind(), fault.rank(), is_early != computes);
+                }
+            }
+            unreachable!("a rank leaves")
+        });
+        let expected = (passed, FaultKind::PeerLeft, Some(Rank(left)), true);
+        assert_eq!(finished(report), vec![expected; size as usize], "{size} ranks, seed {seed}");
+    }
+}
+
 #[test]
 fn a_hundred_thousand_ranks() {
     let simulation = Simulation::new(Network::default()).ranks(100_000).until(500 * MICROSECOND);

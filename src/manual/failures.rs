@@ -25,7 +25,7 @@
 //! | while it held an exclusive lock | those that request the lock, until one recovers it | [poisoned](super::death_and_leases), naming the dead rank |
 //! | while it held a shared lock | none: the others get the lock, on one host within tens of milliseconds, otherwise after up to a second | |
 //! | for which another waits ([`start`](crate::Window::start), [`post`](crate::Window::post), a signal) | those that wait | `PeerDied`; if it did not die, `PeerLeft` or `PeerNeverJoined` |
-//! | during a barrier, a fence or the creation of a window | all in it | the same |
+//! | during a barrier, a fence or the creation of a window | all in it, at once | the same, for a rank that did not enter it |
 //! | whose memory others access | on verbs, those that do; on shared memory only those that access its user memory. Its allocated memory stays usable, but for a rank that unwound from a panic: to ranks that had not accessed it before, it is gone | `PeerDied` |
 //!
 //! A dead rank stays a member of its world, so that no later collective of it succeeds; one that

@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use onesided::{Error, FaultKind, Op, Window, World};
+use onesided::{Error, FaultKind, Op, Window, WindowError, World};
 
 use crate::faults::status::Status;
 use crate::jobs::{self, Role, die, is_short_on_cards, ok};
@@ -60,21 +60,20 @@ fn processes_synchronise_actively() {
     }
 }
 
-/// Rank 0 dies while each of the others waits for it in a different way.
-fn one_dies(world: World) {
-    let status = Status::new(&world);
-    let window = Window::<u64>::builder().name("mortal").allocate(&world, 1).wait().unwrap();
-    world.barrier().wait().unwrap();
-    if world.rank() == 0 {
-        std::thread::sleep(Duration::from_millis(200));
-        die();
-    }
+/// Each rank but 0 waits for that one in a different way; the error, and its text before the window.
+fn wait_for_0(world: &World, window: &Window<u64>) -> (WindowError, &'static str) {
     let begin = Instant::now();
-    let (error, what) = match world.rank() {
+    match world.rank() {
         1 => (window.start(&[0]).wait().map(drop).unwrap_err(), "start on rank 0 of"),
-        2 => (window.post(&[0, 3]).unwrap().wait().unwrap_err(), "wait on rank 0 of"),
+        2 => match window.post(&[0, 3]) {
+            Ok(exposure) => (exposure.wait().unwrap_err(), "wait on rank 0 of"),
+            Err(error) => (error, "post on rank 0 of"),
+        },
         3 => {
-            let mut exposure = window.post(&[0]).unwrap();
+            let mut exposure = match window.post(&[0]) {
+                Ok(exposure) => exposure,
+                Err(error) => return (error, "post on rank 0 of"),
+            };
             let tested = loop {
                 match exposure.test() {
                     Ok(done) => assert!(done.is_none()),
@@ -88,7 +87,19 @@ fn one_dies(world: World) {
         4 => (window.fence().wait().map(drop).unwrap_err(), "fence"),
         5 => (window.local().wait_until_from(0, 0, |value| value > 0).wait().unwrap_err(), "wait_until on rank 5 of"),
         _ => (window.local().wait_until(0, |value| value > 0).wait().unwrap_err(), "wait_until on rank 6 of"),
-    };
+    }
+}
+
+/// Rank 0 dies.
+fn one_dies(world: World) {
+    let status = Status::new(&world);
+    let window = Window::<u64>::builder().name("mortal").allocate(&world, 1).wait().unwrap();
+    world.barrier().wait().unwrap();
+    if world.rank() == 0 {
+        std::thread::sleep(Duration::from_millis(200));
+        die();
+    }
+    let (error, what) = wait_for_0(&world, &window);
     assert_eq!(error.fault().unwrap().kind(), FaultKind::PeerDied);
     assert_eq!(Error::from(error).to_string(), format!("{what} window \"mortal\": rank 0 died"));
     status.all_done();
@@ -99,6 +110,28 @@ fn one_dies(world: World) {
 fn a_death_ends_every_active_wait() {
     let ended = jobs::start(7, "active death").wait();
     assert_eq!(ended.ok(), [1, 2, 3, 4, 5, 6], "{ended:?}");
+}
+
+/// Rank 0 leaves, before the waits or in them. The wait for a signal of any rank lasts until all have
+/// left.
+#[test]
+fn a_rank_that_leaves_ends_every_active_wait() {
+    for is_late in [false, true] {
+        let over = Barrier::new(5);
+        ranks(7, move |world| {
+            let window = Window::<u64>::builder().name("left").allocate(&world, 1).wait().unwrap();
+            if world.rank() == 0 {
+                std::thread::sleep(Duration::from_millis(if is_late { 50 } else { 0 }));
+                return;
+            }
+            let (error, what) = wait_for_0(&world, &window);
+            let who = if world.rank() == 6 { "no other rank is left" } else { "rank 0 has left" };
+            assert_eq!(Error::from(error).to_string(), format!("{what} window \"left\": {who}"));
+            if world.rank() != 6 {
+                over.wait();
+            }
+        });
+    }
 }
 
 #[test]

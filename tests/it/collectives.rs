@@ -1,6 +1,6 @@
 //! Barriers and gathers, also on more ranks than cores.
 
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use onesided::fabric::block_on;
@@ -101,19 +101,45 @@ fn a_collective_names_the_ranks_that_it_waited_for() {
     });
 }
 
+/// All of them, whether they hear from that rank in the rounds or from others alone, and before any of
+/// them leaves; also the only rank that is in the collective.
 #[test]
 fn waiters_learn_which_rank_left() {
-    ranks(4, |world| {
-        if world.rank() == 2 {
-            return;
+    type Step = fn(&World, &Window<u64>) -> Result<(), Error>;
+    let steps: &'static [(&str, Step)] = &[
+        ("barrier", |world, _| Ok(world.barrier().wait()?)),
+        ("all_gather", |world, _| Ok(world.all_gather(&[1]).wait().map(drop)?)),
+        ("split a world", |world, _| Ok(world.split(0, 0).wait().map(drop)?)),
+        ("create window \"b\"", |world, _| {
+            Ok(Window::<u64>::builder().name("b").allocate(world, 1).wait().map(drop)?)
+        }),
+        ("make a communicator", |world, _| Ok(Messages::new(world).wait().map(drop)?)),
+        ("fence window \"a\"", |_, window| Ok(window.fence().wait().map(drop)?)),
+        ("", |world, _| Ok(world.reconnect().map(drop)?)),
+    ];
+    for (begin, step) in steps {
+        for (size, left, is_one) in [(3, 0, false), (4, 2, false), (4, 2, true), (7, 5, false)] {
+            let [entered, over] = [0; 2].map(|_| Arc::new(Barrier::new(size as usize - 1)));
+            ranks(size, move |world| {
+                let window = Window::<u64>::builder().name("a").allocate(&world, 1).wait().unwrap();
+                if world.rank() == left {
+                    return;
+                }
+                // The rank before it hears from it in no round but the last.
+                let is_late = is_one && world.rank() + 1 != left;
+                if is_late {
+                    entered.wait();
+                }
+                let error = step(&world, &window).unwrap_err();
+                let text = error.to_string();
+                assert!(text.starts_with(begin) && text.ends_with(&format!(": rank {left} has left")), "{text}");
+                if !is_late && is_one {
+                    entered.wait();
+                }
+                over.wait();
+            });
         }
-        let error = world.barrier().wait().unwrap_err();
-        // A rank that waits for one that gave up learns which rank that was.
-        assert_eq!(error.fault().kind(), FaultKind::PeerLeft, "{error}");
-        if world.rank() == 3 {
-            assert_eq!(error.to_string(), "barrier: rank 2 has left");
-        }
-    });
+    }
 }
 
 #[test]

@@ -94,6 +94,7 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         call fn spawn(&self, task: Task);
         call fn serve(&self, task: Task) -> Result<(), Fault>;
         call fn serve_apart(&self, task: Task, kind: ServerThread) -> Result<Option<JoinHandle<()>>, Fault>;
+        call fn departed(&self, since: u32) -> (u32, Vec<Rank>);
         call fn leave(&self);
         call fn abort(&self, status: u8) -> !;
     }

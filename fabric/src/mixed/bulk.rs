@@ -279,6 +279,10 @@ impl Fabric for Mixed {
         self.verbs.spawn(task);
     }
 
+    fn departed(&self, since: u32) -> (u32, Vec<Rank>) {
+        self.verbs.departed(since)
+    }
+
     fn leave(&self) {
         self.verbs.leave();
     }

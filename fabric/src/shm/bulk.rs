@@ -284,6 +284,10 @@ impl Fabric for Shm {
         crate::server_threads::spawn(self, task, kind).map(Some)
     }
 
+    fn departed(&self, since: u32) -> (u32, Vec<Rank>) {
+        self.job_segment().departed(since)
+    }
+
     fn leave(&self) {
         self.0.endpoint.finish_spawned();
         self.0.leave();

@@ -353,6 +353,10 @@ impl Fabric for Verbs {
         self.0.endpoint.spawn(task);
     }
 
+    fn departed(&self, since: u32) -> (u32, Vec<Rank>) {
+        self.0.job_segment.departed(since)
+    }
+
     fn leave(&self) {
         self.0.endpoint.finish_spawned();
         self.0.leave();

@@ -332,6 +332,17 @@ impl JobSegment {
         self.half(CHANGES_AT).load(Ordering::Acquire)
     }
 
+    /// The ranks that have left or ended without joining, unless there were so many
+    /// [`changes`](Self::changes) before; and their number now.
+    pub fn departed(&self, since: u32) -> (u32, Vec<Rank>) {
+        let changes = self.changes();
+        if changes == since {
+            return (changes, Vec::new());
+        }
+        let has_left = |rank: &Rank| matches!(self.liveness(*rank), Liveness::Left | Liveness::NeverJoined);
+        (changes, self.ranks().filter(has_left).collect())
+    }
+
     /// Ends the waits for a change.
     pub fn note_change(&self) {
         self.half(CHANGES_AT).fetch_add(1, Ordering::AcqRel);

@@ -239,6 +239,7 @@ impl<F: Fabric> Fabric for Counted<F> {
         fn kill(&self, rank: Rank) -> Result<(), Fault>;
         fn can_revoke(&self, rank: Rank) -> bool;
         fn revoke(&self, rank: Rank) -> Result<bool, Fault>;
+        fn departed(&self, since: u32) -> (u32, Vec<Rank>);
         fn leave(&self);
         fn abort(&self, status: u8) -> !;
     }

@@ -73,7 +73,7 @@ impl State {
     /// How many ends of ranks and losses of connections a rank knows of.
     pub(crate) fn ends(&self, asks: Rank) -> u32 {
         let failed = if self.any_failed { self.ranks[asks.index()].lost().len() } else { 0 };
-        (failed + self.known_failures(asks).len()) as u32 + self.left
+        (failed + self.known_failures(asks).len() + self.departed.len()) as u32
     }
 
     pub(super) fn knows_failed(&self, rank: Rank, other: Rank) -> bool {

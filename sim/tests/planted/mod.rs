@@ -341,6 +341,7 @@ impl Fabric for Planted {
         fn read_own(&self, own: &SimSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault>;
         fn write_own(&self, own: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault>;
         fn spawn(&self, task: Task);
+        fn departed(&self, since: u32) -> (u32, Vec<Rank>);
         fn leave(&self);
         fn abort(&self, status: u8) -> !;
     }

@@ -258,6 +258,7 @@ impl Fabric for Planted {
         fn rdma_read(&self, from: (&SimSegment, u64), into: (&SimSegment, u64), len: u64) -> onesided_sim::Transfer;
         fn read_own(&self, own: &SimSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault>;
         fn spawn(&self, task: Task);
+        fn departed(&self, since: u32) -> (u32, Vec<Rank>);
         fn leave(&self);
         fn abort(&self, status: u8) -> !;
     }

@@ -181,13 +181,14 @@ impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
     /// What peers did before they signalled is then visible, to [`read`](Self::read) too. No lock
     /// is needed.
     ///
-    /// The death of any rank fails it: that rank may have been the one to signal.
+    /// The death of any rank fails it: that rank may have been the one to signal. So does the leaving
+    /// of all others.
     ///
     /// Does nothing unless waited on or polled.
     ///
     /// # Errors
     /// [`Error::Range`]; [`Error::Type`] if an element does not have 8 bytes; [`Error::Operation`]
-    /// if a rank died, or the deadline passed. A value that arrived before that is returned.
+    /// if a rank died, all others have left, or the deadline passed. A value that arrived before that is returned.
     pub fn wait_until<P>(&self, offset: usize, predicate: P) -> Request<'w, T, F>
     where
         T: AtomicElement,
