@@ -209,8 +209,9 @@ impl<'m, F: Fabric> Core<'m, F> {
         stray.map_or(Ok(()), |stray| Err(self.out_of_step(stray)))
     }
 
-    /// Ends the calls of the other ranks too, by telling them why this one failed. All are told by
-    /// every rank that fails: one that dies meanwhile has told some of them only.
+    /// Ends the calls of the other ranks too, by telling them why this one failed: this call and later
+    /// ones, not those before it. All are told by every rank that fails: one that dies meanwhile has told
+    /// some of them only.
     #[cold]
     pub(super) fn fail(&self, failure: &CallFailure) {
         if !self.state().fail(*failure) {

@@ -19,7 +19,7 @@ pub(crate) struct State {
     /// The number of calls that have begun, and of those that are over.
     begun: AtomicU64,
     over: AtomicU64,
-    /// The first failure.
+    /// The failure of the earliest call that failed.
     failure: Mutex<Option<CallFailure>>,
     has_failed: AtomicBool,
     /// Memory for the next calls.
@@ -64,16 +64,19 @@ impl State {
         self.begun.load(Ordering::Relaxed) == over + 1
     }
 
-    /// Keeps the first failure: `false` if there was one already.
+    /// Keeps the failure of the earliest call that failed: `false` if one of this call or of an earlier one
+    /// is kept already.
     pub(super) fn fail(&self, failure: CallFailure) -> bool {
-        let mut first = lock(&self.failure);
-        let is_first = first.is_none();
-        first.get_or_insert(failure);
+        let mut earliest = lock(&self.failure);
+        let is_new = earliest.is_none_or(|known| !known.ends(failure.number));
+        if is_new {
+            *earliest = Some(failure);
+        }
         self.has_failed.store(true, Ordering::Relaxed);
-        is_first
+        is_new
     }
 
-    /// The first failure, of this rank or of one that told it.
+    /// The failure of the earliest call, of this rank or of one that told it.
     #[inline]
     pub(super) fn failed(&self) -> Option<CallFailure> {
         if self.has_failed.load(Ordering::Relaxed) { *lock(&self.failure) } else { None }

@@ -1,8 +1,11 @@
 //! What ends collectives early, at all ranks and with the same reason.
 
+use std::future::poll_fn;
+use std::sync::Barrier;
+use std::task::Poll;
 use std::time::Duration;
 
-use onesided_fabric::remote_memory::FaultKind;
+use onesided_fabric::remote_memory::{FaultKind, RemoteMemory};
 use onesided_fabric::{Any, Drive, Fabric, World, block_on, threads};
 use onesided_sim::{End, Network, Simulation};
 use onesided_two_sided::{Collective, CollectiveFault, CollectiveRequest, Error, InPlace, Messages, Op, Tag};
@@ -174,11 +177,28 @@ fn a_rank_that_has_left_is_named() {
     }
 }
 
-/// A simulated rank dies at a random time in a series of collectives.
+/// Runs steps at the same time, which begin in this order; their errors.
+async fn together<F: Fabric + 'static>(messages: &Messages<F>, steps: &[Step]) -> Vec<Error> {
+    let mut runs: Vec<_> = steps.iter().map(|step| Some(Box::pin(step.run(messages)))).collect();
+    let mut errors = Vec::new();
+    poll_fn(|cx| {
+        for run in &mut runs {
+            let Some(Poll::Ready(ended)) = run.as_mut().map(|run| run.as_mut().poll(cx)) else { continue };
+            (*run, _) = (None, ended.map_err(|error| errors.push(error)));
+        }
+        runs.reverse();
+        if runs.iter().any(Option::is_some) { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    errors
+}
+
+/// A simulated rank dies at a random time in a series of collectives, some of which are under way at the
+/// same time.
 fn dies(size: u32, seed: u64, network: Network) -> bool {
     let mut random = Random(seed);
     let dead = random.below(size.into()) as u32;
-    let time = Duration::from_nanos(20_000 + random.below(2_000_000));
+    let time = Duration::from_nanos(20_000 + random.below(500_000));
     let report = Simulation::new(network).ranks(size).seed(seed).kill(dead, time).run(|world| async move {
         let messages = match Messages::new(&world).await {
             Ok(messages) => messages,
@@ -186,13 +206,24 @@ fn dies(size: u32, seed: u64, network: Network) -> bool {
         };
         let mut random = Random(seed);
         loop {
-            for collective in ALL {
-                let step = Step::random(collective, size, 300, &mut random);
-                let Err(error) = step.run(&messages).await else { continue };
-                let CollectiveFault::Fault(fault) = fault(&error) else { panic!("{error}") };
-                assert_eq!(fault.kind(), FaultKind::PeerDied, "{error}");
-                assert_eq!(fault.rank().unwrap().0, dead, "{error}");
-                return;
+            let (mut all, longest) = (ALL.to_vec(), [300, 3_000][seed as usize % 2]);
+            while !all.is_empty() {
+                let several = all.split_off(all.len().saturating_sub(1 + random.below(4) as usize));
+                let steps: Vec<_> = several
+                    .into_iter()
+                    .map(|collective| Step::random(collective, size, longest, &mut random))
+                    .collect();
+                let errors = together(&messages, &steps).await;
+                for error in &errors {
+                    let CollectiveFault::Fault(fault) = fault(error) else { panic!("{error}") };
+                    assert_eq!(fault.kind(), FaultKind::PeerDied, "{error}");
+                    assert_eq!(fault.rank().unwrap().0, dead, "{error}");
+                }
+                if !errors.is_empty() {
+                    // Its departure would end the waits of the others.
+                    let own = world.fabric().world_segment(world.fabric().rank()).unwrap();
+                    return world.fabric().pause(world.fabric().word_in(&own, 0).unwrap(), 1_000_000_000).await;
+                }
             }
         }
     });
@@ -260,6 +291,30 @@ fn a_dropped_request_fails_all() {
         assert_eq!(texts[1], "barrier (call 2): call 1 failed before: rank 1 dropped its request");
         assert_eq!(texts[2], texts[0]);
     }
+}
+
+/// The later one of two calls that are under way fails first.
+#[test]
+fn an_earlier_call_that_fails_later_is_told() {
+    let over = Barrier::new(4);
+    let errors = ranks(4, |world, messages| {
+        let mut data = [0; 3];
+        let error = if world.rank() == 1 {
+            let earlier = messages.broadcast(&mut data, 1);
+            let late = messages.barrier().deadline(SHORT).wait().unwrap_err();
+            assert_eq!(fault(&late), CollectiveFault::Late { rank: 1 }, "{late}");
+            drop(earlier);
+            messages.barrier().wait().unwrap_err()
+        } else {
+            messages.broadcast(&mut data, 1).deadline(SOON).wait().unwrap_err()
+        };
+        over.wait();
+        error.to_string()
+    });
+    for rank in [0, 2, 3] {
+        assert_eq!(errors[rank], "broadcast (call 1): rank 1 dropped its request");
+    }
+    assert_eq!(errors[1], "barrier (call 3): call 1 failed before: rank 1 dropped its request");
 }
 
 #[test]
