@@ -8,7 +8,8 @@
 //! `twice`: a rank locks what it has locked. `crosswise`: two ranks lock two locks in different
 //! orders. `requests`: they lock them in one order, but one asks for both before it has the first.
 //! `signal`, `message`: nobody sends it. `unread`: nobody receives it. `collective`,
-//! `close`: one rank leaves out a barrier, or the close of a window.
+//! `close`: one rank leaves out a barrier, or the close of a window. `fences`: two
+//! ranks fence different windows.
 
 use onesided::{Messages, Tag, Window, World};
 
@@ -57,6 +58,11 @@ fn run(world: &World, hang: &str) -> onesided::Result<()> {
         }
         "unread" if me == 0 => messages.send(&[0_u64; 100_000], other, Tag(1)).wait()?,
         "collective" if me == 0 => world.barrier().wait()?,
+        "fences" => {
+            let other = Window::<u64>::builder().name("orders").allocate(world, 4).wait()?;
+            let mine = if me == 0 { &window } else { &other };
+            mine.fence().wait()?.end().wait()?;
+        }
         "close" if me == 0 => window.close().wait()?,
         _ => {}
     }

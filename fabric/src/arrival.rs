@@ -82,12 +82,16 @@ impl Arrival {
     /// come to this one.
     pub(crate) fn hear(&mut self, word: u64, [from, me]: [Rank; 2]) {
         let theirs = word as u8 & 0xf;
-        if word & FAILED != 0 {
-            if word >> 56 & NUMBER != (self.number + 1) & NUMBER {
-                self.failed = Some(Failed::from_word(word));
-            }
-        } else if word >> 4 == self.number && theirs != self.collective {
+        if word & FAILED == 0 && word >> 4 == self.number && theirs != self.collective {
             self.failed = Some(Failed::OutOfStep([(from, theirs), (me, self.collective)]));
+        }
+        self.hear_failure(word);
+    }
+
+    /// Takes in the word of a rank, if it has failed in this barrier or before.
+    pub(crate) fn hear_failure(&mut self, word: u64) {
+        if word & FAILED != 0 && word >> 56 & NUMBER != (self.number + 1) & NUMBER {
+            self.failed = Some(Failed::from_word(word));
         }
     }
 

@@ -31,17 +31,58 @@ const DETECTION_TIMEOUT: u64 = 1_000_000_000;
 
 const _: () = assert!(gathering::END <= PROCESSES_AT);
 
-/// The state of a rank's collectives. Every rank calls the same collectives in the same order.
-#[derive(Debug)]
-pub(crate) struct Collectives<F: Fabric> {
-    pub(crate) members: Members<F>,
+/// The ranks of a world that call collectives in an order of their own: all of them as the world, or as
+/// a window. Of different groups they may call some at the same time.
+#[doc(hidden)]
+pub trait Group<F: Fabric>: Send + Sync {
+    /// This rank's place in that order.
+    fn sequence(&self) -> &Sequence;
+    /// A rank's segment that holds its [slots](slot_bytes) of the barrier, and their offset.
+    ///
+    /// # Errors
+    /// As [`Fabric::open`]; `NoSuchRegion` also where the slots of a rank are not needed.
+    fn slots(&self, rank: u32) -> Result<(F::Segment, u64), Fault>;
+    /// Whether a rank that has passed may free its slots, so that others access them no more.
+    fn is_closing(&self) -> bool {
+        false
+    }
+    /// The name of the window.
+    fn window(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// The order of a group's collectives, at a rank. Every rank calls the same ones in the same order.
+#[doc(hidden)]
+#[derive(Debug, Default)]
+pub struct Sequence {
     barriers: AtomicU64,
-    /// What this rank published in a gather that others have not left.
-    published: Mutex<Vec<F::Segment>>,
     /// A collective failed or was dropped.
     broken: AtomicBool,
     /// [`Fabric::departed`] when none of these ranks had left.
     departed: AtomicU32,
+}
+
+/// The collectives of a world at a rank.
+#[derive(Debug)]
+pub(crate) struct Collectives<F: Fabric> {
+    pub(crate) members: Members<F>,
+    sequence: Sequence,
+    /// What this rank published in a gather that others have not left.
+    published: Mutex<Vec<F::Segment>>,
+}
+
+/// A world as a group.
+struct Whole<'c, F: Fabric>(&'c F, &'c Collectives<F>);
+
+impl<F: Fabric> Group<F> for Whole<'_, F> {
+    fn sequence(&self) -> &Sequence {
+        &self.1.sequence
+    }
+
+    fn slots(&self, rank: u32) -> Result<(F::Segment, u64), Fault> {
+        Ok((self.1.members.segment(self.0, rank)?, 0))
+    }
 }
 
 /// Marks the collectives as broken, unless it is forgotten.
@@ -53,15 +94,22 @@ impl Drop for Unfinished<'_> {
     }
 }
 
-impl<F: Fabric> Collectives<F> {
-    pub(crate) const fn new(members: Members<F>) -> Self {
-        Self {
-            members,
-            barriers: AtomicU64::new(0),
-            published: Mutex::new(Vec::new()),
-            broken: AtomicBool::new(false),
-            departed: AtomicU32::new(0),
-        }
+/// A collective of a group at a rank.
+struct Meeting<'m, F: Fabric, G: ?Sized> {
+    fabric: &'m F,
+    collectives: &'m Collectives<F>,
+    group: &'m G,
+    collective: Collective,
+}
+
+impl<F: Fabric, G: Group<F> + ?Sized> Meeting<'_, F, G> {
+    const fn members(&self) -> &Members<F> {
+        &self.collectives.members
+    }
+
+    /// This rank, and the number of ranks.
+    fn me_of(&self) -> (u32, u32) {
+        (self.members().me(self.fabric), self.members().size(self.fabric))
     }
 
     /// The dissemination barrier (Hensgen, Finkel, Manber 1988): in round r each rank signals the
@@ -72,46 +120,34 @@ impl<F: Fabric> Collectives<F> {
     /// Every rank hears of every other in the rounds. So does it of two that are in different
     /// collectives, and of a rank that does not come: a rank that hears of them tells the ranks after
     /// it, and fails. None passes such a barrier. (A death all learn by themselves, in any round.)
-    pub(crate) async fn barrier(&self, fabric: &F, call: Call<'_>) -> Result<(), Fault> {
-        self.enter(fabric, call, None).await
-    }
-
-    /// The same; each round also moves what is gathered.
-    async fn enter(&self, fabric: &F, call: Call<'_>, gathering: Option<&mut Gathering>) -> Result<(), Fault> {
+    ///
+    /// Each round also moves what is gathered.
+    async fn enter(&self, gathering: Option<&mut Gathering>) -> Result<(), Fault> {
         fork::check()?;
-        if self.broken.load(Ordering::Relaxed) {
+        let Sequence { barriers, broken, .. } = self.group.sequence();
+        if broken.load(Ordering::Relaxed) {
             return Err(Fault::new(FaultKind::OutOfStep));
         }
-        let number = self.barriers.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = barriers.fetch_add(1, Ordering::Relaxed) + 1;
         // A rank that left a barrier early, also by a drop, has not signalled the others, and its
         // numbers are inconsistent.
-        let unfinished = Unfinished(&self.broken);
-        self.rounds(fabric, number, call, gathering).await?;
+        let unfinished = Unfinished(broken);
+        self.rounds(number, gathering).await?;
         std::mem::forget(unfinished);
         Ok(())
     }
 
-    /// Makes every later collective of this rank fail, after it cancelled one. Returns the fault of
-    /// its deadline, with a rank of the world that has not arrived and the number of the others, as
-    /// far as they are [known](Self::missing).
-    pub(crate) fn give_up(&self, fabric: &F) -> Fault {
-        drop(Unfinished(&self.broken));
-        let (missing, late) = (self.missing(fabric), FaultKind::TimedOut);
-        let others = missing.len().saturating_sub(1);
-        missing.first().map_or(Fault::new(late), |rank| Fault::of(late, Rank(*rank)).with_detail(others as u32))
-    }
-
     /// The ranks of the world that have not arrived in the barrier. Where that would take messages,
     /// only the rank that this one waits for.
-    fn missing(&self, fabric: &F) -> Vec<u32> {
-        let (me, size) = (self.members.me(fabric), self.members.size(fabric));
-        let number = self.barriers.load(Ordering::Relaxed);
+    fn missing(&self) -> Vec<u32> {
+        let (me, size) = self.me_of();
+        let number = self.group.sequence().barriers.load(Ordering::Relaxed);
         // If that can be told at once.
         let is_missing = |rank, distance| {
-            let come = pin!(self.has_come(fabric, number, (rank, distance)));
+            let come = pin!(self.has_come(number, (rank, distance)));
             come.poll(&mut Context::from_waker(NOBODY)) == Poll::Ready(Ok(false))
         };
-        if fabric.capabilities().completes_at_post {
+        if self.fabric.capabilities().completes_at_post && !self.group.is_closing() {
             (0..size).filter(|rank| *rank != me && is_missing(*rank, 1)).collect()
         } else {
             let from = |distance| (me + size - distance) % size;
@@ -121,18 +157,28 @@ impl<F: Fabric> Collectives<F> {
     }
 
     /// Whether a rank has come to a barrier, as the rank at this distance after it knows.
-    async fn has_come(&self, fabric: &F, number: u64, (rank, distance): (u32, u32)) -> Result<bool, Fault> {
-        let to = (rank + distance) % self.members.size(fabric);
-        let segment = self.members.segment(fabric, to)?;
-        let slot = fabric.word_in(&segment, slot(distance))?;
-        let seen = if to == self.members.me(fabric) { fabric.load(slot)? } else { fabric.read(slot).await? };
+    async fn has_come(&self, number: u64, (rank, distance): (u32, u32)) -> Result<bool, Fault> {
+        let (me, size) = self.me_of();
+        let to = (rank + distance) % size;
+        if to != me && self.group.is_closing() {
+            return Err(Fault::new(FaultKind::NoSuchRegion));
+        }
+        let slots = self.group.slots(to)?;
+        let slot = self.slot(&slots, distance)?;
+        let seen = if to == me { self.fabric.load(slot)? } else { self.fabric.read(slot).await? };
         Ok(Arrival::has_come(seen, number))
+    }
+
+    /// The slot of a round.
+    fn slot<'s>(&'s self, (segment, at): &'s (F::Segment, u64), distance: u32) -> Result<F::Word<'s>, Fault> {
+        self.fabric.word_in(segment, at + slot(distance))
     }
 
     /// Ends once a member has left without coming to this barrier. (One that comes may leave as soon as
     /// it has passed, and so before others pass.)
-    async fn departure(&self, fabric: &F, number: u64) -> Fault {
-        let (mut known, mut any) = (self.departed.load(Ordering::Relaxed), false);
+    async fn departure(&self, number: u64) -> Fault {
+        let (fabric, seen) = (self.fabric, &self.group.sequence().departed);
+        let (mut known, mut any) = (seen.load(Ordering::Relaxed), false);
         loop {
             let departed = poll_fn(|_| match fabric.departed(known) {
                 (now, _) if now == known => Poll::Pending, // until the wait for the own word is polled again
@@ -140,11 +186,10 @@ impl<F: Fabric> Collectives<F> {
             });
             let (now, ranks) = departed.await;
             for rank in ranks {
-                let Some(member) = self.members.named_by_world(rank) else { continue };
+                let Some(member) = self.members().named_by_world(rank) else { continue };
                 any = true;
-                for distance in distances(self.members.size(fabric)) {
-                    match (self.has_come(fabric, number, (member, distance)).await, fabric.liveness(rank).needed(rank))
-                    {
+                for distance in distances(self.me_of().1) {
+                    match (self.has_come(number, (member, distance)).await, fabric.liveness(rank).needed(rank)) {
                         (Ok(false), Err(fault)) => return fault,
                         (Ok(_), _) => break,
                         (Err(_), _) => {} // the rank that would know has left too
@@ -153,65 +198,31 @@ impl<F: Fabric> Collectives<F> {
             }
             known = now;
             if !any {
-                self.departed.store(known, Ordering::Relaxed);
+                seen.store(known, Ordering::Relaxed);
             }
         }
     }
 
     /// The wait for a barrier.
     #[cold]
-    fn wait(&self, fabric: &F, call: Call<'_>) -> Wait {
-        let in_job = |rank: u32| self.members.named_by_fabric(fabric, rank);
-        let awaited = self.missing(fabric).into_iter().filter_map(in_job).collect();
-        Wait { rank: fabric.rank(), awaited, since: None, what: text(call) }
+    fn wait(&self) -> Wait {
+        let in_job = |rank: u32| self.members().named_by_fabric(self.fabric, rank);
+        let awaited = self.missing().into_iter().filter_map(in_job).collect();
+        let what = text(self.collective, self.group.window());
+        Wait { rank: self.fabric.rank(), awaited, since: None, what }
     }
 
-    /// Gathers all ranks' contributions, by rank. ||
-    ///
-    /// A barrier comes after the rounds: others read what this rank has published, and it may free
-    /// its memory and leave once this has returned. A rank that could not read goes on with the
-    /// rounds, and publishes why.
-    pub(crate) async fn all_gather(
-        &self,
-        fabric: &F,
-        collective: Collective,
-        mine: &[u8],
-    ) -> Result<Vec<Vec<u8>>, Fault> {
-        if mine.len() as u64 > GATHER_BYTES {
-            return Err(Fault::new(FaultKind::TooLong).with_detail(mine.len() as u32));
-        }
-        let mut gathering = Gathering::new(mine);
-        self.enter(fabric, (collective, None), Some(&mut gathering)).await?;
-        self.barrier(fabric, (collective, None)).await?;
-        self.published().clear();
-        gathering.all(self.members.me(fabric), self.members.size(fabric))
-    }
-
-    fn published(&self) -> MutexGuard<'_, Vec<F::Segment>> {
-        self.published.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Connects to the ranks that this rank signals in a barrier, so that no barrier fails for lack
-    /// of a connection.
-    pub(crate) fn connect_neighbours(&self, fabric: &F) -> Result<(), Fault> {
-        let (me, size) = (self.members.me(fabric), self.members.size(fabric));
-        distances(size).try_for_each(|distance| self.members.segment(fabric, (me + distance) % size).map(drop))
-    }
-
-    async fn rounds(
-        &self,
-        fabric: &F,
-        number: u64,
-        call: Call<'_>,
-        mut gathering: Option<&mut Gathering>,
-    ) -> Result<(), Fault> {
-        let own = self.members.segment(fabric, self.members.me(fabric))?;
-        let mut arrival = Arrival::new(number, call.0);
-        for distance in distances(self.members.size(fabric)) {
-            let gathering = gathering.as_deref_mut();
-            let round = self.round(fabric, &own, distance, call, (&mut arrival, gathering)).await;
-            if let Err(fault) = round {
-                self.tell(fabric, arrival, fault);
+    async fn rounds(&self, number: u64, mut gathering: Option<&mut Gathering>) -> Result<(), Fault> {
+        let (me, size) = self.me_of();
+        let own = self.group.slots(me)?;
+        let mut arrival = Arrival::new(number, self.collective);
+        for distance in distances(size) {
+            let round = self.round(&own, distance, &mut arrival, gathering.as_deref_mut()).await;
+            if let Err(mut fault) = round {
+                if fault.kind() == FaultKind::NoSuchRegion {
+                    fault = self.cause_of_close(&own, (&mut arrival, fault)).await;
+                }
+                self.tell(distance, arrival, fault);
                 return Err(fault);
             }
         }
@@ -220,28 +231,26 @@ impl<F: Fabric> Collectives<F> {
 
     async fn round(
         &self,
-        fabric: &F,
-        own: &F::Segment,
+        own: &(F::Segment, u64),
         distance: u32,
-        call: Call<'_>,
-        (arrival, mut gathering): (&mut Arrival, Option<&mut Gathering>),
+        arrival: &mut Arrival,
+        mut gathering: Option<&mut Gathering>,
     ) -> Result<(), Fault> {
-        let members = &self.members;
-        let (me, size) = (members.me(fabric), members.size(fabric));
+        let (fabric, members, (me, size)) = (self.fabric, self.members(), self.me_of());
         let count = distance.min(size - distance);
         if let Some(gathering) = &mut gathering {
-            self.published().extend(gathering.publish(fabric, own, distance, count)?);
+            self.collectives.published().extend(gathering.publish(fabric, &own.0, distance, count)?);
         }
-        let to = members.segment(fabric, (me + distance) % size)?;
-        let mut told = Some(fabric.write(fabric.word_in(&to, slot(distance))?, arrival.to_word(), Notify::Yes));
+        let to = self.group.slots((me + distance) % size)?;
+        let mut told = Some(fabric.write(self.slot(&to, distance)?, arrival.to_word(), Notify::Yes));
         let before = (me + size - distance) % size;
         let from = members.named_by_fabric(fabric, before).ok_or(Fault::new(FaultKind::NoSuchRank))?;
-        let word = fabric.word_in(own, slot(distance))?;
+        let word = self.slot(own, distance)?;
         let number = arrival.number();
         let has_come = move |seen| Arrival::has_come(seen, number);
         let wait = pin!(members.wait_until(fabric, word, has_come, (from, u64::MAX)));
-        let mut wait = telling(wait, || Some(self.wait(fabric, call)));
-        let mut departure = pin!(self.departure(fabric, number));
+        let mut wait = telling(wait, || Some(self.wait()));
+        let mut departure = pin!(self.departure(number));
         let mut untold = None;
         let waited = poll_fn(|cx| {
             // A rank that cannot be signalled never completes its barrier, nor do the ranks
@@ -259,7 +268,7 @@ impl<F: Fabric> Collectives<F> {
         })
         .await;
         if let Some(fault) = untold {
-            return Err(self.cause(fabric, word, (from, fault)).await);
+            return Err(self.cause(word, (from, fault)).await);
         }
         arrival.hear(waited?, [from, fabric.rank()]);
         arrival.outcome()?;
@@ -270,37 +279,112 @@ impl<F: Fabric> Collectives<F> {
     }
 
     /// Tells all ranks that wait for this one, in this barrier or the next, that it does not come, and
-    /// why. A death they learn by themselves, once they have cut the dead rank.
-    fn tell(&self, fabric: &F, mut arrival: Arrival, fault: Fault) {
+    /// why. A death they learn by themselves, once they have cut the dead rank. After a close there is
+    /// no next one, and those that this rank has signalled may have passed.
+    fn tell(&self, failed: u32, mut arrival: Arrival, fault: Fault) {
         if fault.kind() == FaultKind::PeerDied {
             return;
         }
-        arrival.fail(fabric.rank(), fault);
-        let (me, size) = (self.members.me(fabric), self.members.size(fabric));
-        for distance in distances(size) {
-            let Ok(to) = self.members.segment(fabric, (me + distance) % size) else { continue };
-            if let Ok(word) = fabric.word_in(&to, slot(distance)) {
-                drop(fabric.write(word, arrival.to_word(), Notify::Yes));
+        arrival.fail(self.fabric.rank(), fault);
+        let (me, size) = self.me_of();
+        for distance in distances(size).filter(|distance| !self.group.is_closing() || *distance > failed) {
+            let Ok(to) = self.group.slots((me + distance) % size) else { continue };
+            if let Ok(word) = self.slot(&to, distance) {
+                drop(self.fabric.write(word, arrival.to_word(), Notify::Yes));
             }
         }
     }
 
     /// The cause of a failed write, if it was a death: a dying rank's card refuses before the death
     /// is known.
-    async fn cause<'f>(&'f self, fabric: &'f F, own: F::Word<'f>, (from, fault): (Rank, Fault)) -> Fault {
-        let until = fabric.now().saturating_add(DETECTION_TIMEOUT);
-        match self.members.wait_until(fabric, own, |_| false, (from, until)).await {
+    async fn cause<'f>(&'f self, own: F::Word<'f>, (from, fault): (Rank, Fault)) -> Fault {
+        let until = self.fabric.now().saturating_add(DETECTION_TIMEOUT);
+        match self.members().wait_until(self.fabric, own, |_| false, (from, until)).await {
             Err(death) if death.kind() == FaultKind::PeerDied => death,
             _ => fault,
         }
     }
+
+    /// Why a rank has dropped its window, whose collective has not ended: it failed there, and has told
+    /// this rank so, or has learned of a death.
+    async fn cause_of_close(&self, own: &(F::Segment, u64), (arrival, fault): (&mut Arrival, Fault)) -> Fault {
+        for distance in distances(self.me_of().1) {
+            if let Ok(word) = self.slot(own, distance).and_then(|slot| self.fabric.load(slot)) {
+                arrival.hear_failure(word);
+            }
+        }
+        let rank = fault.rank().unwrap_or(self.fabric.rank());
+        match (arrival.outcome(), self.slot(own, 1)) {
+            (Err(told), _) => told,
+            (Ok(()), Ok(word)) => self.cause(word, (self.fabric.rank(), Fault::of(FaultKind::Closed, rank))).await,
+            (Ok(()), Err(fault)) => fault,
+        }
+    }
 }
 
-/// A collective call, and the name of its window if it is of one.
-type Call<'c> = (Collective, Option<&'c str>);
+impl<F: Fabric> Collectives<F> {
+    pub(crate) fn new(members: Members<F>) -> Self {
+        Self { members, sequence: Sequence::default(), published: Mutex::new(Vec::new()) }
+    }
 
-/// What a rank waits for in a call.
-fn text((collective, window): Call<'_>) -> String {
+    /// A barrier of a group.
+    pub(crate) async fn barrier(&self, fabric: &F, group: &impl Group<F>, collective: Collective) -> Result<(), Fault> {
+        Meeting { fabric, collectives: self, group, collective }.enter(None).await
+    }
+
+    /// A barrier of the world.
+    pub(crate) async fn meet(&self, fabric: &F, collective: Collective) -> Result<(), Fault> {
+        self.barrier(fabric, &Whole(fabric, self), collective).await
+    }
+
+    /// Makes every later collective of a group fail at this rank, after it cancelled one. Returns the
+    /// fault of its deadline, with a rank that has not arrived and the number of the others, as far as
+    /// they are [known](Meeting::missing).
+    pub(crate) fn give_up(&self, fabric: &F, group: Option<&dyn Group<F>>) -> Fault {
+        let whole = Whole(fabric, self);
+        let group = group.unwrap_or(&whole);
+        drop(Unfinished(&group.sequence().broken));
+        let missing = Meeting { fabric, collectives: self, group, collective: Collective::Barrier }.missing();
+        let (others, late) = (missing.len().saturating_sub(1), FaultKind::TimedOut);
+        missing.first().map_or(Fault::new(late), |rank| Fault::of(late, Rank(*rank)).with_detail(others as u32))
+    }
+
+    /// Gathers all ranks' contributions, by rank. ||
+    ///
+    /// A barrier comes after the rounds: others read what this rank has published, and it may free
+    /// its memory and leave once this has returned. A rank that could not read goes on with the
+    /// rounds, and publishes why.
+    pub(crate) async fn all_gather(
+        &self,
+        fabric: &F,
+        collective: Collective,
+        mine: &[u8],
+    ) -> Result<Vec<Vec<u8>>, Fault> {
+        if mine.len() as u64 > GATHER_BYTES {
+            return Err(Fault::new(FaultKind::TooLong).with_detail(mine.len() as u32));
+        }
+        let mut gathering = Gathering::new(mine);
+        let meeting = Meeting { fabric, collectives: self, group: &Whole(fabric, self), collective };
+        meeting.enter(Some(&mut gathering)).await?;
+        meeting.enter(None).await?;
+        self.published().clear();
+        gathering.all(self.members.me(fabric), self.members.size(fabric))
+    }
+
+    fn published(&self) -> MutexGuard<'_, Vec<F::Segment>> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Connects to the ranks that this rank signals in a barrier, so that no barrier fails for lack
+    /// of a connection.
+    pub(crate) fn connect_neighbours(&self, fabric: &F) -> Result<(), Fault> {
+        let (me, size) = (self.members.me(fabric), self.members.size(fabric));
+        neighbours(me, size).try_for_each(|rank| self.members.segment(fabric, rank).map(drop))
+    }
+}
+
+/// What a rank waits for in a call, of a window if it has a name.
+fn text(collective: Collective, window: Option<&str>) -> String {
     let text = collective.to_string();
     let Some(window) = window else { return text };
     format!("{} of window \"{window}\"", text.strip_suffix(" of a window").unwrap_or(&text))
@@ -312,7 +396,32 @@ fn distances(size: u32) -> impl Iterator<Item = u32> {
         .take_while(move |distance| *distance < size)
 }
 
+/// The ranks that a rank signals in a barrier.
+#[doc(hidden)]
+pub fn neighbours(me: u32, size: u32) -> impl Iterator<Item = u32> {
+    distances(size).map(move |distance| (me + distance) % size)
+}
+
+/// The length of a rank's slots of the barrier among so many ranks, in bytes.
+#[doc(hidden)]
+pub const fn slot_bytes(size: u32) -> u64 {
+    8 * (u32::BITS - size.saturating_sub(1).leading_zeros()) as u64
+}
+
 /// The offset of the slot of a round.
 const fn slot(distance: u32) -> u64 {
     distance.ilog2() as u64 * 8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slots_are_those_of_all_rounds() {
+        for size in (1..200).chain([1 << 20, (1 << 20) + 1]) {
+            assert_eq!(slot_bytes(size), 8 * distances(size).count() as u64);
+            assert!(distances(size).last().is_none_or(|last| slot(last) + 8 == slot_bytes(size)));
+        }
+    }
 }

@@ -86,6 +86,8 @@ pub use onesided_remote_memory as remote_memory;
 pub use crate::any::{Any, endpoint, threads};
 pub use crate::background::{Background, BackgroundSlot};
 pub use crate::capabilities::{AtomicAgent, Capabilities, Path};
+#[doc(hidden)]
+pub use crate::collective::{Group, Sequence, neighbours, slot_bytes};
 #[cfg(not(onesided_loom))]
 #[doc(hidden)]
 pub use crate::datagrams::{

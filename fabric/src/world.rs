@@ -12,7 +12,7 @@ use std::time::Duration;
 use onesided_job::fork::is_child;
 use onesided_remote_memory::{Collective, Fault, FaultKind, Liveness, Rank};
 
-use crate::collective::{Collectives, GATHER_BYTES};
+use crate::collective::{Collectives, GATHER_BYTES, Group};
 use crate::members::Members;
 use crate::server_threads::ServerThreads;
 use crate::{Call, Drive, Error, Fabric, Limit, SegmentKey, ServerThread, Split, Task};
@@ -21,8 +21,10 @@ use crate::{Call, Drive, Error, Fabric, Limit, SegmentKey, ServerThread, Split, 
 /// communicator.
 ///
 /// Cheap to clone; all clones are the same rank. Threads may share it. Every rank makes the
-/// **collective** calls ([`barrier`](Self::barrier), [`all_gather`](Self::all_gather), window
-/// creation) in the same order, by one thread at a time.
+/// **collective** calls of a world ([`barrier`](Self::barrier), [`all_gather`](Self::all_gather), the
+/// creation of windows and communicators) in the same order, by one thread at a time. A
+/// [split](Self::split), a window and a communicator each have an order of their own: their collective
+/// calls may be under way at the same time as those of others, also in other threads.
 ///
 /// The rank leaves the world when its last handle is dropped, its windows' included. Background
 /// work, such as a release that was not waited for, then gets two seconds to finish, which the drop
@@ -103,19 +105,25 @@ impl<F: Fabric> World<F> {
     /// ones fail. The fault names a rank that has not come.
     #[doc(hidden)]
     pub fn give_up_collectives(&self) -> Fault {
-        self.collective.give_up(&self.fabric)
+        self.collective.give_up(&self.fabric, None)
+    }
+
+    /// The same for a group of its ranks.
+    #[doc(hidden)]
+    pub fn give_up_collectives_of(&self, group: &dyn Group<F>) -> Fault {
+        self.collective.give_up(&self.fabric, Some(group))
     }
 
     /// A barrier that is a part of a collective call.
     #[doc(hidden)]
     pub async fn meet(&self, collective: Collective) -> Result<(), Fault> {
-        self.meet_for(collective, None).await
+        self.collective.meet(&self.fabric, collective).await.map_err(|fault| self.translate(fault))
     }
 
-    /// The same for a window of this name.
+    /// The same of a group of all its ranks.
     #[doc(hidden)]
-    pub async fn meet_for(&self, collective: Collective, window: Option<&str>) -> Result<(), Fault> {
-        self.collective.barrier(&self.fabric, (collective, window)).await.map_err(|fault| self.translate(fault))
+    pub async fn meet_as(&self, group: &impl Group<F>, collective: Collective) -> Result<(), Fault> {
+        self.collective.barrier(&self.fabric, group, collective).await.map_err(|fault| self.translate(fault))
     }
 
     /// An [`all_gather`](Self::all_gather) that is a part of a collective call.

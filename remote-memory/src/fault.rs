@@ -82,8 +82,8 @@ pub enum FaultKind {
     /// the named rank counts this one as dead. Operations that were in flight took effect before
     /// the revocation, or never will.
     Revoked,
-    /// An earlier barrier or another collective of this world failed or was cancelled at this rank,
-    /// so that its collectives no longer match those of the others. With a rank: that rank is in
+    /// An earlier barrier or another collective of this world or window failed or was cancelled at this
+    /// rank, so that its collectives no longer match those of the others. With a rank: that rank is in
     /// another collective than this one; the detail has both.
     OutOfStep,
     /// As `PeerLeft`, and wherever that is documented, for a peer that ended without joining the
@@ -299,8 +299,10 @@ impl fmt::Display for Fault {
             FaultKind::Unsupported => "the fabric cannot do it",
             FaultKind::Closed if self.rank().is_some() => "the memory or the lock is closed there",
             FaultKind::Closed => "the request was cancelled, or has yielded its result",
-            OutOfStep => "an earlier collective of this world failed or was cancelled; a world that was split off before can go on",
             FaultKind::Forked => "this process is a child made by `fork`, which is no rank",
+            OutOfStep => {
+                "an earlier collective of this world or window failed or was cancelled; a world that was split off before can go on"
+            }
             FaultKind::Revoked => {
                 "access was revoked: a lock was kept for longer than its lease, or the rank counts as dead there"
             }

@@ -173,6 +173,8 @@
 //! and learn of no fault.
 //!
 //! A collective (creating or closing a window, a barrier, a fence) cannot be cancelled, because the
-//! other ranks wait in it. After its deadline has passed, no later collective of this rank
-//! succeeds. The same holds for every rank after ranks have met in different collectives: each gets
-//! `OutOfStep`, which names a rank and both collectives.
+//! other ranks wait in it. After its deadline has passed, no later collective of its world succeeds at
+//! this rank, or of its window, if it is a fence or a close. The same holds for every rank after ranks
+//! have met in different collectives: each gets `OutOfStep`, which names a rank and both collectives.
+//! Ranks that are in collectives of different windows or worlds wait for one another, as in MPI:
+//! [hangs](super::hangs) shows them.

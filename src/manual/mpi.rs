@@ -31,6 +31,15 @@
 //! | `MPI_Allgather` of bytes | [`World::all_gather`](crate::World::all_gather) |
 //! | other collectives | those of [messages](#collectives) |
 //! | `MPI_Abort` | [`World::abort`](crate::World::abort) |
+//! | `MPI_THREAD_MULTIPLE` | always |
+//!
+//! Collective calls have one order on each world, window and communicator, and none between them
+//! (MPI-4.1, sections 6.14 and 12.2), so that threads of a rank may be in fences of different windows.
+//! Creating a window, a value, a table or a communicator is a call of its world. Ranks that are in
+//! different calls of one world or window are told so (`OutOfStep`). Ranks that are in calls of different
+//! ones wait for one another: another thread may come to each. `onesided run --stuck-after` names both,
+//! and a deadline ends it. Two threads that are in collective calls of one world at the same time are an
+//! error of the program that is not noticed.
 //!
 //! # Messages
 //!

@@ -142,6 +142,36 @@ fn waiters_learn_which_rank_left() {
     }
 }
 
+/// Each of two threads of a rank fences, puts and reads in a window of its own.
+#[test]
+fn threads_use_windows_at_the_same_time() {
+    for size in [2, 3] {
+        ranks(size, |world| {
+            let windows =
+                ["a", "b"].map(|name| Window::<u64>::builder().name(name).allocate(&world, 1).wait().unwrap());
+            let next = (world.rank() + 1) % world.size();
+            std::thread::scope(|scope| {
+                for window in windows {
+                    scope.spawn(move || {
+                        let mut epoch = window.fence().wait().unwrap();
+                        for round in 1..=300 {
+                            epoch.at(next).unwrap().put(0, &[round]).unwrap();
+                            epoch = epoch.fence().wait().unwrap();
+                            assert_eq!(window.local().read(0..1), [round]);
+                            epoch = epoch.fence().wait().unwrap();
+                        }
+                        epoch.end().wait().unwrap();
+                        window.close().wait().unwrap();
+                    });
+                }
+                for _ in 0..100 {
+                    world.barrier().wait().unwrap();
+                }
+            });
+        });
+    }
+}
+
 #[test]
 fn a_deadline_past_the_clock_is_no_deadline() {
     ranks(2, |world| {

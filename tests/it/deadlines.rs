@@ -86,27 +86,33 @@ fn every_request_has_a_deadline() {
     });
 }
 
-/// A collective that was given up is the last one.
+/// A collective that was given up is the last one of its world or window.
 #[test]
 fn every_collective_has_a_deadline() {
     let steps = Steps::default();
     ranks(2, move |world| {
         macro_rules! late {
-            (|$subworld:ident, $window:ident| $begin:expr) => {{
+            (|$subworld:ident, $window:ident| $begin:expr, then $next:expr, $kind:ident) => {{
                 let $subworld = world.split(0, 0).wait().unwrap();
                 let $window = Window::<u64>::builder().name("late").allocate(&$subworld, 1).wait().unwrap();
                 if world.rank() == 0 {
                     let error = Error::from($begin.deadline(SHORT).wait().map(drop).unwrap_err());
                     assert!(error.is_timed_out(), "{error}");
-                    assert!(
-                        $subworld.barrier().wait().is_err_and(|error| error.fault().kind() == FaultKind::OutOfStep)
-                    );
+                    assert!(error.to_string().ends_with(", waiting for rank 1"), "{error}");
+                    let error = Error::from($next.deadline(SHORT).wait().map(drop).unwrap_err());
+                    assert_eq!(error.kind(), Some(FaultKind::$kind), "{error}");
                 }
             }};
+            (|$subworld:ident, $window:ident| $begin:expr) => {
+                late!(|$subworld, $window| $begin, then $subworld.barrier(), OutOfStep)
+            };
         }
-        late!(|subworld, window| window.fence());
-        late!(|subworld, window| window.close());
-        late!(|subworld, window| window.close_into());
+        late!(|_subworld, window| window.fence(), then window.fence(), OutOfStep);
+        late!(|_subworld, window| window.fence(), then window.close(), OutOfStep);
+        late!(|subworld, window| window.fence(), then subworld.barrier(), TimedOut);
+        late!(|_subworld, window| window.clone().close(), then window.fence(), OutOfStep);
+        late!(|subworld, window| window.close(), then subworld.barrier(), TimedOut);
+        late!(|subworld, window| window.close_into(), then subworld.barrier(), TimedOut);
         late!(|subworld, _window| Window::<u64>::allocate(&subworld, 1));
         late!(|subworld, _window| Mutex::new(&subworld, 0, 1_u64));
         late!(|subworld, _window| LockTable::new(&subworld, 1));

@@ -232,14 +232,11 @@ fn barrier_dies(world: World) {
     let error = Error::from(Window::<u8>::builder().name("next").allocate(&world, 1).wait().map(|_| ()).unwrap_err());
     assert_eq!(
         error.to_string(),
-        "create window \"next\": an earlier collective of this world failed or was cancelled; a world that was split off before can go on"
+        "create window \"next\": an earlier collective of this world or window failed or was cancelled; a world that was split off before can go on"
     );
     check_survivors(&status, &window, None);
     let error = Error::from(window.close().wait().unwrap_err());
-    assert_eq!(
-        error.to_string(),
-        "close window \"scores\": an earlier collective of this world failed or was cancelled; a world that was split off before can go on"
-    );
+    assert_eq!(error.to_string(), "close window \"scores\": rank 0 died");
     ok();
 }
 

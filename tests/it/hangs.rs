@@ -38,6 +38,15 @@ fn a_page_names_who_waits_for_whom() {
         ),
         ("collective", &[one, ": a barrier", outside]),
         ("close", &[one, ": the close of window \"accounts\"", outside]),
+        (
+            "fences",
+            &[
+                "2 of its 2 ranks wait",
+                ": a fence of window \"accounts\"",
+                ": a fence of window \"orders\"",
+                "a circle, none can go on: ranks 0 -> 1 -> 0",
+            ],
+        ),
     ];
     let jobs: Vec<_> = expected.iter().map(|(how, texts)| (hang(how), texts)).collect();
     for (job, texts) in &jobs {

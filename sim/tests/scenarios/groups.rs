@@ -1,5 +1,8 @@
 //! Worlds of some ranks of a world.
 
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{FaultKind, Rank, RemoteMemory};
@@ -11,10 +14,63 @@ use crate::{Outcome, scenario};
 
 scenario!(rows_and_columns, a_grid_of_worlds, [2, 6]);
 scenario!(alone_among_others, each_rank_a_world, [3]);
+scenario!(windows_at_a_time, windows_have_orders_of_their_own, [1, 2, 3, 5]);
 scenario!(halves_of_halves, a_world_is_divided_until_one_is_left, [1, 5, 8]);
 
 async fn split<F: Fabric>(world: &World<F>, color: u32, key: u32) -> World<F> {
     world.split(color, key).await.unwrap()
+}
+
+/// Polls futures at the same time, each from the first one on.
+async fn together<T>(futures: impl Iterator<Item = impl Future<Output = Result<T, Error>>>) -> Result<Vec<T>, Error> {
+    let mut futures: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
+    poll_fn(|cx| {
+        for (future, ended) in futures.iter_mut().filter(|(_, ended)| ended.is_none()) {
+            if let Poll::Ready(outcome) = future.as_mut().poll(cx) {
+                *ended = Some(outcome);
+            }
+        }
+        if futures.iter().any(|(_, ended)| ended.is_none()) { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    futures.into_iter().filter_map(|(_, ended)| ended).collect()
+}
+
+/// Fences and closes of several windows, and barriers of the world, are under way at the same time, and
+/// each rank begins them in another order.
+async fn windows_have_orders_of_their_own<F: Fabric>(world: World<F>) -> Outcome {
+    let (me, size) = (world.rank() as usize, world.size());
+    let next = (world.rank() + 1) % size;
+    let mut windows = Vec::new();
+    for name in ["a", "b", "c"] {
+        windows.push(Window::<u64>::builder().name(name).allocate(&world, 1).await?);
+    }
+    windows.rotate_left(me % 3);
+    let fence = |window: &Window<u64, F>, value: u64| {
+        let window = window.clone();
+        async move {
+            let epoch = window.fence().await?;
+            epoch.at(next)?.put(0, &[value])?;
+            let epoch = epoch.fence().await?;
+            assert_eq!(window.local().read(0..1), [value]);
+            epoch.end().await
+        }
+    };
+    for round in 1..=20 {
+        if round % 7 == 0 {
+            world.barrier().await.unwrap();
+        }
+        together(windows.iter().map(|window| fence(window, round))).await?;
+        windows.rotate_left(me % 3);
+    }
+    let barrier = Box::pin(async {
+        world.barrier().await.unwrap();
+        Ok(())
+    }) as Pin<Box<dyn Future<Output = _> + Send>>;
+    let mut ends: Vec<_> =
+        [barrier].into_iter().chain(windows.into_iter().map(|window| Box::pin(window.close()) as _)).collect();
+    ends.rotate_left(me % 4);
+    together(ends.into_iter()).await.map(drop)
 }
 
 /// Every rank is in a row, in a column and in the world at the same time.
@@ -154,7 +210,7 @@ fn a_death_ends_waits_of_its_own_world_only() {
     let fault = fence.as_ref().unwrap_err().fault().unwrap();
     assert_eq!((fault.kind(), fault.rank()), (FaultKind::PeerDied, Some(Rank(1))));
     assert_eq!(signal.to_string(), "wait_until on rank 0 of window \"subworld\": rank 1 died");
-    assert_eq!((*barrier, *alive), (Err(FaultKind::OutOfStep), [true, false]));
+    assert_eq!((*barrier, *alive), (Err(FaultKind::PeerDied), [true, false]));
     for rank in [1, 3] {
         let (signal, fence, barrier, alive) = results[rank].as_ref().unwrap();
         assert!(signal.is_timed_out(), "{signal}");

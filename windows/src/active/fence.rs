@@ -7,7 +7,6 @@ use onesided_fabric::remote_memory::Collective;
 use onesided_fabric::{Any, Fabric};
 
 use crate::operation::request::{Awaited, Begin};
-use crate::window::inner::Inner;
 use crate::{Access, Element, Error, Request, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
@@ -51,14 +50,6 @@ impl<T: Element, F: Fabric> Window<T, F> {
             let accesses = (0..inner.world.size()).map(|_| OnceLock::new()).collect();
             Ok(FenceEpoch { window: self, accesses })
         })
-    }
-}
-
-impl<F: Fabric> Inner<F> {
-    /// A barrier of the window's ranks.
-    pub(crate) async fn barrier(&self, collective: Collective, operation: &'static str) -> Result<(), Error> {
-        let met = self.world.meet_for(collective, Some(&*self.name)).await;
-        met.map_err(|fault| Error::Collective { operation, window: self.name.clone(), fault })
     }
 }
 

@@ -4,6 +4,7 @@
 //! there lie behind the signals, as do the per-rank words of a lock (one for each rank's lock), its
 //! host-local words and the nodes.
 
+use onesided_fabric::slot_bytes;
 use onesided_lock_algos::{AnyLock, Global, TestAndSet};
 
 use crate::locks::window_lock::LockWords;
@@ -121,6 +122,8 @@ pub(crate) struct HiddenLayout {
     /// The words for revocations: requests to this rank, and replies to its own requests; two for
     /// each rank.
     revoke_request: u64,
+    /// The slots of the window's barriers.
+    barrier: u64,
     /// How many words of a rank's own lock lie before the last ones, which at rank 0 are the
     /// lock-all words, where there are any.
     before_lock_all: usize,
@@ -144,7 +147,8 @@ impl HiddenLayout {
         let count = if lock.has_requests { u64::from(size) * u64::from(request_slots_of_each(size)) } else { 0 };
         let revoke_request = (request_slots + count * stride(size)).next_multiple_of(64);
         let words = if revokes { 2 * u64::from(size) } else { 0 };
-        let nodes = (revoke_request + 8 * words).next_multiple_of(64);
+        let barrier = (revoke_request + 8 * words).next_multiple_of(64);
+        let nodes = (barrier + slot_bytes(size)).next_multiple_of(64);
         let before_lock_all = lock.home.saturating_sub(LOCK_ALL_WORDS);
         Self {
             overflow,
@@ -153,6 +157,7 @@ impl HiddenLayout {
             per_host_words,
             request_slots,
             revoke_request,
+            barrier,
             before_lock_all,
             size,
             nodes,
@@ -196,6 +201,11 @@ impl HiddenLayout {
         self.revoke_request(by) + 8
     }
 
+    /// The slots of the window's barriers.
+    pub(crate) const fn barrier(self) -> u64 {
+        self.barrier
+    }
+
     /// The commit word, beside the rank's own lock.
     pub(crate) const fn commit(self) -> u64 {
         COMMIT
@@ -233,11 +243,12 @@ mod tests {
     fn a_lock_of_few_words_takes_nothing_beside_its_line() {
         for lock in [AnyLock::TestAndSet(TestAndSet::default()), AnyLock::Mcs(Mcs::default())] {
             let layout = HiddenLayout::new((7, 32), LockWords::from(&lock), false);
-            assert_eq!((layout.nodes, layout.end()), (slots::end_of_in_use(7), layout.node(32, 0)));
+            assert_eq!((layout.barrier, layout.end()), (slots::end_of_in_use(7), layout.node(32, 0)));
+            assert_eq!(layout.nodes, layout.barrier + 64);
             assert_eq!(layout.word(0), 0);
             let revoking = HiddenLayout::new((7, 32), LockWords::from(&lock), true);
-            assert_eq!((revoking.revoke_request(0), revoking.revoke_reply(0)), (layout.nodes, layout.nodes + 8));
-            assert!(revoking.revoke_reply(6) + 8 <= revoking.nodes);
+            assert_eq!((revoking.revoke_request(0), revoking.revoke_reply(0)), (layout.barrier, layout.barrier + 8));
+            assert!(revoking.revoke_reply(6) + 8 <= revoking.barrier && revoking.barrier + 24 <= revoking.nodes);
         }
     }
 
@@ -251,6 +262,7 @@ mod tests {
             per_host_words: 2,
             request_slots,
             revoke_request: request_slots,
+            barrier: request_slots,
             before_lock_all: 0,
             size: 8,
             nodes: request_slots,

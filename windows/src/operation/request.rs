@@ -14,6 +14,7 @@ use onesided_fabric::{Any, Drive, Fabric, Limit, World, block_on, handle};
 use crate::active::signals::Signal;
 use crate::operation::handles::over;
 use crate::passive::cancelled::{Cancelled, cancel};
+use crate::window::group::Closing;
 use crate::window::inner::Inner;
 use crate::{Error, LockTable};
 
@@ -194,6 +195,8 @@ pub(crate) enum Awaited<'a, F: Fabric> {
     Exposures(&'a Inner<F>, Arc<[u32]>),
     /// All ranks, in a fence.
     Fence(&'a Inner<F>),
+    /// All ranks, in a close.
+    Close(Box<Closing<F>>),
     /// All ranks, for a window of this name.
     AllRanks(World<F>, Arc<str>),
     /// The peers that use user memory.
@@ -201,9 +204,9 @@ pub(crate) enum Awaited<'a, F: Fabric> {
 }
 
 impl<F: Fabric> Awaited<'_, F> {
-    /// All ranks, for a window.
-    pub(crate) fn all_ranks(inner: &Inner<F>) -> Self {
-        Self::AllRanks(inner.world.clone(), inner.name.clone())
+    /// All ranks, in the close of a window.
+    pub(crate) fn close(inner: &Inner<F>) -> Self {
+        Self::Close(Box::new(Closing::awaited(inner)))
     }
 
     fn fabric(&self) -> &F {
@@ -212,6 +215,7 @@ impl<F: Fabric> Awaited<'_, F> {
                 inner.fabric()
             }
             Self::TableLock(table, _) => table.inner().fabric(),
+            Self::Close(closing) => closing.world.fabric(),
             Self::AllRanks(world, _) | Self::Users(world) => world.fabric(),
         }
     }
@@ -240,7 +244,11 @@ impl<F: Fabric> Awaited<'_, F> {
                 let late = inner.world.fabric_rank(target).map(|rank| Fault::of(FaultKind::TimedOut, rank));
                 inner.failed(operation, target, late.map_or(fault, |late| late.with_detail(others)))
             }
-            Self::Fence(inner) => Self::all_ranks(inner).timed_out(operation, None),
+            Self::Fence(inner) => {
+                let fault = inner.world.give_up_collectives_of(*inner);
+                Error::Collective { operation, window: inner.name.clone(), fault }
+            }
+            Self::Close(closing) => closing.timed_out(operation),
             Self::AllRanks(world, window) => {
                 Error::Collective { operation, window: window.clone(), fault: world.give_up_collectives() }
             }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use onesided_fabric::remote_memory::{Collective, Fault, FaultKind};
+use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Fabric, UserMemory};
 
 use crate::error::NOT_CREATED;
 use crate::memory::window_memory::Backing;
 use crate::operation::request::Awaited;
 use crate::window::exchange::Flavor;
+use crate::window::group::Closing;
 use crate::{BufferError, Element, Error, Request, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
@@ -34,7 +35,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// # Cancel safety
     /// Not cancel safe: collective.
     pub fn close(self) -> Request<'static, (), F> {
-        Request::new(Awaited::all_ranks(&self.inner), "close", self.run_close())
+        Request::new(Awaited::close(&self.inner), "close", self.run_close())
     }
 
     /// Only one handle of a rank closes the window: a second would enter a barrier that no other
@@ -85,7 +86,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// # Cancel safety
     /// Not cancel safe: collective.
     pub fn close_into(self) -> Request<'static, Vec<T>, F, BufferError<Vec<T>>> {
-        Request::new(Awaited::all_ranks(&self.inner), "close_into", self.run_close_into())
+        Request::new(Awaited::close(&self.inner), "close_into", self.run_close_into())
     }
 
     async fn run_close_into(mut self) -> Result<Vec<T>, BufferError<Vec<T>>> {
@@ -107,7 +108,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// # Cancel safety
     /// Not cancel safe: collective.
     pub fn close_into_memory(self) -> Request<'static, UserMemory, F, BufferError<UserMemory>> {
-        Request::new(Awaited::all_ranks(&self.inner), "close_into_memory", self.run_close_into_memory())
+        Request::new(Awaited::close(&self.inner), "close_into_memory", self.run_close_into_memory())
     }
 
     async fn run_close_into_memory(mut self) -> Result<UserMemory, BufferError<UserMemory>> {
@@ -159,13 +160,15 @@ impl<T: Element, F: Fabric> Window<T, F> {
             flushed = flushed.and(flush.map_err(|fault| self.inner.failed("close", target.rank, fault)));
         }
         flushed = flushed.and(self.inner.lifecycle.take_deferred());
-        // Without other handles, this rank accesses no peer's memory any more: its owner has it
-        // back after the barrier.
+        let closing = Closing::new(&self.inner);
+        // Without other handles, this rank accesses no peer's memory any more but the slots: its owner
+        // has it back after the barrier.
         if let Some(inner) = Arc::get_mut(&mut self.inner) {
             inner.memory.targets.iter_mut().for_each(|target| drop(target.take()));
         }
         // The others wait for this rank even if its own operations failed.
-        let barrier = self.inner.barrier(Collective::CloseWindow, "close").await;
+        let barrier = closing.meet().await;
+        drop(closing);
         self.inner.lifecycle.set_ended(barrier.is_ok());
         self.inner.close_agent();
         let stopped = self.inner.locks.stop_server().await.map_err(|fault| self.inner.failed("close", own, fault));

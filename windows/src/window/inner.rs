@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use onesided_fabric::bootstrap::fork::{self, is_child};
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
-use onesided_fabric::{AtomicAgent, Fabric, Segment, SegmentKey, UserMemory, World};
+use onesided_fabric::{AtomicAgent, Fabric, Segment, SegmentKey, Sequence, UserMemory, World};
 
 use crate::active::signals::Counts;
 use crate::helper::{HelperRequests, RequestLayout, is_wordless};
@@ -28,6 +28,8 @@ pub(crate) struct Inner<F: Fabric> {
     pub(crate) memory: Regions<F>,
     pub(crate) locks: Locks<F>,
     pub(crate) lifecycle: Lifecycle,
+    /// The order of its fences and its close.
+    pub(crate) sequence: Arc<Sequence>,
     /// The exposures and accesses of this rank.
     pub(crate) counts: Counts,
     /// Requests to the agents of window memory that has no words here.
@@ -81,6 +83,7 @@ impl<F: Fabric> Inner<F> {
             memory: Regions::new(segments, keys, flavor, counted),
             locks: Locks::new(&world, locks, (lease, slots), table),
             lifecycle: Lifecycle::default(),
+            sequence: Arc::default(),
             counts: Counts::default(),
             world,
             name,
@@ -114,10 +117,13 @@ impl<F: Fabric> Inner<F> {
     fn resolve(&self, rank: u32) -> Result<&Target<F>, Fault> {
         let keys = self.memory.keys.get(rank as usize).ok_or(Fault::of(FaultKind::NoSuchRank, Rank(rank)))?;
         self.check_open()?;
-        let open =
-            |key: &SegmentKey| self.fabric().open(key).map_err(|error| self.why_unreachable(key.rank, error.fault()));
-        let target = self.new_target(rank, (open(&keys.data)?, open(&keys.locks)?), keys.len, 0);
+        let target = self.new_target(rank, (self.open(&keys.data)?, self.open(&keys.locks)?), keys.len, 0);
         Ok(self.memory.targets[rank as usize].get_or_init(|| target))
+    }
+
+    /// A segment of a rank's.
+    pub(super) fn open(&self, key: &SegmentKey) -> Result<F::Segment, Fault> {
+        self.fabric().open(key).map_err(|error| self.why_unreachable(key.rank, error.fault()))
     }
 
     /// A rank that closed the window took its regions with it: then that is the error to report.

@@ -4,6 +4,7 @@ pub(crate) mod background;
 pub(crate) mod close;
 pub(crate) mod create;
 pub(crate) mod exchange;
+pub(crate) mod group;
 pub(crate) mod info;
 pub(crate) mod inner;
 pub(crate) mod lifecycle;
