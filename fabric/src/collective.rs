@@ -29,7 +29,10 @@ pub(crate) const GATHER_BYTES: u64 = 1024;
 /// The failure-detection timeout after a failed write, in nanoseconds.
 const DETECTION_TIMEOUT: u64 = 1_000_000_000;
 
-const _: () = assert!(gathering::END <= PROCESSES_AT);
+/// The offset of lanes, each of which has the slots of a window.
+const LANES_AT: u64 = gathering::END.next_multiple_of(8);
+
+const _: () = assert!(LANES_AT <= PROCESSES_AT);
 
 /// The ranks of a world that call collectives in an order of their own: all of them as the world, or as
 /// a window. Of different groups they may call some at the same time.
@@ -68,6 +71,8 @@ pub struct Sequence {
 pub(crate) struct Collectives<F: Fabric> {
     pub(crate) members: Members<F>,
     sequence: Sequence,
+    /// A bit for each lane that a window has here.
+    lanes: AtomicU64,
     /// What this rank published in a gather that others have not left.
     published: Mutex<Vec<F::Segment>>,
 }
@@ -324,7 +329,30 @@ impl<F: Fabric, G: Group<F> + ?Sized> Meeting<'_, F, G> {
 
 impl<F: Fabric> Collectives<F> {
     pub(crate) fn new(members: Members<F>) -> Self {
-        Self { members, sequence: Sequence::default(), published: Mutex::new(Vec::new()) }
+        Self { members, sequence: Sequence::default(), lanes: AtomicU64::new(0), published: Mutex::new(Vec::new()) }
+    }
+
+    /// Takes the first free lane, whose slots are 0 then, if there is one.
+    pub(crate) fn take_lane(&self, fabric: &F) -> Option<u8> {
+        let bytes = slot_bytes(self.members.size(fabric)).max(8);
+        let lanes = ((PROCESSES_AT - LANES_AT) / bytes).min(64);
+        let take = |taken: u64| (u64::from(taken.trailing_ones()) < lanes).then(|| taken | (taken + 1));
+        let taken = self.lanes.fetch_update(Ordering::Acquire, Ordering::Relaxed, take).ok()?;
+        let lane = taken.trailing_ones() as u8;
+        let (own, at) = self.lane(fabric, self.members.me(fabric), lane).ok()?;
+        (0..bytes / 8).try_for_each(|slot| fabric.store(fabric.word_in(&own, at + 8 * slot)?, 0)).ok()?;
+        Some(lane)
+    }
+
+    /// Gives a lane back that no rank writes to any more.
+    pub(crate) fn free_lane(&self, lane: u8) {
+        self.lanes.fetch_and(!(1 << lane), Ordering::Release);
+    }
+
+    /// The slots of a lane at a rank.
+    pub(crate) fn lane(&self, fabric: &F, rank: u32, lane: u8) -> Result<(F::Segment, u64), Fault> {
+        let bytes = slot_bytes(self.members.size(fabric)).max(8);
+        Ok((self.members.segment(fabric, rank)?, LANES_AT + u64::from(lane) * bytes))
     }
 
     /// A barrier of a group.

@@ -126,6 +126,25 @@ impl<F: Fabric> World<F> {
         self.collective.barrier(&self.fabric, group, collective).await.map_err(|fault| self.translate(fault))
     }
 
+    /// Takes a lane: slots for the barriers of a group, in the segment that this world has for
+    /// collectives. `None`: all are taken.
+    #[doc(hidden)]
+    pub fn take_lane(&self) -> Option<u8> {
+        self.collective.take_lane(&self.fabric)
+    }
+
+    /// Gives a lane back that no rank writes to any more.
+    #[doc(hidden)]
+    pub fn free_lane(&self, lane: u8) {
+        self.collective.free_lane(lane);
+    }
+
+    /// The slots of a lane at a rank: see [`Group::slots`].
+    #[doc(hidden)]
+    pub fn lane(&self, rank: u32, lane: u8) -> Result<(F::Segment, u64), Fault> {
+        self.collective.lane(&self.fabric, rank, lane)
+    }
+
     /// An [`all_gather`](Self::all_gather) that is a part of a collective call.
     #[doc(hidden)]
     pub async fn gather(&self, collective: Collective, mine: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {

@@ -37,8 +37,15 @@ async fn together<T>(futures: impl Iterator<Item = impl Future<Output = Result<T
 }
 
 /// Fences and closes of several windows, and barriers of the world, are under way at the same time, and
-/// each rank begins them in another order.
+/// each rank begins them in another order. Also without a lane that is free everywhere.
 async fn windows_have_orders_of_their_own<F: Fabric>(world: World<F>) -> Outcome {
+    in_different_orders(world.clone()).await?;
+    let last = world.rank() + 1 == world.size();
+    while last && world.take_lane().is_some() {}
+    in_different_orders(world).await
+}
+
+async fn in_different_orders<F: Fabric>(world: World<F>) -> Outcome {
     let (me, size) = (world.rank() as usize, world.size());
     let next = (world.rank() + 1) % size;
     let mut windows = Vec::new();

@@ -452,13 +452,20 @@ impl<T: Element> Builder<T> {
             ),
             name: self.name.chars().take(60).collect(),
         };
-        let all = world.gather(Collective::CreateWindow, &mine.to_bytes()).await.map_err(collective)?;
+        // Behind it the lane that is free here; the window has it if it is free everywhere.
+        let lane = world.take_lane();
+        let mine = [&mine.to_bytes()[..], &[lane.unwrap_or(u8::MAX)]].concat();
+        let mut all = world.gather(Collective::CreateWindow, &mine).await.map_err(collective)?;
+        let is_free = all.iter().all(|bytes| bytes.last().copied() == lane);
+        all.iter_mut().for_each(|bytes| bytes.truncate(bytes.len().saturating_sub(1)));
+        lane.filter(|_| !is_free).into_iter().for_each(|lane| world.free_lane(lane));
+        let lane = lane.filter(|_| is_free);
         let segments = parts.map_err(|source| Error::Create { window: self.name.clone(), source })?;
         let design = design?;
         let keys = keys_of_all(world, &self.name, &all, (locks, self.uneven))?;
         let counted =
             self.counted.unwrap_or_else(|| std::env::var_os("ONESIDED_COUNT").is_some_and(|count| count == "1"));
-        let parts = Creation { segments, keys, flavor, counted, table: self.table, lease: self.lease, slots };
+        let parts = Creation { segments, keys, flavor, counted, table: self.table, lease: self.lease, slots, lane };
         let window = Window::from_inner(world, Inner::new(world.background(), self.name, design, parts));
         let inner = window.inner();
         inner.note_memory();

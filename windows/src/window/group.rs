@@ -1,5 +1,6 @@
-//! A window as a group: its fences and its close have an order of their own, and their barriers slots in
-//! the hidden regions.
+//! A window as a group: its fences and its close have an order of their own, and their barriers slots: in
+//! a lane of the world's segments, which is faster to close, or, if no lane was free everywhere when it was
+//! made, in the hidden regions.
 
 use std::sync::Arc;
 
@@ -15,6 +16,9 @@ impl<F: Fabric> Group<F> for Inner<F> {
     }
 
     fn slots(&self, rank: u32) -> Result<(F::Segment, u64), Fault> {
+        if let Some(lane) = self.lane {
+            return self.world.lane(rank, lane);
+        }
         let hidden = if rank == self.world.rank() { &self.memory.hidden } else { &self.target(rank)?.locks };
         Ok((hidden.clone(), self.locks.layout.barrier()))
     }
@@ -32,11 +36,13 @@ impl<F: Fabric> Inner<F> {
     }
 }
 
-/// A window that is being closed. A rank frees its hidden region once it has passed the barrier.
+/// A window that is being closed. A rank frees its hidden region, and its lane, once it has passed the
+/// barrier.
 #[derive(Clone)]
 pub(crate) struct Closing<F: Fabric> {
     pub(crate) world: World<F>,
     sequence: Arc<Sequence>,
+    lane: Option<u8>,
     name: Arc<str>,
     at: u64,
     own: F::Segment,
@@ -50,6 +56,7 @@ impl<F: Fabric> Closing<F> {
         Self {
             world: inner.world.clone(),
             sequence: Arc::clone(&inner.sequence),
+            lane: inner.lane,
             name: Arc::clone(&inner.name),
             at: inner.locks.layout.barrier(),
             own: inner.memory.hidden.clone(),
@@ -63,7 +70,8 @@ impl<F: Fabric> Closing<F> {
             Some(target) => Ok(target.locks.clone()),
             None => inner.open(&inner.memory.keys[rank as usize].locks),
         };
-        let (me, size) = (inner.world.rank(), inner.world.size());
+        // The world keeps the segments of lanes.
+        let (me, size) = (inner.world.rank(), if inner.lane.is_some() { 0 } else { inner.world.size() });
         Self { neighbours: neighbours(me, size).map(|rank| (rank, reach(rank))).collect(), ..Self::awaited(inner) }
     }
 }
@@ -71,7 +79,10 @@ impl<F: Fabric> Closing<F> {
 impl<F: Fabric> Closing<F> {
     /// Waits for the others.
     pub(super) async fn meet(&self) -> Result<(), Error> {
-        self.world.meet_as(self, Collective::CloseWindow).await.map_err(|fault| self.failed("close", fault))
+        let met = self.world.meet_as(self, Collective::CloseWindow).await;
+        met.map_err(|fault| self.failed("close", fault))?;
+        self.lane.into_iter().for_each(|lane| self.world.free_lane(lane));
+        Ok(())
     }
 
     /// The error of the deadline.
@@ -90,6 +101,9 @@ impl<F: Fabric> Group<F> for Closing<F> {
     }
 
     fn slots(&self, rank: u32) -> Result<(F::Segment, u64), Fault> {
+        if let Some(lane) = self.lane {
+            return self.world.lane(rank, lane);
+        }
         if rank == self.world.rank() {
             return Ok((self.own.clone(), self.at));
         }
@@ -99,7 +113,7 @@ impl<F: Fabric> Group<F> for Closing<F> {
     }
 
     fn is_closing(&self) -> bool {
-        true
+        self.lane.is_none()
     }
 
     fn window(&self) -> Option<&str> {

@@ -30,6 +30,8 @@ pub(crate) struct Inner<F: Fabric> {
     pub(crate) lifecycle: Lifecycle,
     /// The order of its fences and its close.
     pub(crate) sequence: Arc<Sequence>,
+    /// The world's lane that it has; without one, the slots of its barriers are in the hidden regions.
+    pub(crate) lane: Option<u8>,
     /// The exposures and accesses of this rank.
     pub(crate) counts: Counts,
     /// Requests to the agents of window memory that has no words here.
@@ -66,6 +68,7 @@ pub(crate) struct Creation<F: Fabric> {
     pub(crate) lease: LeaseChoice,
     /// The slots of each rank.
     pub(crate) slots: u16,
+    pub(crate) lane: Option<u8>,
 }
 
 impl<F: Fabric> Inner<F> {
@@ -76,7 +79,7 @@ impl<F: Fabric> Inner<F> {
         locks: (LockDesign, LockAllDesign, WindowLock<F>),
         parts: Creation<F>,
     ) -> Self {
-        let Creation { segments, keys, flavor, counted, table, lease, slots } = parts;
+        let Creation { segments, keys, flavor, counted, table, lease, slots, lane } = parts;
         Self {
             completes_at_post: world.fabric().capabilities().completes_at_post,
             helper_requests: HelperRequests::new(keys.len() as u32),
@@ -84,6 +87,7 @@ impl<F: Fabric> Inner<F> {
             locks: Locks::new(&world, locks, (lease, slots), table),
             lifecycle: Lifecycle::default(),
             sequence: Arc::default(),
+            lane,
             counts: Counts::default(),
             world,
             name,
