@@ -249,7 +249,7 @@ fn a_lost_connection_parts_ranks_of_a_host() {
                     for (home, rank) in [(1, 0), (2, 0), (0, 1), (0, 2)] {
                         let begin = Instant::now();
                         while has_cut(home, rank) != Ok(true) {
-                            assert!(begin.elapsed() < Duration::from_secs(20), "{home} does not cut {rank}");
+                            assert!(begin.elapsed() < Duration::from_secs(200), "{home} does not cut {rank}");
                         }
                     }
                     assert_eq!((has_cut(2, 1), has_cut(1, 3)), (Ok(false), Ok(false)));

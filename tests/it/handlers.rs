@@ -15,13 +15,17 @@ pub(crate) const ROLES: &[Role] = &[
     ("handlers: without receives", without_receives),
 ];
 
-/// Messages that are read and written around a ring of ranks with handlers.
+/// Messages that are read and written around a ring of ranks with handlers. On emulated cards a ring
+/// takes seconds: each mode has one there.
 fn ring(world: World) {
     let messages = Messages::new(&world).wait().unwrap();
-    for mode in [ProgressMode::Hybrid, ProgressMode::TwoThreads, ProgressMode::Thread] {
+    let both = [Rendezvous::Rget, Rendezvous::Rput];
+    for (number, mode) in [ProgressMode::Hybrid, ProgressMode::TwoThreads, ProgressMode::Thread].into_iter().enumerate()
+    {
         messages.set_progress(mode).unwrap();
-        ring_by(&world, Rendezvous::Rget);
-        ring_by(&world, Rendezvous::Rput);
+        let one = number % 2;
+        let by = if jobs::is_short_on_cards() { &both[one..=one] } else { &both[..] };
+        by.iter().for_each(|rendezvous| ring_by(&world, *rendezvous));
     }
     ok();
 }

@@ -13,7 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::designs;
 use crate::jobs::{self, Role, is_short_on_cards, ok};
-use crate::support::ranks;
+use crate::support::{DEADLINE, ranks};
 
 pub(crate) const ROLES: &[Role] =
     &[("tasks", tasks), ("one thread's tasks", one_threads_tasks), ("threads", threads), ("joins twice", joins_twice)];
@@ -238,7 +238,7 @@ fn tasks_that_time_out_leave_nothing_locked() {
                         assert!(tokio::time::timeout(Duration::from_millis(50), holds).await.is_err());
                     }
                 });
-                let epoch = window.lock_exclusive(1).deadline(Duration::from_secs(10)).wait().unwrap();
+                let epoch = window.lock_exclusive(1).deadline(DEADLINE).wait().unwrap();
                 let mut found = [9; 2];
                 epoch.get(0, &mut found).wait().unwrap();
                 assert_eq!(found, [0, 7]);

@@ -40,7 +40,7 @@ impl Barrier {
         *come += 1;
         self.all.notify_all();
         let last = come.next_multiple_of(self.size);
-        let waited = self.all.wait_timeout_while(come, Duration::from_secs(120), |come| *come < last).unwrap();
+        let waited = self.all.wait_timeout_while(come, Duration::from_secs(300), |come| *come < last).unwrap();
         assert!(!waited.1.timed_out(), "a rank has not come to the barrier");
     }
 }

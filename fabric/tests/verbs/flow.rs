@@ -58,11 +58,11 @@ fn posting_to_a_peer_that_takes_nothing_ends() {
             fabric.set_full_after(Duration::from_secs(3));
             let word = fabric.word_in(&all[1], 0).unwrap();
             let rings: Vec<_> = (0..1_400).map(|value| fabric.write(word, value, Notify::Yes)).collect();
-            fabric.set_full_after(Duration::from_secs(60));
+            fabric.set_full_after(10 * LONG);
             let begin = Instant::now();
             let again = block_on(fabric, fabric.write(word, 1, Notify::Yes));
             assert_eq!(again, Err(Fault::of(FaultKind::Full, Rank(1))));
-            assert!(begin.elapsed() < Duration::from_secs(30), "a later post does not wait again");
+            assert!(begin.elapsed() < LONG, "a later post does not wait again");
             over.wait();
             let outcomes: Vec<_> = rings.into_iter().map(|ring| block_on(fabric, ring)).collect();
             let full = |outcome: &Result<u64, Fault>| matches!(outcome, Err(fault) if fault.kind() == FaultKind::Full);
@@ -128,7 +128,7 @@ fn atomics_wait_for_writes_where_answers_are_lost() {
             ];
             let mut ends = Vec::new();
             let chain = fabric.post(chain);
-            fabric.set_full_after(Duration::from_secs(60));
+            fabric.set_full_after(10 * LONG);
             over.wait();
             ends.extend(rings.into_iter().map(|ring| block_on(fabric, ring).is_ok()));
             assert_eq!(ends, [true; 1_060]);
