@@ -1,0 +1,231 @@
+//! Every request for a lock is dropped at each of its `Pending`s in turn, and is ended by a deadline
+//! there, while another rank holds the lock and a third one waits behind. It leaves nothing locked;
+//! nor does it when its rank leaves the world then.
+
+mod common;
+mod left;
+
+use std::time::Duration;
+
+use onesided_fabric::World;
+use onesided_fabric::remote_memory::RemoteMemory as _;
+use onesided_instances as _;
+use onesided_sim::{End, Network, SimFabric, Simulation};
+use onesided_windows::{Error, LockAllDesign, LockDesign, Mode, RwLock, Window};
+
+use common::{bound, pause_until};
+use left::{Left, at_all_times};
+
+/// The requests that rank 2 leaves, for the lock of rank 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Request {
+    Exclusive,
+    Shared,
+    TryExclusive,
+    TryShared,
+    Fenced,
+    All,
+    Unlock,
+    Update,
+    Read,
+    Write,
+    TryWrite,
+    UnlockValue,
+}
+
+use Request::{
+    All, Exclusive, Fenced, Read, Shared, TryExclusive, TryShared, TryWrite, Unlock, UnlockValue, Update, Write,
+};
+
+const REQUESTS: [Request; 12] =
+    [Exclusive, Shared, TryExclusive, TryShared, Fenced, All, Unlock, Update, Read, Write, TryWrite, UnlockValue];
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    design: LockDesign,
+    all: LockAllDesign,
+    request: Request,
+    left: Left,
+    /// How rank 1 holds the lock meanwhile, and how long.
+    held: Option<(Mode, Duration)>,
+    /// Whether rank 2 leaves the world then.
+    leaves: bool,
+}
+
+/// The element that is counted in, and that of the rank inside.
+const COUNT: usize = 0;
+const INSIDE: usize = 1;
+const ROUNDS: u64 = 2;
+
+/// Counts under the lock, which no other rank has meanwhile.
+async fn count(window: &Window<u64, SimFabric>) -> Result<(), Error> {
+    let epoch = window.lock_exclusive(0).await?;
+    let mut words = [0; 2];
+    epoch.get(COUNT, &mut words).await?;
+    assert_eq!(words[INSIDE], 0, "another rank is inside");
+    epoch.put(INSIDE, &[1 + u64::from(window.world().rank())])?;
+    epoch.flush().await?;
+    epoch.get(COUNT, &mut words).await?;
+    assert_eq!(words[INSIDE], 1 + u64::from(window.world().rank()), "another rank was inside");
+    epoch.put(COUNT, &[words[COUNT] + 1, 0])?;
+    epoch.unlock().await
+}
+
+/// Makes the request, and releases what it got; returns whether it was left, and how much was counted.
+async fn request(
+    window: &Window<u64, SimFabric>,
+    value: &RwLock<u64, SimFabric>,
+    Case { request, left, .. }: Case,
+) -> Result<(bool, u64), Error> {
+    let (after, late) = (left.deadline(), Error::is_timed_out);
+    let is_left = match request {
+        Exclusive => left.run(window.lock_exclusive(0).deadline(after), late).await?.map(drop).is_none(),
+        Shared => left.run(window.lock_shared(0).deadline(after), late).await?.map(drop).is_none(),
+        TryExclusive => left.run(window.try_lock_exclusive(0), late).await?.map(drop).is_none(),
+        TryShared => left.run(window.try_lock_shared(0), late).await?.map(drop).is_none(),
+        Fenced => left.run(window.lock_exclusive(0).fenced().deadline(after), late).await?.map(drop).is_none(),
+        All => {
+            let all = async {
+                let all = window.lock_all().await?;
+                all.at(0).deadline(after).await?;
+                all.unlock_all().await
+            };
+            left.run(all, late).await?.is_none()
+        }
+        Unlock => {
+            let epoch = window.lock_exclusive(0).await?;
+            epoch.fetch_add(COUNT, 1).await?;
+            return Ok((left.run(epoch.unlock(), late).await?.is_none(), 1));
+        }
+        Update => {
+            let mut word = [0];
+            let update = window.locked(0).update(COUNT, &mut word, |word| word[0] += 1).deadline(after);
+            return Ok((left.run(update, late).await?.is_none(), 1));
+        }
+        Read => left.run(value.read().deadline(after), late).await?.map(drop).is_none(),
+        Write => left.run(value.write().deadline(after), late).await?.map(|mut guard| *guard += 1).is_none(),
+        TryWrite => left.run(value.try_write().deadline(after), late).await?.map(drop).is_none(),
+        UnlockValue => {
+            let mut guard = value.write().await?;
+            *guard += 1;
+            left.run(guard.unlock(), late).await?.is_none()
+        }
+    };
+    Ok((is_left, 0))
+}
+
+/// What a rank does; returns whether its request was left, and the counts of the window and the value.
+async fn play(world: World<SimFabric>, case: Case) -> Result<(bool, u64, u64), Error> {
+    let builder = Window::builder().lock(case.design).lock_all(case.all);
+    let window = builder.allocate(&world, 2).await?;
+    let value = RwLock::with(Window::builder().lock(case.design), &world, 0, 0_u64).await?;
+    let held = case.held.filter(|_| world.rank() == 1);
+    let both = match held {
+        Some((Mode::Exclusive, _)) => Some((window.lock_exclusive(0).await?, Ok(value.write().await?))),
+        Some((Mode::Shared, _)) => Some((window.lock_shared(0).await?, Err(value.read().await?))),
+        None => None,
+    };
+    world.barrier().await.expect("a barrier");
+    let (begun, mut is_left) = (world.fabric().now(), false);
+    match world.rank() {
+        1 => {
+            if let (Some((_, time)), Some((epoch, guard))) = (held, both) {
+                pause_until(&world, begun + time.as_nanos() as u64).await;
+                epoch.unlock().await?;
+                match guard {
+                    Ok(write) => write.unlock().await?,
+                    Err(read) => drop(read),
+                }
+            }
+        }
+        2 => {
+            is_left = request(&window, &value, case).await?.0;
+            if case.leaves {
+                return Ok((is_left, 0, 0));
+            }
+        }
+        _ => pause_until(&world, begun + 5_000).await, // behind rank 2
+    }
+    for _ in 0..ROUNDS {
+        count(&window).await?;
+        let mut guard = value.write().await?;
+        *guard += 1;
+        guard.unlock().await?;
+    }
+    // Until all have counted, as far as they count.
+    let least = ROUNDS * if case.leaves { 3 } else { 4 };
+    loop {
+        let epoch = window.lock_shared(0).await?;
+        let mut words = [0];
+        epoch.get(COUNT, &mut words).await?;
+        epoch.unlock().await?;
+        let counted = *value.read().await?;
+        if words[0] >= least && counted >= least {
+            if world.rank() == 0 {
+                pause_until(&world, world.fabric().now() + 10_000_000).await; // the others need its memory
+            }
+            return Ok((is_left, words[0] - least, counted - least));
+        }
+        pause_until(&world, world.fabric().now() + 100_000).await;
+    }
+}
+
+/// Runs a case, and returns whether the request was left.
+fn is_left(case: Case) -> bool {
+    let hosts = if case.design == LockDesign::TwoLevel { 2 } else { 1 };
+    let simulation =
+        Simulation::new(Network::default()).ranks(4).per_host(hosts).stalled_after(Duration::from_secs(60));
+    let report = simulation.run(move |world| async move { play(world, case).await });
+    assert_eq!(report.end, End::Finished, "{case:?}");
+    let outcomes = report.results.into_iter().flatten();
+    let outcomes: Vec<_> =
+        outcomes.map(|outcome| outcome.unwrap_or_else(|error| panic!("{case:?}: {error}"))).collect();
+    let (is_left, ..) = outcomes[2];
+    // What a request counts that is complete, and may count if it was left.
+    let most = match case.request {
+        Unlock | Update => (1, 0),
+        Write | UnlockValue => (0, 1),
+        _ => (0, 0),
+    };
+    // The last one that has counted has seen all.
+    let seen = |count: fn(&(bool, u64, u64)) -> u64| outcomes.iter().map(count).max().unwrap_or(0);
+    let (counted, valued) = (seen(|outcome| outcome.1), seen(|outcome| outcome.2));
+    let is_right = |most: u64, found: u64| found == most || is_left && case.request != Unlock && found == 0;
+    assert!(is_right(most.0, counted) && is_right(most.1, valued), "{case:?}: {counted}, {valued}");
+    is_left
+}
+
+fn cases(leaves: bool) -> impl Iterator<Item = Case> {
+    // A cancelled request that others are behind of has two seconds.
+    let long = if leaves { Duration::from_secs(3) } else { Duration::from_micros(40) };
+    let held = [Some((Mode::Exclusive, long)), Some((Mode::Shared, long)), None];
+    let all = LockDesign::ALL.iter().flat_map(|design| REQUESTS.map(|request| (*design, request)));
+    let all = all.flat_map(move |(design, request)| held.map(|held| (design, request, held))).enumerate();
+    all.map(move |(number, (design, request, held))| {
+        let all = LockAllDesign::ALL[number % 3];
+        Case { design, all, request, left: Left::NEVER, held, leaves }
+    })
+}
+
+#[test]
+fn a_request_that_is_left_leaves_the_lock_free() {
+    let mut pendings = 0;
+    for case in cases(false).step_by(bound(7, 1)) {
+        pendings += at_all_times(|left| is_left(Case { left, ..case }));
+    }
+    assert!(pendings > 0);
+}
+
+/// While it waits, or behind what it holds; the cancelled request has two seconds before its rank has
+/// left.
+#[test]
+fn and_so_it_does_when_its_rank_leaves() {
+    for case in cases(true).step_by(bound(11, 1)) {
+        if case.design == LockDesign::TwoLevel {
+            continue;
+        }
+        for left in [0, 1, 2, 5].map(Left::AtPending) {
+            is_left(Case { left, ..case });
+        }
+    }
+}
