@@ -10,7 +10,7 @@ use crate::jobs::{self, Role, die, ok};
 use crate::support::{DEADLINE, eventually, ranks, run_async};
 
 #[path = "../../two-sided/tests/collectives/steps.rs"]
-mod steps;
+pub(crate) mod steps;
 
 pub(crate) const ROLES: &[Role] = &[("split", split), ("collectives: dies", a_rank_dies)];
 

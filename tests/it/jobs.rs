@@ -209,7 +209,7 @@ fn play(role: &str) -> fn(World) {
         active, cancellation, collectives, creation, exclusion, faults, fields, forks, handlers, lease, leaves, litmus,
         lock_all,
     };
-    use crate::{messages, on_demand, poison, requests, runtimes, served_lock, started, tables, user_memory};
+    use crate::{messages, on_demand, poison, requests, runtimes, served_lock, started, stress, tables, user_memory};
     let roles = [active::ROLES, collectives::ROLES, creation::ROLES, exclusion::ROLES, faults::ROLES, forks::ROLES];
     let roles = [
         &roles.concat(),
@@ -229,6 +229,7 @@ fn play(role: &str) -> fn(World) {
         messages::ROLES,
         served_lock::ROLES,
         started::ROLES,
+        stress::ROLES,
     ]
     .concat();
     roles.into_iter().find(|(name, _)| *name == role).unwrap_or_else(|| panic!("no such role: {role}")).1

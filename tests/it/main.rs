@@ -39,6 +39,7 @@ mod scopes;
 mod served_lock;
 mod shapes;
 mod started;
+mod stress;
 mod support;
 mod tables;
 mod user_memory;

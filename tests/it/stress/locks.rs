@@ -1,0 +1,225 @@
+//! Locks of all designs, whose requests are given up at random: they exclude, every wait ends, and
+//! what a rank that ended has left is free or names that rank.
+
+use std::time::{Duration, Instant};
+
+use onesided::{Error, LockAllDesign, LockDesign, PreviousOwner, Window, World};
+
+use super::{LIMIT, Plan, RANKS, begin, processes, seeds, threads};
+use crate::collectives::steps::Random;
+use crate::jobs;
+
+/// Of rank 0's window memory: how often its lock was held exclusively, and by whom it is.
+const COUNT: usize = 0;
+const INSIDE: usize = 1;
+const STEPS: u64 = 150;
+
+/// What a rank does with the lock of rank 0.
+struct User<'a> {
+    plan: &'a Plan,
+    world: &'a World,
+    window: &'a Window<u64>,
+    random: Random,
+    counted: u64,
+}
+
+impl User<'_> {
+    fn time(&mut self) -> Duration {
+        Duration::from_micros([0, 5, 50, 500, 5_000][self.random.below(5) as usize])
+    }
+
+    /// Whether an error is one that may be.
+    fn failed(&self, error: impl Into<Error>) {
+        let error = error.into();
+        if error.is_timed_out() {
+            return;
+        }
+        if error.is_poisoned() {
+            return assert!(self.plan.ends.is_some(), "{:?}: {error}", self.plan);
+        }
+        let fault = error.fault().unwrap_or_else(|| panic!("{:?}: {error}", self.plan));
+        self.plan.check(self.world, fault, &error);
+    }
+
+    /// Under an exclusive lock.
+    fn alone(&mut self, access: &onesided::Access<'_, u64, onesided::Any>, previous: Option<PreviousOwner>) {
+        let (me, mut words) = (u64::from(self.world.rank()) + 1, [0; 2]);
+        access.get(COUNT, &mut words).wait().unwrap();
+        let left_by = self.plan.ends.filter(|_| previous.is_some()).map_or(0, |(rank, ..)| u64::from(rank) + 1);
+        assert!(
+            [0, left_by].contains(&words[INSIDE]),
+            "{:?}: rank {} finds {words:?} inside",
+            self.plan,
+            self.world.rank()
+        );
+        access.put(INSIDE, &[me]).unwrap();
+        access.flush().wait().unwrap();
+        std::thread::sleep(self.time().min(Duration::from_micros(60)));
+        let mut again = [0; 2];
+        access.get(COUNT, &mut again).wait().unwrap();
+        assert_eq!(again, [words[COUNT], me], "{:?}: another rank came to rank {}", self.plan, self.world.rank());
+        access.put(COUNT, &[words[COUNT] + 1, 0]).unwrap();
+        self.counted += 1;
+    }
+
+    /// Makes a request in some way, or gives it up.
+    fn step(&mut self) {
+        let (time, looks, window) = (self.time(), self.random.below(4), self.window);
+        macro_rules! held {
+            ($request:expr) => {
+                match looks {
+                    0 => $request.deadline(time).wait().map(Some),
+                    1 => { $request }.wait_timeout(time),
+                    2 => $request.deadline(LIMIT).wait().map(Some),
+                    _ => {
+                        let mut request = $request;
+                        (0..3).find_map(|_| request.test().transpose()).transpose()
+                    }
+                }
+            };
+        }
+        let recovers = self.plan.ends.is_some();
+        match self.random.below(8) {
+            0..=2 => {
+                let request = window.lock_exclusive(0);
+                match held!(if recovers { request.recover() } else { request }) {
+                    Ok(Some(epoch)) => {
+                        self.alone(&epoch, epoch.previous_owner());
+                        match self.random.below(3) {
+                            0 => drop(epoch),
+                            1 => drop(epoch.unlock()),
+                            _ => epoch.unlock().wait().unwrap(),
+                        }
+                    }
+                    Ok(None) => {}
+                    Err(error) => self.failed(error),
+                }
+            }
+            3 => match window.try_lock_exclusive(0).wait() {
+                Ok(Some(epoch)) => {
+                    self.alone(&epoch, epoch.previous_owner());
+                    epoch.unlock().wait().unwrap();
+                }
+                Ok(None) => {}
+                Err(error) => self.failed(error),
+            },
+            4 | 5 => {
+                let request = window.lock_shared(0);
+                match held!(if recovers { request.recover() } else { request }) {
+                    Ok(Some(epoch)) => {
+                        // One that recovers may have the lock exclusively, after another one inside.
+                        let mut words = [0; 2];
+                        epoch.get(COUNT, &mut words).wait().unwrap();
+                        let is_free = words[INSIDE] == 0;
+                        assert!(
+                            is_free || epoch.previous_owner().is_some(),
+                            "{:?}: {words:?} beside a reader",
+                            self.plan
+                        );
+                        if !is_free {
+                            epoch.put(INSIDE, &[0]).unwrap();
+                        }
+                        epoch.unlock().wait().unwrap();
+                    }
+                    Ok(None) => {}
+                    Err(error) => self.failed(error),
+                }
+            }
+            6 => match held!(window.lock_all()) {
+                Ok(Some(all)) => {
+                    match all.at(0).deadline(time).wait() {
+                        Ok(access) => {
+                            let mut words = [0; 2];
+                            access.get(COUNT, &mut words).wait().unwrap();
+                            assert_eq!(words[INSIDE], 0, "{:?}: beside lock_all", self.plan);
+                        }
+                        Err(error) => self.failed(error),
+                    }
+                    drop(all);
+                }
+                Ok(None) => {}
+                Err(error) => self.failed(error),
+            },
+            _ => {
+                let (mut word, mut is_alone) = ([0], true);
+                let add = |word: &mut [u64]| word[0] += 1;
+                match window.locked(0).update(COUNT, &mut word, add).deadline(LIMIT).wait() {
+                    Ok(()) => {}
+                    Err(error) => {
+                        is_alone = false;
+                        self.failed(error);
+                    }
+                }
+                self.counted += u64::from(is_alone);
+            }
+        }
+    }
+}
+
+pub(super) fn play(world: &World, plan: &Plan) {
+    let mut random = Random(plan.seed);
+    let design = LockDesign::ALL[(plan.seed / 2) as usize % LockDesign::ALL.len()];
+    let all = LockAllDesign::ALL[random.below(3) as usize];
+    let window =
+        Window::<u64>::builder().name("stressed").lock(design).lock_all(all).allocate(world, 2).wait().unwrap();
+    let over = Window::<u64>::allocate(world, 2 * RANKS as usize).wait().unwrap();
+    begin(world, plan);
+    let mut user = User { plan, world, window: &window, random: plan.random(world.rank()), counted: 0 };
+    for step in 0..STEPS {
+        if plan.ends_now(world, step) {
+            // A request that is under way, and that nobody waits for.
+            drop(window.lock_exclusive(0));
+            return;
+        }
+        user.step();
+    }
+    let me = world.rank() as usize;
+    let epoch = over.lock_shared(0).deadline(LIMIT).wait().unwrap();
+    epoch.put(2 * me, &[user.counted, u64::from(me > 0)]).unwrap();
+    epoch.unlock().wait().unwrap();
+    let begun = Instant::now();
+    let wait = |rank: usize| {
+        loop {
+            let epoch = over.lock_shared(0).deadline(LIMIT).wait().unwrap();
+            let mut seen = [0; 2];
+            epoch.get(2 * rank, &mut seen).wait().unwrap();
+            epoch.unlock().wait().unwrap();
+            if seen[1] == 1 {
+                return seen[0];
+            }
+            let is_there = world.is_alive(rank as u32) && begun.elapsed() < LIMIT;
+            assert!(is_there, "{plan:?} {design}: rank {rank} is not over: {}", onesided::dump());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    if me == 0 {
+        let others = (1..RANKS as usize).filter(|rank| plan.ends.is_none_or(|(ender, ..)| ender as usize != *rank));
+        while plan.ends.is_some_and(|(ender, ..)| world.is_alive(ender)) {
+            assert!(begun.elapsed() < LIMIT, "{plan:?} {design}: it does not end");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let counted = user.counted + others.map(wait).sum::<u64>();
+        let last = window.lock_exclusive(0).recover().deadline(LIMIT).wait();
+        last.unwrap_or_else(|error| panic!("{plan:?} {design}: {error}")).unlock().wait().unwrap();
+        if plan.ends.is_none() {
+            assert_eq!(window.local().read(COUNT..INSIDE + 1), [counted, 0], "{plan:?} {design}");
+        }
+        over.local().write(1, &[1]).unwrap();
+        while (1..RANKS).any(|rank| world.is_alive(rank)) && begun.elapsed() < LIMIT {
+            std::thread::sleep(Duration::from_millis(1)); // they look at its memory
+        }
+    } else {
+        wait(0);
+    }
+    jobs::ok();
+}
+
+#[test]
+fn threads_exclude_one_another() {
+    seeds(60, 400).for_each(|seed| threads(seed, play));
+}
+
+#[test]
+fn processes_exclude_one_another() {
+    seeds(40, 200).for_each(|seed| processes(seed, "stress: locks", &[]));
+}
