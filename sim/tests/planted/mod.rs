@@ -19,6 +19,8 @@ pub(crate) enum Bug {
     None,
     /// No fault: there is no room at every third send.
     OftenBusy,
+    /// No fault: there is room at every fourth send alone.
+    MostlyBusy,
     /// No fault: there is no room at this send, counted from 1.
     BusyAt(u64),
     /// The packet of this send is lost, as if it had been posted though there was no room.
@@ -118,6 +120,10 @@ impl Transport for PlantedPackets {
                 return if sent.is_ready() { Poll::Pending } else { sent };
             }
             Bug::OftenBusy if self.sent.is_multiple_of(3) => {
+                self.poll_soon(cx);
+                return Poll::Pending;
+            }
+            Bug::MostlyBusy if !self.sent.is_multiple_of(4) => {
                 self.poll_soon(cx);
                 return Poll::Pending;
             }
