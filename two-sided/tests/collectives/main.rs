@@ -3,5 +3,6 @@
 mod failures;
 mod oracle;
 mod order;
+mod outstanding;
 mod started;
 mod steps;
