@@ -2,6 +2,7 @@
 //! end in all ways. The seeds are the same in each run of the tests, and others with `ONESIDED_LONG`.
 
 mod locks;
+mod messages;
 
 use std::time::Duration;
 
@@ -10,7 +11,10 @@ use onesided::{Fault, FaultKind, World};
 use crate::collectives::steps::Random;
 use crate::jobs::{self, Role, die};
 
-pub(crate) const ROLES: &[Role] = &[("stress: locks", |world| locks::play(&world, &Plan::given()))];
+pub(crate) const ROLES: &[Role] = &[
+    ("stress: messages", |world| messages::play(&world, &Plan::given())),
+    ("stress: locks", |world| locks::play(&world, &Plan::given())),
+];
 
 const SEED: &str = "ONESIDED_IT_SEED";
 /// Ends a program that hangs, or has lost a message.
