@@ -62,6 +62,15 @@ impl User<'_> {
         self.counted += 1;
     }
 
+    /// What it has when it ends: a request that is under way and that nobody waits for, or a guard.
+    fn leaves_behind(&mut self) {
+        match self.random.below(3) {
+            0 => drop(self.window.lock_exclusive(0)),
+            1 => std::mem::forget(self.window.lock_exclusive(0).recover().deadline(LIMIT).wait()),
+            _ => std::mem::forget(self.window.lock_shared(0).recover().deadline(LIMIT).wait()),
+        }
+    }
+
     /// Makes a request in some way, or gives it up.
     fn step(&mut self) {
         let (time, looks, window) = (self.time(), self.random.below(4), self.window);
@@ -166,9 +175,10 @@ pub(super) fn play(world: &World, plan: &Plan) {
     begin(world, plan);
     let mut user = User { plan, world, window: &window, random: plan.random(world.rank()), counted: 0 };
     for step in 0..STEPS {
+        if plan.ends.is_some_and(|(ender, _, after)| ender == world.rank() && after == step) {
+            user.leaves_behind();
+        }
         if plan.ends_now(world, step) {
-            // A request that is under way, and that nobody waits for.
-            drop(window.lock_exclusive(0));
             return;
         }
         user.step();
