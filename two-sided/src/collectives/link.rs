@@ -202,7 +202,8 @@ impl<'m, F: Fabric> Core<'m, F> {
     /// only one.
     #[inline]
     fn has_no_strays(&self) -> Outcome {
-        if !self.state().has_early() || !self.state().is_only() {
+        // Messages of a call that failed here are no strays.
+        if !self.state().has_early() || !self.state().is_only() || self.state().failed().is_some() {
             return Ok(());
         }
         let stray = self.messages.progress().with(|engine| engine.stray(self.key(), |_| true));
