@@ -121,17 +121,6 @@ fn dropped_receives_of_threads_take_nothing() {
     }
 }
 
-#[test]
-fn nor_do_those_of_simulated_ranks() {
-    for (by, datagrams) in BY.into_iter().flat_map(|by| [false, true].map(|datagrams| (by, datagrams))) {
-        let simulation = Simulation::new(Network { datagrams, ..Network::default() }).ranks(3);
-        let report =
-            simulation.run(|world| async move { ring(&world, by, ProgressMode::Polling, &LENGTHS[..3]).await });
-        assert_eq!(report.end, End::Finished);
-        assert!(report.results.iter().all(Option::is_some));
-    }
-}
-
 /// A receive from any rank fails by a death only if no message is its own: no later one overtakes.
 #[test]
 fn a_death_leaves_the_messages_of_the_living_in_their_order() {

@@ -85,7 +85,7 @@ pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// How long the news of a death may take once the memory of the rank is gone, in nanoseconds. A rank
 /// whose memory is gone for longer has closed its window.
-const NEWS: u64 = 10_000_000_000;
+const DETECTION_TIMEOUT: u64 = 10_000_000_000;
 
 /// The poll interval of a waiter, in nanoseconds.
 pub(crate) const POLL_INTERVAL: u64 = 10_000_000;
@@ -218,7 +218,7 @@ async fn will_end<'m, M: RemoteMemory, W: RecoverableWord>(
     match found.suspected() {
         Some(rank) if !has_ended(memory, context, rank) && has_gone(memory, context, rank).await => {
             let now = memory.now();
-            now.saturating_sub(*gone_since.get_or_insert(now)) < NEWS
+            now.saturating_sub(*gone_since.get_or_insert(now)) < DETECTION_TIMEOUT
         }
         _ => false,
     }

@@ -9,6 +9,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use super::bytes::{Bytes, SHORT};
 use super::peer::{Outgoing, units};
 use super::pipeline::Exposed;
+use super::rendezvous::Target;
 use super::{Engine, keep};
 use crate::elements::{Allocate, Elements};
 use crate::matching::{Arrival, COLLECTIVE, Envelope, GROUPS, Handle, Pattern, communicator};
@@ -180,16 +181,6 @@ pub(super) enum ReceiveState<S> {
     Failed(Fault),
 }
 
-/// What gets a message that moves for a receive.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Target {
-    Itself,
-    /// The receive was dropped: the message is unexpected, here unless its communicator is gone,
-    Place(u32),
-    /// or another receive has got it.
-    Receive(u32),
-}
-
 impl<S> ReceiveState<S> {
     /// Whether its message is not here, and not where its task reads it.
     pub(super) const fn is_pending(&self) -> bool {
@@ -352,35 +343,6 @@ impl<S> Engine<S> {
             ReceiveState::Matched(matched) => self.give_back(*matched),
             ReceiveState::Awaits(moving) => self.give_back_moving(moving),
             ReceiveState::Posted | ReceiveState::Moving { .. } | ReceiveState::Failed(_) => {}
-        }
-    }
-
-    /// [Gives back](Self::give_back) a message that moves on.
-    fn give_back_moving(&mut self, moving: usize) {
-        let ReceiveState::Moving { matched, .. } = &self.matcher.receives[moving].state else {
-            unreachable!("what moves for a receive is its own")
-        };
-        let Matched { envelope, arrival, ref body, .. } = **matched;
-        let len = body.len();
-        let target = match self.matcher.take_posted(envelope) {
-            _ if !self.is_open(envelope.context) => Target::Place(u32::MAX),
-            Some(receive) => {
-                self.matcher.receives[receive].state = ReceiveState::Awaits(moving);
-                Target::Receive(receive as u32)
-            }
-            None => {
-                let (place, kept) = self.keep(envelope, arrival);
-                *kept = (Body::Moving { receive: moving, len }, true);
-                Target::Place(place)
-            }
-        };
-        self.set_target(moving, target);
-        self.wake_own();
-    }
-
-    pub(super) fn set_target(&mut self, moving: usize, now: Target) {
-        if let ReceiveState::Moving { target, .. } = &mut self.matcher.receives[moving].state {
-            *target = now;
         }
     }
 

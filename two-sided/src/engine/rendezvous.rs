@@ -7,7 +7,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use super::Engine;
 use super::copy::is_refused;
 use super::pipeline::{Part, To, ToExpose};
-use super::receives::{Body, Matched, Receive, ReceiveState, Target};
+use super::receives::{Body, Matched, Receive, ReceiveState};
 use crate::elements::{Allocate, Elements};
 use crate::matching::Pattern;
 use crate::wire::By;
@@ -54,6 +54,16 @@ pub(crate) enum ToMove<S> {
 pub(crate) enum Here<S> {
     Memory(S),
     Elements(Box<dyn Elements>),
+}
+
+/// What gets a message that moves for a receive.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Target {
+    Itself,
+    /// The receive was dropped: the message is unexpected, here unless its communicator is gone,
+    Place(u32),
+    /// or another receive has got it.
+    Receive(u32),
 }
 
 impl<S> Engine<S> {
@@ -227,6 +237,35 @@ impl<S> Engine<S> {
             }
         }
         self.matcher.receives.remove(receive);
+    }
+
+    /// [Gives back](Self::give_back) a message that moves on.
+    pub(super) fn give_back_moving(&mut self, moving: usize) {
+        let ReceiveState::Moving { matched, .. } = &self.matcher.receives[moving].state else {
+            unreachable!("what moves for a receive is its own")
+        };
+        let Matched { envelope, arrival, ref body, .. } = **matched;
+        let len = body.len();
+        let target = match self.matcher.take_posted(envelope) {
+            _ if !self.is_open(envelope.context) => Target::Place(u32::MAX),
+            Some(receive) => {
+                self.matcher.receives[receive].state = ReceiveState::Awaits(moving);
+                Target::Receive(receive as u32)
+            }
+            None => {
+                let (place, kept) = self.keep(envelope, arrival);
+                *kept = (Body::Moving { receive: moving, len }, true);
+                Target::Place(place)
+            }
+        };
+        self.set_target(moving, target);
+        self.wake_own();
+    }
+
+    fn set_target(&mut self, moving: usize, now: Target) {
+        if let ReceiveState::Moving { target, .. } = &mut self.matcher.receives[moving].state {
+            *target = now;
+        }
     }
 
     pub(super) fn take_moving(&mut self, receive: usize) -> (Box<Matched<S>>, Target) {
