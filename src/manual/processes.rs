@@ -182,6 +182,9 @@
 //! child of a process with several threads should do little before that: a lock of the C library, or of
 //! this one, that another thread held stays held in the child.
 //!
+//! Over cards the same holds for what a child drops. What it calls has cost its parent the connection to
+//! another rank on an emulated card, which is not understood yet: call nothing there.
+//!
 //! # Worlds of some ranks
 //!
 //! [`World::split`](crate::World::split) divides a world, as MPI's communicators do: the ranks of
