@@ -35,8 +35,9 @@ static COUNTING: Counting = Counting(AtomicIsize::new(0));
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const ROUNDS: u32 = 100;
-/// What a round may leave: lists of free ranges grow at first.
-const LEAST: isize = 64;
+/// What a round may leave, in bytes: lists of free ranges grow at first. What stays of a window or a request
+/// takes more.
+const LEAST: isize = 512;
 
 /// What all threads have allocated more after many rounds than after some.
 #[track_caller]
