@@ -1,36 +1,13 @@
 //! What a program makes and drops leaves nothing behind, however often: counted, of all threads of a
 //! process, in which nothing else runs.
 
-#![allow(unsafe_code)] // an allocator
+mod counting;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicIsize, Ordering};
 use std::time::Duration;
 
 use onesided_fabric::{Any, World, threads};
 use onesided_instances as _;
 use onesided_windows::{LockDesign, LockTable, Mutex, RwLock, Window};
-
-/// Counts the bytes that are allocated.
-struct Counting(AtomicIsize);
-
-// SAFETY: every call goes to the system's allocator, with the same arguments.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        self.0.fetch_add(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        self.0.fetch_sub(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: `at` is from `alloc` with this layout, which is the system's.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting(AtomicIsize::new(0));
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -47,7 +24,7 @@ fn leaves_nothing(what: &str, round: impl Fn(&World<Any>) -> Outcome + Sync) {
             (0..count).try_for_each(|_| round(&world))?;
             world.barrier().wait()?;
             std::thread::sleep(Duration::from_millis(20)); // background work ends
-            let allocated = COUNTING.0.load(Ordering::Relaxed);
+            let allocated = counting::allocated_by_all() as isize;
             world.barrier().wait()?;
             Ok(allocated)
         };

@@ -4,6 +4,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Counts allocations, the bytes that are allocated, and their peak.
 struct Counting;
@@ -16,11 +17,15 @@ thread_local! {
     static PEAK: Cell<usize> = const { Cell::new(0) };
 }
 
+/// The bytes that all threads have allocated and not freed.
+static OF_ALL: AtomicUsize = AtomicUsize::new(0);
+
 // SAFETY: every call goes to the system's allocator, with the same arguments.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         NOW.set(NOW.get() + layout.size());
+        OF_ALL.fetch_add(layout.size(), Ordering::Relaxed);
         PEAK.set(PEAK.get().max(NOW.get()));
         // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`.
         unsafe { System.alloc(layout) }
@@ -28,6 +33,7 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         NOW.set(NOW.get() - layout.size());
+        OF_ALL.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: `at` is from `alloc` with this layout, which is the system's.
         unsafe { System.dealloc(at, layout) }
     }
@@ -40,6 +46,12 @@ static COUNTING: Counting = Counting;
 #[allow(dead_code)] // not every test asks for all
 pub(crate) fn allocated() -> usize {
     NOW.get()
+}
+
+/// The bytes that all threads of the process have allocated and not freed.
+#[allow(dead_code)]
+pub(crate) fn allocated_by_all() -> usize {
+    OF_ALL.load(Ordering::Relaxed)
 }
 
 /// The number of allocations of this thread so far.
