@@ -12,14 +12,14 @@ use std::time::Duration;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Any, Call, Drive, Fabric, Limit, UserMemory, WaitAll, limited};
 
-use crate::engine::Body;
+use crate::engine::Announced;
 use crate::pieces::Pieces;
 use crate::progress::{Progress, Registered};
 use crate::receive::Start;
 use crate::shaped::CHUNK;
-use crate::taken::Taken;
+use crate::taken::{Sink, get};
 use crate::wire::By;
-use crate::{Error, Messages, Payload, SendRequest, Source, Status, Tag, Tags, offered};
+use crate::{Error, Messages, Payload, SendRequest, Source, Status, Tag, Tags};
 
 /// Elements in registered memory, for messages that no CPU copies where the fabric has a card: the
 /// receiver's card reads them out of the sender's buffer into its own, or the sender's card writes
@@ -389,63 +389,62 @@ impl<'m, T: Payload, F: Fabric> RecvBuffer<'m, T, F> {
     ) -> Result<Status, Error> {
         let mut taken = start.taken(messages, wanted).await?;
         let status = taken.status();
-        let read = taken.move_to_registered(buffer).await;
-        taken.end(read)?;
+        taken.read(buffer).await?;
         let status = status.fits(buffer.capacity * size_of::<T>(), size_of::<T>())?;
         buffer.len = status.bytes as usize / size_of::<T>();
         Ok(status)
     }
 }
 
-impl<F: Fabric> Taken<'_, F> {
-    /// Moves the message, or its beginning, to a buffer. Memory that it was moved to before becomes
-    /// the buffer's, if it has room for the buffer's capacity.
-    async fn move_to_registered<T: Payload>(&mut self, buffer: &mut Buffer<T, F>) -> Result<(), Fault> {
-        self.arrive().await;
-        match self.move_now(buffer).await {
-            Err(fault) if self.arrives_in_packets(fault).await => self.move_now(buffer).await,
-            moved => moved,
-        }
+impl<T: Payload, F: Fabric> Buffer<T, F> {
+    fn room(&self) -> usize {
+        self.capacity * size_of::<T>()
+    }
+}
+
+impl<T: Payload, F: Fabric> Sink<F> for Buffer<T, F> {
+    fn copy(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        self.memory().write(&self.progress, 0, &bytes[..bytes.len().min(self.room())])
     }
 
-    async fn move_now<T: Payload>(&mut self, buffer: &mut Buffer<T, F>) -> Result<(), Fault> {
-        self.check_connection()?;
-        let room = buffer.capacity * size_of::<T>();
-        let (len, progress) = (self.len_in(room), self.messages().progress());
-        let memory = buffer.memory();
-        match self.body() {
-            Body::Eager(bytes) => memory.write(progress, 0, &bytes[..len]),
-            Body::Here(elements) => memory.write(progress, 0, &elements.bytes()[..len]),
-            Body::Announced { .. } if len == 0 => Ok(()),
-            Body::Announced { key, by: By::Offered, .. } => {
+    /// Memory that has room for the buffer's capacity becomes the buffer's.
+    fn copy_registered(&mut self, progress: &Progress<F>, from: Registered<F>, len: u64) -> Result<(), Fault> {
+        let (memory, room) = (self.memory(), self.room() as u64);
+        if Arc::ptr_eq(&from, memory) {
+            return Ok(());
+        }
+        if from.len() < room || from.is_plain() || from.is_users() || memory.is_users() {
+            progress.copy_own(&from, memory, len.min(room))?;
+            progress.keep([from]);
+        } else {
+            progress.keep(self.memory.replace(from));
+        }
+        Ok(())
+    }
+
+    async fn read(&mut self, progress: &Progress<F>, announced: &Announced) -> Result<(), Fault> {
+        let len = announced.key.len.min(self.room() as u64);
+        match announced.by {
+            _ if len == 0 => Ok(()),
+            By::Offered => {
                 // The kernel copies out of the sender's slice, and not into what peers have mapped.
-                let copy = bytemuck::allocation::try_zeroed_slice_box(len);
+                let copy = bytemuck::allocation::try_zeroed_slice_box(len as usize);
                 let mut copy: Box<[u8]> = copy.map_err(|()| Fault::new(FaultKind::NoMemory))?;
-                offered::read(progress, key, &mut copy).await?;
-                memory.write(progress, 0, &copy)
+                get(progress, announced, 0, &mut copy).await?;
+                self.memory().write(progress, 0, &copy)
             }
-            Body::Announced { key, .. } => {
-                let (from, memory) = (progress.open(key)?, Arc::clone(memory));
-                buffer.memory = None;
-                let (reads, mut read) = memory.transfers(progress, 0..len as u64, |into, offset, there, len| {
+            _ => {
+                let (from, memory) = (progress.open(&announced.key)?, Arc::clone(self.memory()));
+                self.memory = None;
+                let (reads, mut read) = memory.transfers(progress, 0..len, |into, offset, there, len| {
                     progress.fabric.rdma_read((&from, there), (into, offset), len)
                 });
                 for next in reads {
                     read = next.await.and(read);
                 }
-                buffer.memory = Some(memory);
+                self.memory = Some(memory);
                 read
             }
-            Body::Read { memory: Err(fault), .. } => Err(*fault),
-            Body::Moving { .. } => unreachable!("it has come"),
-            Body::Read { memory: Ok(from), .. } if Arc::ptr_eq(from, memory) => Ok(()),
-            Body::Read { memory: Ok(from), .. }
-                if from.len() >= room as u64 && !from.is_plain() && !from.is_users() && !memory.is_users() =>
-            {
-                buffer.memory.iter_mut().for_each(|memory| std::mem::swap(from, memory));
-                Ok(())
-            }
-            Body::Read { memory: Ok(from), .. } => progress.copy_own(from, memory, len as u64),
         }
     }
 }

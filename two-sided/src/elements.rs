@@ -5,7 +5,6 @@ use std::any::Any;
 use std::fmt;
 
 use crate::Payload;
-use crate::engine::Body;
 
 /// Elements of a type that only the receive knows.
 pub(crate) trait Elements: Any + Send + Sync {
@@ -40,20 +39,10 @@ pub(crate) fn allocate<T: Payload>(bytes: u64) -> Option<Box<dyn Elements>> {
 }
 
 /// The elements, if they are of this type.
-pub(crate) fn into_vec<T: Payload>(elements: Box<dyn Elements>) -> Option<Vec<T>> {
-    let elements: Box<dyn Any> = elements;
-    elements.downcast().ok().map(|elements| *elements)
-}
-
-impl<S> Body<S> {
-    /// The elements as a receive returns them, if they are here and of this type.
-    pub(crate) fn take_elements<T: Payload>(&mut self) -> Option<Vec<T>> {
-        match self {
-            Self::Here(elements) if (&**elements as &dyn Any).is::<Vec<T>>() => {
-                let none: Box<dyn Elements> = Box::new(Vec::<u8>::new());
-                into_vec(std::mem::replace(elements, none))
-            }
-            _ => None,
-        }
+pub(crate) fn into_vec<T: Payload>(elements: Box<dyn Elements>) -> Result<Vec<T>, Box<dyn Elements>> {
+    if !(&*elements as &dyn Any).is::<Vec<T>>() {
+        return Err(elements);
     }
+    let elements: Box<dyn Any> = elements;
+    Ok(elements.downcast().map(|elements| *elements).unwrap_or_default())
 }

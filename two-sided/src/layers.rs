@@ -85,7 +85,7 @@ impl<F: Drive> EngineEnd<F> {
                     None => match engine.receive_into(pattern, &mut direct, &mut arrive) {
                         Posting::Landed => {}
                         Posting::Posted(posted) => receive = Some(posted),
-                        Posting::Taken(_) => return Poll::Ready(Err(Fault::new(FaultKind::TooLong))),
+                        Posting::Held(_) => return Poll::Ready(Err(Fault::new(FaultKind::TooLong))),
                     },
                 }
                 if engine.is_busy() {

@@ -161,8 +161,8 @@ impl<'m, F: Fabric> MatchProbe<'m, F> {
     }
 
     async fn run(messages: &'m Messages<F>, checked: Checked, source: (Source, Tags)) -> Result<Message<'m, F>, Error> {
-        let matched = found(messages, checked, source, Engine::match_probe).await?;
-        Ok(Message(Taken::new(messages, Box::new(matched))))
+        let held = found(messages, checked, source, Engine::match_probe).await?;
+        Ok(Message(Taken::new(messages, held)))
     }
 }
 

@@ -200,11 +200,7 @@ impl<F: Fabric> Progress<F> {
 
     /// Posts a receive, or takes its message if it has come. `posted` says where one goes that is moved
     /// before it is waited for.
-    pub(crate) fn receive(
-        &self,
-        pattern: Pattern,
-        posted: impl FnOnce(&mut Engine<Registered<F>>, usize),
-    ) -> Posting<Registered<F>> {
+    pub(crate) fn receive(&self, pattern: Pattern, posted: impl FnOnce(&mut Engine<Registered<F>>, usize)) -> Posting {
         self.posting(|engine, _| {
             let posting = engine.receive(pattern);
             if let Posting::Posted(receive) = &posting {
@@ -216,7 +212,7 @@ impl<F: Fabric> Progress<F> {
 
     /// The same with memory that an eager message goes to at once.
     #[inline]
-    pub(crate) fn receive_into(&self, pattern: Pattern, direct: &mut Direct<'_>) -> Posting<Registered<F>> {
+    pub(crate) fn receive_into(&self, pattern: Pattern, direct: &mut Direct<'_>) -> Posting {
         self.posting(|engine, arrive| engine.receive_into(pattern, direct, arrive))
     }
 

@@ -13,11 +13,11 @@ use onesided_layouts::Shape;
 
 use self::landed::LandedIn;
 use crate::elements::allocate;
-use crate::engine::{Direct, Engine, Landed, Matched, Posting};
+use crate::engine::{Direct, Engine, Held, Landed, Posting};
 use crate::matching::Pattern;
 use crate::progress::{Progress, Registered};
 use crate::shaped::Places;
-use crate::taken::Taken;
+use crate::taken::{AllOf, Taken};
 use crate::{Error, Messages, Payload, Source, Status, Tags};
 
 /// A receive of a message of any length. See [`Messages::recv`].
@@ -101,7 +101,7 @@ impl<'m, F: Fabric> Start<'m, F> {
         match messages.pattern("recv", source, tags) {
             Ok(pattern) => match messages.progress().receive(pattern, posted) {
                 Posting::Posted(receive) => Self::posted(messages, pattern, receive),
-                Posting::Taken(matched) => Self::Taken(Taken::new(messages, matched)),
+                Posting::Held(held) => Self::Taken(Taken::new(messages, held)),
                 Posting::Landed => unreachable!("there is no slice"),
             },
             Err(error) => Self::Failed(Box::new(error)),
@@ -135,30 +135,20 @@ impl<F: Fabric> Taken<'_, F> {
     pub(crate) async fn into_vec<T: Payload>(mut self) -> Result<(Vec<T>, Status), Error> {
         let (status, element) = (self.status(), size_of::<T>());
         if !status.bytes.is_multiple_of(element as u64) {
-            self.refuse(Ok(())).await;
+            self.refuse().await;
             return Err(Error::Length { status, room: None, element });
         }
-        if let Some(elements) = self.take_elements() {
-            return Ok((elements, status));
-        }
         let len = usize::try_from(status.bytes / element as u64).unwrap_or(usize::MAX);
-        let Ok(mut elements) = bytemuck::allocation::try_zeroed_slice_box(len) else {
-            let fault = Fault::new(FaultKind::NoMemory);
-            self.refuse(Err(fault)).await;
-            return Err(Error::Read { status, fault });
-        };
-        self.read(bytemuck::cast_slice_mut(&mut elements)).await?;
-        Ok((elements.into_vec(), status))
+        let mut all = AllOf { len, elements: Vec::new() };
+        self.read(&mut all).await?;
+        Ok((all.elements, status))
     }
 
     async fn into_room(mut self, mut room: Room<'_>) -> Result<Status, Error> {
         let status = self.status();
         match room.places.as_deref_mut() {
-            None => self.read(room.into).await?,
-            Some(places) => {
-                let read = self.unpack(places).await;
-                self.end(read)?;
-            }
+            None => self.read(&mut &mut *room.into).await?,
+            Some(places) => self.read(places).await?,
         }
         room.fits(status)
     }
@@ -168,7 +158,7 @@ impl<'m, F: Fabric> Posted<'m, F> {
     async fn taken(mut self, messages: &'m Messages<F>, wanted: (Source, Tags)) -> Result<Taken<'m, F>, Error> {
         let landed = self.landed_of(messages, wanted, None).await;
         match landed.map_err(|fault| messages.failed("recv", wanted, fault))? {
-            Received::Matched(matched) => Ok(Taken::new(messages, matched)),
+            Received::Held(held) => Ok(Taken::new(messages, held)),
             Received::Landed(_) => unreachable!("there is no room for it"),
         }
     }
@@ -178,7 +168,7 @@ impl<'m, F: Fabric> Posted<'m, F> {
         messages: &'a Messages<F>,
         (source, tags): (Source, Tags),
         into: Option<&'a mut [u8]>,
-    ) -> impl Future<Output = Result<Received<Registered<F>>, Fault>> + 'a {
+    ) -> impl Future<Output = Result<Received, Fault>> + 'a {
         let wait = move || messages.wait(source, format!("a receive with {tags} from {source}"));
         self.landed(into, move |engine| messages.failed_source(engine, source), wait)
     }
@@ -198,7 +188,7 @@ impl<'m, F: Fabric> Posted<'m, F> {
         into: Option<&'a mut [u8]>,
         failed: impl Fn(&Engine<Registered<F>>) -> Option<E> + 'a,
         wait: impl Fn() -> Wait + 'a,
-    ) -> impl Future<Output = Result<Received<Registered<F>>, E>> + 'a {
+    ) -> impl Future<Output = Result<Received, E>> + 'a {
         let receive = self.receive as usize;
         self.progress.until(
             self.watch,
@@ -206,7 +196,7 @@ impl<'m, F: Fabric> Posted<'m, F> {
             move |engine, direct, waker| {
                 let outcome = match direct.landed.take() {
                     Some(landed) => Ok(Received::Landed(landed)),
-                    None => engine.received(receive, waker)?.map(Box::new).map(Received::Matched).map_err(E::from),
+                    None => engine.received(receive, waker)?.map(Received::Held).map_err(E::from),
                 };
                 self.receive = TAKEN;
                 Some(outcome)
@@ -219,8 +209,8 @@ impl<'m, F: Fabric> Posted<'m, F> {
 }
 
 /// The message of a receive.
-pub(crate) enum Received<S> {
-    Matched(Box<Matched<S>>),
+pub(crate) enum Received {
+    Held(Held),
     /// It is in the memory of the receive.
     Landed(Landed),
 }
@@ -314,7 +304,7 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
         room: Room<'m>,
         source: (Source, Tags),
         pattern: Result<Pattern, Box<Error>>,
-        post: impl FnOnce(Pattern, &mut Direct<'_>) -> Posting<Registered<F>>,
+        post: impl FnOnce(Pattern, &mut Direct<'_>) -> Posting,
     ) -> Self {
         // Each handle is made in its place: a move would wait for the stores of its parts.
         let begun = |begun| Self { messages, limit: Limit::NONE, source, call: Call::NotStarted(begun) };
@@ -329,7 +319,7 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
                 begun(Into::Landed(LandedIn { messages, landed, room }))
             }
             Posting::Posted(receive) => begun(Into::Started(Start::posted(messages, pattern, receive), room)),
-            Posting::Taken(matched) => begun(Into::Started(Start::Taken(Taken::new(messages, matched)), room)),
+            Posting::Held(held) => begun(Into::Started(Start::Taken(Taken::new(messages, held)), room)),
         }
     }
 
@@ -384,7 +374,7 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
                 let into = room.places.is_none().then_some(&mut *room.into);
                 match posted.landed_of(messages, wanted, into).await {
                     Ok(Received::Landed(landed)) => room.fits(messages.landed(&landed)),
-                    Ok(Received::Matched(matched)) => Taken::new(messages, matched).into_room(room).await,
+                    Ok(Received::Held(held)) => Taken::new(messages, held).into_room(room).await,
                     Err(fault) => Err(messages.failed("recv", wanted, fault)),
                 }
             }

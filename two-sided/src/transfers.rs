@@ -58,25 +58,25 @@ impl<F: Fabric> Transfer<F> {
 }
 
 enum What<F: Fabric> {
-    Read { receive: usize, into: Registered<F> },
+    Read { message: usize, into: Registered<F> },
     Write { send: usize },
 }
 
 /// An announced message that [`begin`](Progress::begin) has begun to move.
 pub(crate) enum Begun<F: Fabric> {
     Read {
-        receive: usize,
+        message: usize,
         here: Result<Here<Registered<F>>, Fault>,
     },
     Exposed {
-        receive: usize,
+        message: usize,
         at: u64,
         memory: Option<Registered<F>>,
         key: Result<SegmentKey, Fault>,
     },
     /// It is to come in packets.
     Elements {
-        receive: usize,
+        message: usize,
         elements: Box<dyn Elements>,
     },
     Written {
@@ -94,7 +94,7 @@ pub(crate) enum Begun<F: Fabric> {
     Moves(Transfer<F>),
     /// Its sender moves it just now.
     Later {
-        receive: usize,
+        message: usize,
     },
 }
 
@@ -108,9 +108,9 @@ impl<F: Fabric> Begun<F> {
         transport: &impl Transport,
     ) -> bool {
         match self {
-            Self::Read { receive, here } => engine.read(receive, here),
-            Self::Exposed { receive, at, memory, key } => engine.expose(receive, at, memory, key),
-            Self::Elements { receive, elements } => engine.expose_elements(receive, elements),
+            Self::Read { message, here } => engine.read(message, here),
+            Self::Exposed { message, at, memory, key } => engine.expose(message, at, memory, key),
+            Self::Elements { message, elements } => engine.expose_elements(message, elements),
             Self::Copied { send, to, from, at, len } => {
                 engine.send_data(send, (at, len), transport.packet_max(to), |at, into| {
                     let read = from.read(on, at, into);
@@ -127,8 +127,8 @@ impl<F: Fabric> Begun<F> {
                 }
                 transfers.push(transfer);
             }
-            Self::Later { receive } => {
-                engine.read_later(receive);
+            Self::Later { message } => {
+                engine.read_later(message);
                 return false;
             }
         }
@@ -146,7 +146,7 @@ pub(crate) fn end<F: Fabric>(
     while let Some(next) = transfers.get_mut(at) {
         match next.poll(cx) {
             Poll::Ready(outcome) => match transfers.swap_remove(at).what {
-                What::Read { receive, into } => engine.read(receive, outcome.map(|()| Here::Memory(into))),
+                What::Read { message, into } => engine.read(message, outcome.map(|()| Here::Memory(into))),
                 What::Write { send } => engine.written(send, outcome),
             },
             Poll::Pending => at += 1,
@@ -178,7 +178,7 @@ impl<F: Fabric> Progress<F> {
 
     /// Registers what is exposed next. What cannot be registered comes in packets.
     fn begin_expose(&self, expose: ToExpose<Registered<F>>) -> Begun<F> {
-        let ToExpose { receive, len, by, at, memory, allocate } = expose;
+        let ToExpose { message, len, by, at, memory, allocate } = expose;
         if by != By::Copy {
             let memory = match memory.filter(|memory| at > 0 || memory.has_room(len)) {
                 None if by == By::Pipeline && len > 0 => Ok(self.pieces(len)),
@@ -187,12 +187,12 @@ impl<F: Fabric> Progress<F> {
             };
             let key = memory.as_ref().map_err(|fault| *fault).and_then(|memory| memory.key(self, at..len));
             if at > 0 || !key.is_err_and(is_refused) {
-                return Begun::Exposed { receive, at, memory: memory.ok(), key };
+                return Begun::Exposed { message, at, memory: memory.ok(), key };
             }
         }
         match self.elements(len, allocate) {
-            Ok(elements) => Begun::Elements { receive, elements },
-            Err(fault) => Begun::Exposed { receive, at, memory: None, key: Err(fault) },
+            Ok(elements) => Begun::Elements { message, elements },
+            Err(fault) => Begun::Exposed { message, at, memory: None, key: Err(fault) },
         }
     }
 
@@ -221,13 +221,13 @@ impl<F: Fabric> Progress<F> {
     }
 
     fn begin_read(&self, read: ToRead<Registered<F>>) -> Begun<F> {
-        let ToRead { receive, mut key, is_offered, allocate, into } = read;
-        let over = |here| Begun::Read { receive, here };
+        let ToRead { message, mut key, is_offered, allocate, into } = read;
+        let over = |here| Begun::Read { message, here };
         if is_offered {
             match self.take_offered(&key, allocate) {
                 Ok((elements, Taken::Whole)) => return over(Ok(Here::Elements(elements))),
                 Ok((_, Taken::Moved(to))) => key = to,
-                Ok((_, Taken::Moving)) => return Begun::Later { receive },
+                Ok((_, Taken::Moving)) => return Begun::Later { message },
                 Err(fault) => return over(Err(fault)),
             }
         }
@@ -238,7 +238,7 @@ impl<F: Fabric> Progress<F> {
         match self.open(&key).and_then(|from| Ok((from, into.map_or_else(|| self.memory(key.len), Ok)?))) {
             Ok((from, into)) => {
                 let transfer = self.fabric.rdma_read((&from, 0), (into.segment(), 0), key.len);
-                let what = What::Read { receive, into };
+                let what = What::Read { message, into };
                 Begun::Moves(Transfer { what, transfer, others: Vec::new(), outcome: Ok(()) })
             }
             Err(fault) => over(Err(fault)),

@@ -48,7 +48,8 @@ fn messages_take_little_memory() {
     let [start, spoken] = [start - before, spoken - start].map(|bytes| bytes / ranks as usize);
     let peers = 2 * PEERS as usize;
     assert!(start < 17_000 + 60 * ranks as usize, "{start} bytes of a rank at the start");
-    assert!(spoken < 4 * ranks as usize + 275 * peers, "{spoken} bytes of a rank for {peers} peers");
+    // Messages that have arrived, and receives, have room for four at first.
+    assert!(spoken < 4 * ranks as usize + 275 * peers + 4 * 100, "{spoken} bytes of a rank for {peers} peers");
 }
 
 /// Messages that nobody has asked for wait at their sender, which waits.

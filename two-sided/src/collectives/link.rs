@@ -154,23 +154,22 @@ impl<'m, F: Fabric> Core<'m, F> {
         let progress = self.messages.progress();
         let pattern = Pattern { context: self.key().0, source: Some(source.0), tag: Some(self.tag) };
         let mut direct = Direct::into(&mut *into);
-        let matched = match progress.receive_into(pattern, &mut direct) {
+        let held = match progress.receive_into(pattern, &mut direct) {
             Posting::Landed => return self.landed(direct.landed(), expected),
-            Posting::Taken(matched) => matched,
+            Posting::Held(held) => held,
             Posting::Posted(receive) => {
                 let mut posted = Posted::new(progress, source, receive);
                 let failed = |engine: &Engine<_>| self.trouble(engine).or_else(|| engine.lost(source).map(From::from));
                 let received: Outcome<_> = posted.landed(Some(&mut *into), failed, || self.wait(from)).await;
                 match received.map_err(|failure| self.own(failure))? {
                     Received::Landed(landed) => return self.landed(&landed, expected),
-                    Received::Matched(matched) => matched,
+                    Received::Held(held) => held,
                 }
             }
         };
-        let (envelope, len) = (matched.envelope, matched.body.len());
-        let mut taken = Taken::new(self.messages, matched);
-        self.check((envelope.source, envelope.tag), len, expected)?;
-        Box::pin(taken.read(into)).await.map_err(|error| self.failed(self.on_fabric(error.fault())))
+        let mut taken = Taken::new(self.messages, held);
+        self.check((held.envelope.source, held.envelope.tag), held.len, expected)?;
+        Box::pin(taken.read(&mut &mut *into)).await.map_err(|error| self.failed(self.on_fabric(error.fault())))
     }
 
     #[inline]

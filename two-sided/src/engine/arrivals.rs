@@ -6,7 +6,8 @@ use super::bytes::{Bytes, SHORT};
 use super::collectives::CONTROL;
 use super::peer::Outgoing;
 use super::pipeline::To;
-use super::receives::{Body, Direct, Landed, Matched};
+use super::receives::{Announced, Arrived, Body, Direct, Landed};
+use super::rendezvous::Here;
 use super::{Engine, Send, SendState};
 use crate::matching::{Envelope, is_collective};
 use crate::wire::{BATCH_HEAD, DATA_HEAD, EAGER_HEAD, HEAD_MAX, Packet, RequestId, eager_fields};
@@ -59,8 +60,8 @@ impl<S> Engine<S> {
             Packet::Rts { .. } if !self.peer(from).takes_message(0) => self.violated(from),
             Packet::Rts { context, tag, request, key, by } if key.rank == from => {
                 let body = match self.take_own(from, request) {
-                    Some(memory) => Body::Read { memory: Ok(memory), len: key.len },
-                    None => Body::Announced { request, key, by },
+                    Some(memory) => Body::Moved { here: Ok(Here::Memory(memory)), len: key.len },
+                    None => Body::Announced(Announced { request, key, by }),
                 };
                 self.message(from, context, tag, body);
             }
@@ -165,19 +166,22 @@ impl<S> Engine<S> {
         if receive.is_none() && !self.is_open(envelope.context) {
             return self.credit(from, len);
         }
-        let body = Body::Eager(Bytes::new(len, first, read));
         if receive.is_none() {
-            *self.keep(envelope, arrival).1 = (body, false);
-            return;
+            self.is_early(envelope);
         }
-        self.place_at(receive, Matched { envelope, arrival, is_consumed: false, body });
+        let message = self.matcher.add(envelope, arrival, receive.is_none());
+        self.matcher.message_mut(message).body = Body::Eager(Bytes::new(len, first, read));
+        if let Some(receive) = receive {
+            self.give(message, receive);
+        }
     }
 
     /// A message is announced, or was sent by this rank.
     fn message(&mut self, from: Rank, context: u32, tag: u32, body: Body<S>) {
         let arrival = self.matcher.number();
-        let envelope = Envelope { context, source: from.0, tag };
-        self.place(Matched { envelope, arrival, is_consumed: false, body });
+        let message = self.matcher.add(Envelope { context, source: from.0, tag }, arrival, false);
+        *self.matcher.message_mut(message) = Arrived { body, is_consumed: false, receive: None };
+        self.place(message);
     }
 }
 

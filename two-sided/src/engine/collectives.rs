@@ -198,11 +198,11 @@ impl<S> Engine<S> {
     pub(crate) fn stray(&self, (context, tag): (u32, u32), of_call: impl Fn(u32) -> bool) -> Option<Found> {
         // Far fewer calls are behind than may be ahead: a root waits for nobody.
         const BEHIND: u32 = 1 << 12;
-        let is_stray = |envelope: &&Envelope| {
+        let is_stray = |envelope: &Envelope| {
             let behind = collective_number(tag.wrapping_sub(envelope.tag));
             envelope.context == context && behind < BEHIND && of_call(envelope.tag)
         };
-        let stray = self.matcher.all_unexpected().map(|(envelope, _)| envelope).find(is_stray)?;
+        let stray = self.matcher.all_unexpected().map(|(_, envelope, _)| envelope).find(is_stray)?;
         Some(Found { from: Rank(stray.source), tag: stray.tag })
     }
 

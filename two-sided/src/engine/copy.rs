@@ -21,7 +21,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
 use super::peer::Outgoing;
 use super::pipeline::{Exposed, Part, To, Writes};
-use super::receives::{Body, ReceiveState};
+use super::receives::{Announced, Moving};
 use super::rendezvous::Here;
 use super::{Engine, Send, SendState};
 use crate::elements::Elements;
@@ -46,22 +46,21 @@ pub(crate) const fn is_refused(fault: Fault) -> bool {
 
 impl<S> Engine<S> {
     /// A message that moves cannot be read or written. Nothing of it moves any more.
-    pub(super) fn copy_instead(&mut self, receive: usize) {
-        let moving = &mut self.matcher.receives[receive];
-        if let ReceiveState::Moving { is_refused, .. } = &mut moving.state {
-            *is_refused = true;
-            self.woken.extend(moving.waker.take());
-            self.to_expose.push_back(receive);
+    pub(super) fn copy_instead(&mut self, message: usize) {
+        if let Some(moving) = self.moving(message) {
+            moving.is_refused = true;
+            self.wake_receive(message);
+            self.to_expose.push_back(message);
         }
     }
 
     /// There are elements for a message, as many bytes as it has, which is to come in packets.
-    pub(crate) fn expose_elements(&mut self, receive: usize, elements: Box<dyn Elements>) {
-        let Some((from, request, len)) = self.announced_for(receive) else { return };
+    pub(crate) fn expose_elements(&mut self, message: usize, elements: Box<dyn Elements>) {
+        let Some((from, request, len)) = self.announced_for(message) else { return };
         let room = self.flight.min(len);
-        let rtr = Packet::RtrCopy { request, receive: RequestId(receive as u32), len: room };
+        let rtr = Packet::RtrCopy { request, receive: RequestId(message as u32), len: room };
         self.queue(from, Outgoing::control(rtr.encode(0)));
-        self.set_exposed(receive, Exposed::new(Here::Elements(elements), room));
+        self.set_exposed(message, Exposed::new(Here::Elements(elements), room));
     }
 
     /// The next bytes of a message have come; `read` copies them.
@@ -72,23 +71,22 @@ impl<S> Engine<S> {
         (at, len): (u64, usize),
         read: impl FnOnce(&mut [u8]),
     ) {
-        let Some(ReceiveState::Moving { matched, exposed: Some(exposed), .. }) =
-            self.matcher.receives.get_mut(receive.0 as usize).map(|receive| &mut receive.state)
+        let (message, flight) = (receive.0 as usize, self.flight);
+        let Some(Moving {
+            announced: Announced { request, key, .. },
+            exposed: Some(Exposed { memory: Here::Elements(elements), at: room, came, .. }),
+            ..
+        }) = self.moving(message)
         else {
             return self.violated(from);
         };
-        let Exposed { memory: Here::Elements(elements), at: room, came, .. } = &mut **exposed else {
-            return self.violated(from);
-        };
-        let is_next = matched.envelope.source == from.0 && at == *came && len > 0 && len as u64 <= *room - *came;
-        let Body::Announced { request, key, .. } = matched.body else { return self.violated(from) };
-        if !is_next {
+        if at != *came || len == 0 || len as u64 > *room - *came || key.rank != from {
             return self.violated(from);
         }
         read(&mut elements.bytes_mut()[at as usize..][..len]);
         *came += len as u64;
-        let next = (self.flight / 2).min(key.len - *room);
-        if next > 0 && *room - *came <= self.flight / 2 {
+        let (request, next) = (*request, (flight / 2).min(key.len - *room));
+        if next > 0 && *room - *came <= flight / 2 {
             *room += next;
             self.queue(from, Outgoing::control(Packet::RtrCopy { request, receive, len: next }.encode(0)));
         }
@@ -132,14 +130,14 @@ mod tests {
 
     use super::*;
     use crate::engine::tests::{WINDOW, key, opened, posted, take_in};
-    use crate::engine::{Posted, ToExpose, ToMove};
+    use crate::engine::{Holding, Posted, ToExpose, ToMove};
     use crate::matching::Pattern;
     use crate::wire::By;
 
     const LEN: u64 = 2 * FLIGHT + 5;
 
-    fn data(receive: usize, at: u64, bytes: &[u8]) -> Vec<u8> {
-        [Packet::Data { receive: RequestId(receive as u32), at }.encode(0).bytes(), bytes].concat()
+    fn data(message: usize, at: u64, bytes: &[u8]) -> Vec<u8> {
+        [Packet::Data { receive: RequestId(message as u32), at }.encode(0).bytes(), bytes].concat()
     }
 
     fn flushed(engine: &mut Engine<u64>) -> Vec<Packet> {
@@ -152,27 +150,28 @@ mod tests {
     }
 
     /// A receiver of rank 1's message that has asked for its first packets.
-    fn receiver() -> (Engine<u64>, usize) {
+    fn receiver() -> (Engine<u64>, usize, usize) {
         let mut engine = opened(Rank(0), WINDOW, u32::MAX);
         let key = SegmentKey { rank: Rank(1), len: LEN, ..key() };
         let rts = Packet::Rts { context: 0, tag: 0, request: RequestId(3), key, by: By::Copy };
         take_in(&mut engine, Rank(1), rts.encode(0).bytes());
         let receive = posted(engine.receive(Pattern { context: 0, source: Some(1), tag: None }));
-        let Some(ToMove::Expose(ToExpose { by: By::Copy, len: LEN, .. })) = engine.next_to_move(|_| true) else {
+        let Some(ToMove::Expose(ToExpose { by: By::Copy, len: LEN, message, .. })) = engine.next_to_move(|_| true)
+        else {
             panic!("there is to be room for it")
         };
-        engine.expose_elements(receive, Box::new(vec![0_u8; LEN as usize]));
-        (engine, receive)
+        engine.expose_elements(message, Box::new(vec![0_u8; LEN as usize]));
+        (engine, receive, message)
     }
 
-    fn room(receive: usize, len: u64) -> Packet {
-        Packet::RtrCopy { request: RequestId(3), receive: RequestId(receive as u32), len }
+    fn room(message: usize, len: u64) -> Packet {
+        Packet::RtrCopy { request: RequestId(3), receive: RequestId(message as u32), len }
     }
 
     #[test]
     fn there_is_room_for_more_when_half_of_it_is_used() {
-        let (mut engine, receive) = receiver();
-        assert_eq!(flushed(&mut engine), [room(receive, FLIGHT)]);
+        let (mut engine, receive, message) = receiver();
+        assert_eq!(flushed(&mut engine), [room(message, FLIGHT)]);
         assert_eq!(
             engine.describe(0),
             [format!("1 message that comes in packets: {LEN} bytes with tag 0 from rank 1")]
@@ -182,15 +181,15 @@ mod tests {
         let parts = [(half - 1, None), (half, Some(half)), (2 * half, Some(half)), (3 * half, Some(5)), (LEN, None)];
         let mut at = 0;
         for (end, more) in parts {
-            take_in(&mut engine, Rank(1), &data(receive, at, &bytes[at as usize..end as usize]));
-            assert_eq!(flushed(&mut engine), Vec::from_iter(more.map(|len| room(receive, len))), "at {end}");
+            take_in(&mut engine, Rank(1), &data(message, at, &bytes[at as usize..end as usize]));
+            assert_eq!(flushed(&mut engine), Vec::from_iter(more.map(|len| room(message, len))), "at {end}");
             at = end;
         }
         assert!(engine.received(receive, Waker::noop()).is_none());
-        let fin = Packet::Written { receive: RequestId(receive as u32), status: 0 };
+        let fin = Packet::Written { receive: RequestId(message as u32), status: 0 };
         take_in(&mut engine, Rank(1), fin.encode(0).bytes());
-        let Some(Ok(matched)) = engine.received(receive, Waker::noop()) else { panic!("it is here") };
-        let Body::Here(elements) = matched.body else { panic!("it is whole") };
+        let Some(Ok(held)) = engine.received(receive, Waker::noop()) else { panic!("it is here") };
+        let Holding::Moved(Ok(Here::Elements(elements))) = engine.take(held.message) else { panic!("it is whole") };
         assert!(elements.bytes() == bytes);
     }
 
@@ -198,8 +197,8 @@ mod tests {
     fn other_packets_than_the_next_are_violations() {
         let half = vec![0; FLIGHT as usize / 2];
         let is_taken = |packets: &[(u32, u64, &[u8])]| {
-            let (mut engine, receive) = receiver();
-            packets.iter().for_each(|(from, at, bytes)| take_in(&mut engine, Rank(*from), &data(receive, *at, bytes)));
+            let (mut engine, _, message) = receiver();
+            packets.iter().for_each(|(from, at, bytes)| take_in(&mut engine, Rank(*from), &data(message, *at, bytes)));
             engine.lost(Rank(1)).is_none() && engine.lost(Rank(2)).is_none()
         };
         let end = FLIGHT / 2;

@@ -9,10 +9,10 @@ use onesided_fabric::remote_memory::Rank;
 
 use super::peer::Peer;
 use super::pipeline::Writes;
-use super::receives::ReceiveState;
+use super::receives::{Body, ReceiveState};
 use super::rendezvous::Here;
 use super::{Engine, SendState};
-use crate::matching::{Envelope, Pattern, is_collective};
+use crate::matching::{Arrival, Pattern, is_collective};
 use crate::wire::By;
 use crate::{Source, Status, Tag, Tags};
 
@@ -23,7 +23,7 @@ const SHOWN: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Item {
     Receive(u64),
-    Message(u64),
+    Message(Arrival),
     Send(u64),
     /// A rank, and the number of its last message.
     Rank(u32, u32),
@@ -80,19 +80,20 @@ impl<S> Engine<S> {
                 Some(format!("with {tags} from {source}{}", ages.of(Item::Receive(number))))
             });
         list(["receive posted", "receives posted"], posted.collect());
-        let unexpected = self.matcher.numbered_unexpected();
+        let unexpected = self.matcher.all_unexpected();
         let unexpected = unexpected.filter(|(_, envelope, _)| !is_collective(envelope.context));
-        let unexpected = unexpected.map(|(number, envelope, (body, _))| {
-            let status = Status { source: envelope.source, tag: Tag(envelope.tag), bytes: body.len() };
-            format!("{status}{}", ages.of(Item::Message(number)))
+        let unexpected = unexpected.map(|(at, envelope, message)| {
+            let status = Status { source: envelope.source, tag: Tag(envelope.tag), bytes: message.body.len() };
+            format!("{status}{}", ages.of(Item::Message(self.matcher.arrival(at))))
         });
         list(["message without a receive", "messages without a receive"], unexpected.collect());
         let mut come = [const { Vec::new() }; 2];
-        for (_, receive) in self.matcher.receives.iter() {
-            if let ReceiveState::Moving { matched, exposed: Some(exposed), .. } = &receive.state {
-                let Envelope { source, tag, .. } = matched.envelope;
+        for (_, envelope, message) in self.matcher.messages() {
+            if let Body::Moving(moving) = &message.body
+                && let Some(exposed) = &moving.exposed
+            {
                 let is_copied = matches!(exposed.memory, Here::Elements(_));
-                let status = Status { source, tag: Tag(tag), bytes: matched.body.len() };
+                let status = Status { source: envelope.source, tag: Tag(envelope.tag), bytes: message.body.len() };
                 come[usize::from(is_copied)].push(status.to_string());
             }
         }

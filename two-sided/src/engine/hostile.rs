@@ -124,12 +124,12 @@ proptest! {
                 Step::Hostile { from, packet } => take_in(&mut engine, Rank(from), &packet),
                 Step::Receive(pattern) => match engine.receive(pattern) {
                     Posting::Posted(receive) => receives.push(receive),
-                    Posting::Taken(matched) => engine.deliver(&matched, Ok(())),
+                    Posting::Held(held) => engine.deliver(held.message, Ok(())).unwrap_or_default(),
                     Posting::Landed => unreachable!("there is no slice"),
                 },
                 Step::Probe(pattern) => {
-                    if let Some(matched) = engine.match_probe(pattern, waker) {
-                        engine.give_back(matched);
+                    if let Some(held) = engine.match_probe(pattern, waker) {
+                        engine.give_back(held.message);
                     }
                 }
                 Step::Send { to, by: None } => {
@@ -142,17 +142,17 @@ proptest! {
                 Step::Move(is_moved) => {
                     let outcome = if is_moved { Ok(()) } else { Err(Fault::new(FaultKind::NoMemory)) };
                     match engine.next_to_move(|_| true) {
-                        Some(ToMove::Read(ToRead { receive, .. })) => {
-                            engine.read(receive, outcome.map(|()| Here::Memory(2)));
+                        Some(ToMove::Read(ToRead { message, .. })) => {
+                            engine.read(message, outcome.map(|()| Here::Memory(2)));
                         }
-                        Some(ToMove::Expose(ToExpose { receive, len, by, at, .. })) => {
+                        Some(ToMove::Expose(ToExpose { message, len, by, at, .. })) => {
                             let elements = allocate::<u8>(len).filter(|_| is_moved && by == By::Copy);
                             let len = if by == By::Pipeline { (len - at).min(60) } else { len };
                             let key = outcome.map(|()| SegmentKey { len, ..key() });
                             match (by, elements) {
-                                (_, Some(elements)) => engine.expose_elements(receive, elements),
-                                (By::Copy, None) => engine.expose(receive, at, None, Err(Fault::new(FaultKind::NoMemory))),
-                                _ => engine.expose(receive, at, Some(2), key),
+                                (_, Some(elements)) => engine.expose_elements(message, elements),
+                                (By::Copy, None) => engine.expose(message, at, None, Err(Fault::new(FaultKind::NoMemory))),
+                                _ => engine.expose(message, at, Some(2), key),
                             }
                         }
                         Some(ToMove::Copy { send, from, at, len, .. }) => {
@@ -170,7 +170,7 @@ proptest! {
                     receives.retain(|receive| match engine.received(*receive, waker) {
                         None => true,
                         Some(received) => {
-                            received.into_iter().for_each(|matched| engine.deliver(&matched, Ok(())));
+                            received.into_iter().for_each(|held| engine.deliver(held.message, Ok(())).unwrap_or_default());
                             false
                         }
                     });
@@ -189,8 +189,8 @@ proptest! {
         }
         for from in 3..6 {
             prop_assert!(engine.lost(Rank(from)).is_none_or(|fault| fault.kind() == FaultKind::Protocol));
-            let kept = engine.matcher.all_unexpected().filter(|(envelope, _)| envelope.source == from);
-            let kept: usize = kept.map(|(_, (body, _))| if let Body::Eager(bytes) = body { bytes.len() } else { 0 }).sum();
+            let kept = engine.matcher.all_unexpected().filter(|(_, envelope, _)| envelope.source == from);
+            let kept: usize = kept.map(|(.., message)| message.body.kept()).sum();
             prop_assert!(kept <= 64 * WINDOW as usize, "{kept} bytes of rank {from}");
         }
         // The others.
@@ -201,7 +201,7 @@ proptest! {
         engine.take_idle();
         take_in(&mut engine, Rank(2), &eager(0, 3, b"from the other", 0));
         take_in(&mut engine, Rank(2), Packet::Fin { request: RequestId(send as u32), status: 0 }.encode(0).bytes());
-        prop_assert_eq!(engine.received(receive, waker).unwrap().unwrap().body.len(), 14);
+        prop_assert_eq!(engine.received(receive, waker).unwrap().unwrap().len, 14);
         prop_assert_eq!(engine.sent(send, waker), Some(Ok(())));
         engine.detach(send);
         prop_assert_eq!(engine.take_idle(), [3]);

@@ -75,7 +75,7 @@ use self::copy::FLIGHT;
 use self::describe::Seen;
 use self::peer::{Class, Outgoing, Peer};
 use self::pipeline::{Part, Writes};
-use self::receives::{Receive, ReceiveState};
+use self::receives::{Arrived, Receive, ReceiveState};
 use crate::matching::Matcher;
 use crate::wire::{By, Encoded, Packet, RequestId};
 
@@ -85,7 +85,7 @@ pub(crate) use self::copy::is_refused;
 pub(crate) use self::eager::{QUEUED_MAX, TooLong};
 pub(crate) use self::peer::window;
 pub(crate) use self::pipeline::{SHORTEST, ToExpose};
-pub(crate) use self::receives::{Body, Direct, Landed, Matched, Posting};
+pub(crate) use self::receives::{Announced, Direct, Held, Holding, Landed, Posting};
 pub(crate) use self::rendezvous::{Here, ToMove, ToRead};
 
 /// What became of a packet that was to be sent.
@@ -130,10 +130,10 @@ enum SendState {
 #[derive(Debug)]
 pub(crate) struct Engine<S> {
     me: Rank,
-    matcher: Matcher<Receive<S>, (Body<S>, bool)>,
-    /// Receives that an announced message was matched to, in the order in which they are read.
+    matcher: Matcher<Receive<S>, Arrived<S>>,
+    /// Announced messages that a receive has, in the order in which they are read.
     announced: VecDeque<usize>,
-    /// Receives whose message their sender writes, once memory is exposed for it.
+    /// Messages that their senders write, once memory is exposed for them.
     to_expose: VecDeque<usize>,
     /// Parts of messages that their receivers have memory for.
     to_write: VecDeque<Part>,
@@ -454,7 +454,7 @@ impl<S> Engine<S> {
         let receives = &self.matcher.receives;
         self.has_work()
             || receives.has_posted()
-            || receives.iter().any(|(_, receive)| receive.state.is_pending())
+            || receives.iter().any(|(_, receive)| self.is_pending(receive))
             || self.sends.iter().any(|(_, send)| !send.is_done())
     }
 

@@ -36,7 +36,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use super::arrivals::not_moved;
 use super::copy::is_refused;
 use super::peer::Outgoing;
-use super::receives::{Body, Receive, ReceiveState};
+use super::receives::{Announced, Body, Moving};
 use super::rendezvous::{Here, ToMove};
 use super::{Engine, Send, SendState};
 use crate::elements::Allocate;
@@ -130,7 +130,7 @@ pub(super) struct Exposed<S> {
 /// A message that memory is to be [exposed](Engine::expose) for.
 #[derive(Debug)]
 pub(crate) struct ToExpose<S> {
-    pub(crate) receive: usize,
+    pub(crate) message: usize,
     /// The message's length.
     pub(crate) len: u64,
     /// Whether a part at a time is exposed, from an offset on; or room for packets.
@@ -161,126 +161,110 @@ impl<S> Exposed<S> {
 impl<S> Engine<S> {
     pub(super) fn next_to_expose(&mut self) -> Option<ToMove<S>> {
         loop {
-            let receive = self.to_expose.pop_front()?;
-            let announced = self.announced(receive).filter(|(_, by)| by.is_written());
-            if announced.is_some() {
-                self.begin_move(receive);
+            let message = self.to_expose.pop_front()?;
+            let announced = self.announced(message).filter(|announced| announced.by.is_written());
+            if let Some(announced) = announced {
+                self.begin_move(message, announced);
             }
-            let Some(Receive {
-                state: ReceiveState::Moving { matched, exposed, is_refused, .. }, allocate, into, ..
-            }) = self.matcher.receives.get_mut(receive)
-            else {
+            let Some(Moving { announced: Announced { key, .. }, exposed, is_refused }) = self.moving(message) else {
                 continue;
             };
-            let len = matched.body.len();
-            let first = announced.map(|(_, by)| by).or(std::mem::take(is_refused).then_some(By::Copy));
-            let next = match first {
-                Some(by) => Some((by, 0, into.take())),
-                None => match exposed.take_if(|exposed| exposed.has_more(len)).map(|exposed| *exposed) {
-                    Some(Exposed { memory: Here::Memory(memory), at, .. }) => Some((By::Pipeline, at, Some(memory))),
-                    _ => None,
-                },
-            };
-            if let Some((by, at, memory)) = next {
-                let allocate = *allocate;
-                return Some(ToMove::Expose(ToExpose { receive, len, by, at, memory, allocate }));
+            let len = key.len;
+            let first = announced.map(|announced| announced.by).or(std::mem::take(is_refused).then_some(By::Copy));
+            if let Some(by) = first {
+                let (allocate, memory) = self.memory_of(message);
+                return Some(ToMove::Expose(ToExpose { message, len, by, at: 0, memory, allocate }));
+            }
+            if let Some(Exposed { memory: Here::Memory(memory), at, .. }) =
+                exposed.take_if(|exposed| exposed.has_more(len))
+            {
+                let (by, memory) = (By::Pipeline, Some(memory));
+                return Some(ToMove::Expose(ToExpose { message, len, by, at, memory, allocate: None }));
             }
         }
     }
 
     /// There is memory for a message that its sender writes, and the key of its next part, or none.
-    pub(crate) fn expose(&mut self, receive: usize, at: u64, memory: Option<S>, key: Result<SegmentKey, Fault>) {
-        let Some((from, request, len)) = self.announced_for(receive) else { return };
+    pub(crate) fn expose(&mut self, message: usize, at: u64, memory: Option<S>, key: Result<SegmentKey, Fault>) {
+        let Some((from, request, len)) = self.announced_for(message) else { return };
         let (memory, packet, at, failed) = match (memory, key) {
             (Some(memory), Ok(key)) => {
-                let rtr = Packet::Rtr { request, receive: RequestId(receive as u32), key };
+                let rtr = Packet::Rtr { request, receive: RequestId(message as u32), key };
                 (memory, rtr, at + key.len, None)
             }
             // What was exposed before may be being written.
             (Some(memory), Err(fault)) if at > 0 => {
                 (memory, Packet::Fin { request, status: fault.kind() as u8 }, len, Some(fault))
             }
-            (_, Err(fault)) => return self.end_move(receive, Err(fault)),
+            (_, Err(fault)) => return self.end_move(message, Err(fault)),
             (None, Ok(_)) => unreachable!("a key is that of memory"),
         };
         self.queue(from, Outgoing::control(packet.encode(0)));
         if at < len {
-            self.to_expose.push_back(receive);
+            self.to_expose.push_back(message);
         }
-        self.set_exposed(receive, Exposed { failed, ..Exposed::new(Here::Memory(memory), at) });
+        self.set_exposed(message, Exposed { failed, ..Exposed::new(Here::Memory(memory), at) });
     }
 
     /// The sender of a message that something is to be exposed for, its request and the length, unless
     /// the message is lost.
-    pub(super) fn announced_for(&mut self, receive: usize) -> Option<(Rank, RequestId, u64)> {
-        let ReceiveState::Moving { matched, .. } = &self.matcher.receives[receive].state else {
-            unreachable!("its memory was asked for")
-        };
-        let (from, len) = (Rank(matched.envelope.source), matched.body.len());
-        let Body::Announced { request, .. } = matched.body else { unreachable!("it was announced") };
-        match self.lost(from).or_else(|| self.check_connection(matched).err()) {
-            None => Some((from, request, len)),
+    pub(super) fn announced_for(&mut self, message: usize) -> Option<(Rank, RequestId, u64)> {
+        let Announced { request, key, .. } = self.moving(message)?.announced;
+        let from = Rank(self.matcher.envelope(message).source);
+        match self.lost(from).or_else(|| self.check_connection(message).err()) {
+            None => Some((from, request, key.len)),
             Some(fault) => {
-                self.end_move(receive, Err(fault));
+                self.end_move(message, Err(fault));
                 None
             }
         }
     }
 
-    pub(super) fn set_exposed(&mut self, receive: usize, now: Exposed<S>) {
-        if let ReceiveState::Moving { exposed, .. } = &mut self.matcher.receives[receive].state {
-            *exposed = Some(Box::new(now));
+    pub(super) fn set_exposed(&mut self, message: usize, now: Exposed<S>) {
+        if let Some(Moving { exposed, .. }) = self.moving(message) {
+            *exposed = Some(now);
         }
     }
 
     /// The exposed memory of a message, if that is from this rank.
-    pub(super) fn exposed(&mut self, receive: usize, from: Rank) -> Option<Exposed<S>> {
-        match &mut self.matcher.receives.get_mut(receive)?.state {
-            ReceiveState::Moving { matched, exposed, .. } if matched.envelope.source == from.0 => {
-                exposed.take().map(|exposed| *exposed)
-            }
-            _ => None,
-        }
+    pub(super) fn exposed(&mut self, message: usize, from: Rank) -> Option<Exposed<S>> {
+        self.matcher.get(message)?;
+        let is_from = self.matcher.envelope(message).source == from.0;
+        self.moving(message)?.exposed.take_if(|_| is_from)
     }
 
     /// The FIN of a sender that has written, or could not.
-    pub(super) fn written_here(&mut self, from: Rank, RequestId(receive): RequestId, status: u8) {
-        let receive = receive as usize;
-        let Some(exposed) = self.exposed(receive, from) else { return self.violated(from) };
+    pub(super) fn written_here(&mut self, from: Rank, RequestId(message): RequestId, status: u8) {
+        let message = message as usize;
+        let Some(exposed) = self.exposed(message, from) else { return self.violated(from) };
         match (status, exposed.failed) {
-            (0, None) if exposed.may_be_whole(self.moving_len(receive)) => {
-                self.end_written(receive, Ok(exposed.memory));
+            (0, None) if exposed.may_be_whole(self.matcher.message(message).body.len()) => {
+                self.end_written(message, Ok(exposed.memory));
             }
             (0, _) => {
-                self.end_written(receive, Err(Fault::of(FaultKind::Protocol, from)));
+                self.end_written(message, Err(Fault::of(FaultKind::Protocol, from)));
                 self.violated(from);
             }
             // After a failure bytes may still come: the memory is not used again.
             (status, failed) => match not_moved(from, status) {
-                fault if is_refused(fault) && matches!(exposed.memory, Here::Memory(_)) => self.copy_instead(receive),
-                fault => self.end_written(receive, Err(failed.unwrap_or(fault))),
+                fault if is_refused(fault) && matches!(exposed.memory, Here::Memory(_)) => self.copy_instead(message),
+                fault => self.end_written(message, Err(failed.unwrap_or(fault))),
             },
         }
     }
 
-    fn moving_len(&self, receive: usize) -> u64 {
-        match &self.matcher.receives[receive].state {
-            ReceiveState::Moving { matched, .. } => matched.body.len(),
-            _ => 0,
-        }
-    }
-
-    pub(super) fn end_written(&mut self, receive: usize, here: Result<Here<S>, Fault>) {
-        let moved = self.take_moving(receive);
-        self.become_read(receive, moved, here);
+    /// What its sender has moved is here, or is lost.
+    pub(super) fn end_written(&mut self, message: usize, here: Result<Here<S>, Fault>) {
+        let len = self.matcher.message(message).body.len();
+        self.has_moved(message, Body::Moved { here, len });
     }
 
     /// The messages of a lost rank that were being written here are lost.
     pub(super) fn lose_exposed(&mut self, from: Rank, fault: Fault) {
-        let moving: Vec<_> = self.matcher.receives.iter().map(|(receive, _)| receive).collect();
-        for receive in moving {
-            if self.exposed(receive, from).is_some() {
-                self.end_written(receive, Err(fault));
+        let all: Vec<_> = self.matcher.messages().map(|(message, ..)| message).collect();
+        for message in all {
+            if self.exposed(message, from).is_some() {
+                self.end_written(message, Err(fault));
             }
         }
     }

@@ -1,4 +1,19 @@
 //! Messages that have arrived, and receives and probes, which get them.
+//!
+//! A message is one entry of the [matcher](Matcher), at its place by arrival until a receive has ended
+//! with it:
+//!
+//! | [`Body`] | | then |
+//! |---|---|---|
+//! | Eager | it came in a packet | |
+//! | Announced | it lies at its sender | Moving, or it is read by the task of its receive |
+//! | Moving | another task reads it, or its sender writes it or sends it in packets | Moved; Announced, if it cannot be moved now |
+//! | Moved | it is in memory of this rank, or could not be moved | |
+//!
+//! A receive, or a task, that has a message has claimed it. To give it back is to let others find it
+//! again, or to give it to the oldest receive that was posted since: what moves goes on.
+//!
+//! [Matcher]: crate::matching::Matcher
 
 use std::num::NonZeroU32;
 use std::task::Waker;
@@ -9,35 +24,60 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use super::bytes::{Bytes, SHORT};
 use super::peer::{Outgoing, units};
 use super::pipeline::Exposed;
-use super::rendezvous::Target;
+use super::rendezvous::Here;
 use super::{Engine, keep};
-use crate::elements::{Allocate, Elements};
-use crate::matching::{Arrival, COLLECTIVE, Envelope, GROUPS, Handle, Pattern, communicator};
+use crate::elements::Allocate;
+use crate::matching::{Arrival, COLLECTIVE, Envelope, GROUPS, Pattern, communicator};
 use crate::wire::{By, Packet, RequestId};
 
 /// A message that has arrived.
 #[derive(Debug)]
+pub(crate) struct Arrived<S> {
+    pub(crate) body: Body<S>,
+    /// Whether its credit has gone back: it was claimed before.
+    pub(super) is_consumed: bool,
+    /// The receive that has it.
+    pub(super) receive: Option<u32>,
+}
+
+impl<S> Default for Arrived<S> {
+    fn default() -> Self {
+        Self { body: Body::Eager(Bytes::default()), is_consumed: false, receive: None }
+    }
+}
+
+/// What there is of a message.
+#[derive(Debug)]
 pub(crate) enum Body<S> {
     /// The whole of it.
     Eager(Bytes),
-    /// The whole of it, which was read. Its sender has its FIN.
-    Here(Box<dyn Elements>),
-    /// Where it lies, or where its slice is [offered](crate::offered); of one that its sender
-    /// writes, its length. Its sender waits for a FIN, or for memory to write to.
-    Announced { request: RequestId, key: SegmentKey, by: By },
-    /// What was moved of it into memory of this rank, or why it could not be; and its length. Its
-    /// sender waits for nothing.
-    Read { memory: Result<S, Fault>, len: u64 },
-    /// It moves, though its receive was dropped: for this one, which the next receive that gets it
-    /// [awaits](ReceiveState::Awaits); of a matched message, for the one that awaits it.
-    Moving { receive: usize, len: u64 },
+    /// Its sender waits for a FIN, or for memory to write to.
+    Announced(Announced),
+    Moving(Box<Moving<S>>),
+    /// The whole of it, or why it could not be moved; and its length. Its sender waits for nothing.
+    Moved {
+        here: Result<Here<S>, Fault>,
+        len: u64,
+    },
 }
 
-/// An empty message.
-impl<S> Default for Body<S> {
-    fn default() -> Self {
-        Self::Eager(Bytes::default())
-    }
+/// Where a message lies, or where its slice is [offered](crate::offered); of one that its sender
+/// writes, its length.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Announced {
+    pub(crate) request: RequestId,
+    pub(crate) key: SegmentKey,
+    pub(crate) by: By,
+}
+
+/// A message that moves, whatever becomes of its receive.
+#[derive(Debug)]
+pub(crate) struct Moving<S> {
+    pub(super) announced: Announced,
+    /// The memory that its sender writes to, or the elements that packets are for.
+    pub(super) exposed: Option<Exposed<S>>,
+    /// Whether it could not be moved, and is to come in packets.
+    pub(super) is_refused: bool,
 }
 
 impl<S> Body<S> {
@@ -45,42 +85,50 @@ impl<S> Body<S> {
     pub(crate) fn len(&self) -> u64 {
         match self {
             Self::Eager(bytes) => bytes.len() as u64,
-            Self::Here(elements) => elements.bytes().len() as u64,
-            Self::Announced { key, .. } => key.len,
-            Self::Read { len, .. } | Self::Moving { len, .. } => *len,
-        }
-    }
-
-    /// How it moves, if it was announced.
-    pub(super) const fn by(&self) -> Option<By> {
-        match self {
-            Self::Announced { by, .. } => Some(*by),
-            Self::Eager(_) | Self::Here(_) | Self::Read { .. } | Self::Moving { .. } => None,
+            Self::Announced(announced) => announced.key.len,
+            Self::Moving(moving) => moving.announced.key.len,
+            Self::Moved { len, .. } => *len,
         }
     }
 
     /// Whether it is not here, and its receive can only wait for it.
-    pub(crate) const fn is_to_come(&self) -> bool {
+    const fn is_to_come(&self) -> bool {
         match self {
-            Self::Announced { by, .. } => by.is_written(),
-            Self::Moving { .. } => true,
-            Self::Eager(_) | Self::Here(_) | Self::Read { .. } => false,
+            Self::Announced(announced) => announced.by.is_written(),
+            Self::Moving(_) => true,
+            Self::Eager(_) | Self::Moved { .. } => false,
         }
     }
+
+    /// How much of it this rank keeps since it arrived.
+    pub(super) fn kept(&self) -> usize {
+        if let Self::Eager(bytes) = self { bytes.len() } else { 0 }
+    }
+}
+
+/// A message that a task has claimed: to be [taken](Engine::take) and [delivered](Engine::deliver), or
+/// [given back](Engine::give_back).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    pub(crate) message: u32,
+    pub(crate) envelope: Envelope,
+    pub(crate) len: u64,
+}
+
+/// What a task finds of a message that it holds.
+#[derive(Debug)]
+pub(crate) enum Holding<S> {
+    /// It is here, or could not be moved. It is removed: the receive is over.
+    Eager(Bytes),
+    Moved(Result<Here<S>, Fault>),
+    /// The task is to read it, and to [deliver](Engine::deliver) it.
+    ToRead(Announced),
+    /// A receive was added that has it, and is to be waited for.
+    ToCome(usize),
 }
 
 /// How many packets a receive takes in at most before it is posted.
 const AT_ONCE: u32 = 16;
-
-/// A message that was matched.
-#[derive(Debug)]
-pub(crate) struct Matched<S> {
-    pub(crate) envelope: Envelope,
-    pub(super) arrival: Arrival,
-    /// Whether its credit has gone back: it was matched before, and given back.
-    pub(super) is_consumed: bool,
-    pub(crate) body: Body<S>,
-}
 
 /// A receive whose task looks on: an eager message that it matches goes to its memory at once.
 #[derive(Debug)]
@@ -143,10 +191,9 @@ impl<'b> Direct<'b> {
 
 /// A receive that was posted, or had its message at once.
 #[derive(Debug)]
-pub(crate) enum Posting<S> {
+pub(crate) enum Posting {
     Posted(usize),
-    /// Boxed, as most receives move this about and few have it.
-    Taken(Box<Matched<S>>),
+    Held(Held),
     /// It is in the memory of the receive, whole: what came is in its [`Direct`].
     Landed,
 }
@@ -154,7 +201,7 @@ pub(crate) enum Posting<S> {
 /// The default is a receive that is posted.
 #[derive(Debug)]
 pub(super) struct Receive<S> {
-    pub(super) state: ReceiveState<S>,
+    pub(super) state: ReceiveState,
     /// The memory of a message that another task reads; `None`: any bytes.
     pub(super) allocate: Option<Allocate>,
     /// Memory that its message is moved to, if it fits.
@@ -162,38 +209,16 @@ pub(super) struct Receive<S> {
     pub(super) waker: Option<Waker>,
 }
 
-#[derive(Debug)]
-pub(super) enum ReceiveState<S> {
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ReceiveState {
     Posted,
-    Matched(Box<Matched<S>>),
-    /// Another task reads the message, because this one waits for something else or for nothing; or
-    /// its sender writes it.
-    Moving {
-        matched: Box<Matched<S>>,
-        target: Target,
-        /// The memory that its sender writes to, or the elements that packets are for.
-        exposed: Option<Box<Exposed<S>>>,
-        /// Whether it could not be moved, and is to come in packets.
-        is_refused: bool,
-    },
-    /// Its message moves for this receive, which was dropped.
-    Awaits(usize),
+    /// It has this message.
+    Has(u32),
     Failed(Fault),
 }
 
-impl<S> ReceiveState<S> {
-    /// Whether its message is not here, and not where its task reads it.
-    pub(super) const fn is_pending(&self) -> bool {
-        match self {
-            Self::Posted | Self::Moving { .. } | Self::Awaits(_) => true,
-            Self::Matched(matched) => matched.body.is_to_come(),
-            Self::Failed(_) => false,
-        }
-    }
-}
-
 impl<S> Receive<S> {
-    pub(super) const fn new(state: ReceiveState<S>) -> Self {
+    const fn new(state: ReceiveState) -> Self {
         Self { state, allocate: None, into: None, waker: None }
     }
 }
@@ -205,20 +230,31 @@ impl<S> Default for Receive<S> {
 }
 
 impl<S> Engine<S> {
-    /// Posts a receive. One that gets an announced message stays, for another task may read it.
-    pub(crate) fn receive(&mut self, pattern: Pattern) -> Posting<S> {
-        match self.take_unexpected(pattern) {
-            Some(matched @ Matched { body: Body::Announced { .. } | Body::Moving { .. }, .. }) => {
-                Posting::Posted(self.has_matched(pattern, Box::new(matched)))
-            }
-            Some(matched) => Posting::Taken(Box::new(matched)),
+    /// Posts a receive. One that gets a message which is not here stays, for another task may read it.
+    pub(crate) fn receive(&mut self, pattern: Pattern) -> Posting {
+        match self.claim(pattern) {
+            Some(Held { message, .. }) if self.is_elsewhere(message) => Posting::Posted(self.receive_held(message)),
+            Some(held) => Posting::Held(held),
             None => self.post(pattern),
         }
     }
 
+    fn is_elsewhere(&self, message: u32) -> bool {
+        matches!(self.matcher.message(message as usize).body, Body::Announced(_) | Body::Moving(_))
+    }
+
+    /// Adds a receive that has a message.
+    fn receive_held(&mut self, message: u32) -> usize {
+        let pattern = self.matcher.envelope(message as usize).into();
+        let receive = self.matcher.receives.add(pattern, Receive::new(ReceiveState::Has(message)));
+        self.matcher.message_mut(message as usize).receive = Some(receive as u32);
+        self.is_to_move(message as usize);
+        receive
+    }
+
     /// Posts a receive that no unexpected message fits.
     #[inline]
-    fn post(&mut self, pattern: Pattern) -> Posting<S> {
+    fn post(&mut self, pattern: Pattern) -> Posting {
         let lost = pattern.source.and_then(|source| self.take_lost(Rank(source)));
         let receives = &mut self.matcher.receives;
         Posting::Posted(match lost {
@@ -245,7 +281,7 @@ impl<S> Engine<S> {
         pattern: Pattern,
         direct: &mut Direct<'_>,
         mut arrive: impl FnMut(&mut Self, &mut Direct<'_>) -> bool,
-    ) -> Posting<S> {
+    ) -> Posting {
         direct.receive = Looking::Unposted(pattern);
         for _ in 0..AT_ONCE {
             if let Some(found) = self.matcher.find(pattern) {
@@ -266,12 +302,13 @@ impl<S> Engine<S> {
     }
 
     /// Copies an unexpected message to the memory of its receive, if it is an eager one that fits.
-    fn land_unexpected(&mut self, found: Handle, direct: &mut Direct<'_>) -> bool {
-        let Some((envelope, (Body::Eager(bytes), is_consumed))) = self.matcher.unexpected(found) else { return false };
+    fn land_unexpected(&mut self, found: usize, direct: &mut Direct<'_>) -> bool {
+        let Arrived { body: Body::Eager(bytes), is_consumed, .. } = self.matcher.message(found) else { return false };
         let (len, is_consumed) = (bytes.len(), *is_consumed);
         let Some(into) = direct.into.get_mut(..len) else { return false };
         into.copy_from_slice(bytes);
-        let arrival = self.matcher.drop_unexpected(found);
+        let (envelope, arrival) = (self.matcher.envelope(found), self.matcher.arrival(found));
+        self.matcher.discard(found);
         self.count_early(envelope, u32::MAX);
         if !is_consumed {
             self.credit(Rank(envelope.source), len);
@@ -280,13 +317,15 @@ impl<S> Engine<S> {
         true
     }
 
-    /// [Gives back](Self::give_back) a message that is in the memory of a receive, whole.
+    /// Gives back a message that is in the memory of a receive, whole.
     pub(crate) fn give_back_landed(&mut self, Landed { envelope, arrival, len }: Landed, memory: &[u8]) {
         let (bytes, mut first) = (&memory[..len as usize], [0; SHORT]);
         let short = bytes.len().min(SHORT);
         first[..short].copy_from_slice(&bytes[..short]);
         let body = Body::Eager(Bytes::new(bytes.len(), &first, |into| into.copy_from_slice(bytes)));
-        self.give_back(Matched { envelope, arrival, is_consumed: true, body });
+        let message = self.matcher.add(envelope, arrival, false);
+        *self.matcher.message_mut(message) = Arrived { body, is_consumed: true, receive: None };
+        self.give_back(message as u32);
     }
 
     /// Takes in packets until a posted receive has its message. Whether it is an eager one in the slice
@@ -313,45 +352,50 @@ impl<S> Engine<S> {
         matches!(self.matcher.receives[receive].state, ReceiveState::Posted)
     }
 
-    /// Takes the message of a receive, once there is one; until then `waker` is woken when there
-    /// is. The receive is over afterwards; the message is to be [delivered](Self::deliver) or
-    /// [given back](Self::give_back).
-    pub(crate) fn received(&mut self, receive: usize, waker: &Waker) -> Option<Result<Matched<S>, Fault>> {
-        let pending = &mut self.matcher.receives[receive];
-        if pending.state.is_pending() {
-            keep(&mut pending.waker, waker, &mut self.retired);
-            return None;
+    /// Whether a receive has no message, or none that is here or that its task can read.
+    pub(super) fn is_pending(&self, receive: &Receive<S>) -> bool {
+        match receive.state {
+            ReceiveState::Posted => true,
+            ReceiveState::Has(message) => self.matcher.message(message as usize).body.is_to_come(),
+            ReceiveState::Failed(_) => false,
         }
-        match self.matcher.receives.remove(receive).state {
-            ReceiveState::Matched(matched) => Some(Ok(*matched)),
-            ReceiveState::Failed(fault) => Some(Err(fault)),
-            ReceiveState::Posted | ReceiveState::Moving { .. } | ReceiveState::Awaits(_) => {
-                unreachable!("it was over a moment ago")
+    }
+
+    /// The message of a receive, once it is here or can be read; until then `waker` is woken when it
+    /// is. The receive is over afterwards.
+    pub(crate) fn received(&mut self, receive: usize, waker: &Waker) -> Option<Result<Held, Fault>> {
+        let pending = &self.matcher.receives[receive];
+        let outcome = match pending.state {
+            ReceiveState::Has(message) if !self.is_pending(pending) => {
+                self.matcher.message_mut(message as usize).receive = None;
+                Ok(self.held(message as usize))
             }
-        }
+            ReceiveState::Failed(fault) => Err(fault),
+            ReceiveState::Posted | ReceiveState::Has(_) => {
+                keep(&mut self.matcher.receives[receive].waker, waker, &mut self.retired);
+                return None;
+            }
+        };
+        self.matcher.receives.remove(receive);
+        Some(outcome)
     }
 
-    /// Ends a receive that [`received`](Self::received) has not ended. A message that it had
-    /// matched is unexpected again, also while it moves.
+    /// Ends a receive that [`received`](Self::received) has not ended. The message that it has is
+    /// unexpected again, also while it moves.
     pub(crate) fn cancel(&mut self, receive: usize) {
-        let pending = &mut self.matcher.receives[receive];
-        self.retired.extend(pending.waker.take());
-        if let ReceiveState::Moving { .. } = pending.state {
-            return self.give_back_moving(receive);
-        }
-        match self.matcher.receives.remove(receive).state {
-            ReceiveState::Matched(matched) => self.give_back(*matched),
-            ReceiveState::Awaits(moving) => self.give_back_moving(moving),
-            ReceiveState::Posted | ReceiveState::Moving { .. } | ReceiveState::Failed(_) => {}
+        let Receive { state, waker, .. } = self.matcher.receives.remove(receive);
+        self.retired.extend(waker);
+        if let ReceiveState::Has(message) = state {
+            self.give_back(message);
         }
     }
 
-    /// Puts a message back in its place, or gives it to a receive that was posted since.
-    pub(crate) fn give_back(&mut self, matched: Matched<S>) {
-        if let Body::Moving { receive, .. } = matched.body {
-            return self.cancel(receive);
-        }
-        self.place(matched);
+    /// A receive or a task has a message no more: it goes to a receive that was posted since, or is
+    /// unexpected again.
+    pub(crate) fn give_back(&mut self, message: u32) {
+        self.matcher.message_mut(message as usize).receive = None;
+        self.is_not_to_move(message as usize);
+        self.place(message as usize);
         self.wake_own();
     }
 
@@ -360,61 +404,65 @@ impl<S> Engine<S> {
         self.queue(self.me, Outgoing::control(Packet::Credit.encode(0)));
     }
 
-    /// Matches a message or keeps it, but for one of a communicator that is gone: its read may end
-    /// after that.
-    pub(super) fn place(&mut self, mut message: Matched<S>) {
-        if let Err(fault) = self.check_connection(&message) {
-            message.body.give_up(fault);
+    /// Gives a claimed message to the oldest posted receive that fits it, or lets others find it.
+    pub(super) fn place(&mut self, message: usize) {
+        let envelope = self.matcher.envelope(message);
+        if !self.is_open(envelope.context) {
+            return self.refuse(message);
         }
-        if !self.is_open(message.envelope.context) {
-            self.consume(&mut message);
-            return self.deliver(&message, Err(Fault::new(FaultKind::Closed)));
+        match self.matcher.take_posted(envelope) {
+            Some(receive) => self.give(message, receive),
+            None => {
+                self.is_early(envelope);
+                self.matcher.release(message);
+            }
         }
-        let receive = self.matcher.take_posted(message.envelope);
-        self.place_at(receive, message);
     }
 
-    /// Gives a message to the receive that it was matched to, or keeps it if that is none.
-    pub(super) fn place_at(&mut self, receive: Option<usize>, mut message: Matched<S>) {
-        let Some(at) = receive else {
-            let Matched { envelope, arrival, is_consumed, body } = message;
-            *self.keep(envelope, arrival).1 = (body, is_consumed);
-            return;
-        };
-        self.consume(&mut message);
-        self.is_to_move(at, message.body.by());
-        let receive = &mut self.matcher.receives[at];
-        receive.state = ReceiveState::Matched(Box::new(message));
-        self.woken.extend(receive.waker.take());
+    /// A receive that was posted gets a message.
+    pub(super) fn give(&mut self, message: usize, receive: usize) {
+        self.consume(message);
+        self.matcher.message_mut(message).receive = Some(receive as u32);
+        self.matcher.receives[receive].state = ReceiveState::Has(message as u32);
+        self.wake_receive(message);
+        self.is_to_move(message);
     }
 
-    /// The place of an unexpected message.
+    /// Wakes the task that waits for a message.
+    pub(super) fn wake_receive(&mut self, message: usize) {
+        if let Some(receive) = self.matcher.message(message).receive {
+            self.woken.extend(self.matcher.receives[receive as usize].waker.take());
+        }
+    }
+
+    /// A message is unexpected.
     #[inline]
-    pub(super) fn keep(&mut self, envelope: Envelope, arrival: Arrival) -> (u32, &mut (Body<S>, bool)) {
+    pub(super) fn is_early(&mut self, envelope: Envelope) {
         self.count_early(envelope, 1);
         self.woken.append(&mut self.probes);
-        self.matcher.keep(envelope, arrival)
     }
 
-    fn take_unexpected(&mut self, pattern: Pattern) -> Option<Matched<S>> {
-        let found = self.matcher.find(pattern)?;
-        let (envelope, arrival, (body, is_consumed)) = self.matcher.take(found)?;
-        self.count_early(envelope, u32::MAX);
-        let mut matched = Matched { envelope, arrival, is_consumed, body };
-        self.consume(&mut matched);
-        Some(matched)
+    fn claim(&mut self, pattern: Pattern) -> Option<Held> {
+        let message = self.matcher.find(pattern)?;
+        self.matcher.claim(message);
+        self.consume(message);
+        let held = self.held(message);
+        self.count_early(held.envelope, u32::MAX);
+        Some(held)
+    }
+
+    fn held(&self, message: usize) -> Held {
+        let len = self.matcher.message(message).body.len();
+        Held { message: message as u32, envelope: self.matcher.envelope(message), len }
     }
 
     /// Gives the credit of a message back, once.
-    pub(super) fn consume(&mut self, message: &mut Matched<S>) {
-        if std::mem::replace(&mut message.is_consumed, true) {
-            return;
+    fn consume(&mut self, message: usize) {
+        let Arrived { body, is_consumed, .. } = self.matcher.message_mut(message);
+        if !std::mem::replace(is_consumed, true) {
+            let kept = body.kept();
+            self.credit(Rank(self.matcher.envelope(message).source), kept);
         }
-        let kept = match &message.body {
-            Body::Eager(bytes) => bytes.len(),
-            Body::Announced { .. } | Body::Here(_) | Body::Read { .. } | Body::Moving { .. } => 0,
-        };
-        self.credit(Rank(message.envelope.source), kept);
     }
 
     /// Gives the credit of a message back, of which this rank kept so many bytes.
@@ -446,7 +494,7 @@ impl<S> Engine<S> {
     pub(crate) fn unmatched(&self, wanted: Pattern) -> Option<(NonZeroU32, Envelope)> {
         let of_communicator = Pattern { source: None, tag: None, ..wanted };
         let others = || {
-            let all = self.matcher.all_unexpected().map(|(envelope, _)| *envelope);
+            let all = self.matcher.all_unexpected().map(|(_, envelope, _)| envelope);
             all.filter(|envelope| of_communicator.fits(*envelope) && !wanted.fits(*envelope))
         };
         let is_other = |envelope: &Envelope| {
@@ -475,32 +523,37 @@ impl<S> Engine<S> {
         self.open.retain(|open| *open != context);
         for context in [0, COLLECTIVE, GROUPS].map(|bit| context | bit) {
             self.collectives.close(context);
-            while let Some(matched) = self.take_unexpected(Pattern { context, source: None, tag: None }) {
-                self.deliver(&matched, Err(Fault::new(FaultKind::Closed)));
+            while let Some(held) = self.claim(Pattern { context, source: None, tag: None }) {
+                self.refuse(held.message as usize);
             }
+        }
+    }
+
+    /// Removes a claimed message of a communicator that is gone; one that moves at the end of that.
+    fn refuse(&mut self, message: usize) {
+        self.consume(message);
+        if !matches!(self.matcher.message(message).body, Body::Moving(_)) {
+            let _ = self.deliver(message as u32, Err(Fault::new(FaultKind::Closed)));
         }
     }
 
     /// The first unexpected message that a pattern fits: its envelope and length in bytes. If there
     /// is none, `waker` is woken when a message comes that no receive fits.
     pub(crate) fn probe(&mut self, pattern: Pattern, waker: &Waker) -> Option<(Envelope, u64)> {
-        let found = self.matcher.find(pattern).and_then(|found| self.matcher.unexpected(found));
-        let found = found.map(|(envelope, (body, _))| (envelope, body.len()));
+        let found = self.matcher.find(pattern).map(|found| self.held(found));
         if found.is_none() {
             self.wake_at_unexpected(waker);
         }
-        found
+        found.map(|Held { envelope, len, .. }| (envelope, len))
     }
 
-    /// Takes the first unexpected message that a pattern fits; as [`probe`](Self::probe).
-    pub(crate) fn match_probe(&mut self, pattern: Pattern, waker: &Waker) -> Option<Matched<S>> {
-        let mut taken = self.take_unexpected(pattern);
-        match taken.as_mut().map(|matched| (matched.envelope, &mut matched.body)) {
-            None => self.wake_at_unexpected(waker),
-            Some((envelope, Body::Moving { receive, .. })) => *receive = self.await_moving(envelope.into(), *receive),
-            Some(_) => {}
+    /// Claims the first unexpected message that a pattern fits; as [`probe`](Self::probe).
+    pub(crate) fn match_probe(&mut self, pattern: Pattern, waker: &Waker) -> Option<Held> {
+        let claimed = self.claim(pattern);
+        if claimed.is_none() {
+            self.wake_at_unexpected(waker);
         }
-        taken
+        claimed
     }
 
     pub(crate) fn wake_at_unexpected(&mut self, waker: &Waker) {
@@ -509,14 +562,52 @@ impl<S> Engine<S> {
         }
     }
 
-    /// This rank has a message, or could not read it for this reason: the sender of an announced
-    /// one gets its FIN.
-    pub(crate) fn deliver(&mut self, matched: &Matched<S>, outcome: Result<(), Fault>) {
-        let from = Rank(matched.envelope.source);
-        if let Body::Announced { request, .. } = matched.body
-            && self.lost(from).is_none()
-            && self.check_connection(matched).is_ok()
-        {
+    /// Takes a message that a task holds, or says what the task is to do.
+    pub(crate) fn take(&mut self, message: u32) -> Holding<S> {
+        let found = match &mut self.matcher.message_mut(message as usize).body {
+            Body::Eager(bytes) => Holding::Eager(std::mem::take(bytes)),
+            Body::Moved { here, .. } => Holding::Moved(std::mem::replace(here, Err(Fault::new(FaultKind::Closed)))),
+            Body::Announced(announced) if !announced.by.is_written() => return Holding::ToRead(*announced),
+            Body::Announced(_) | Body::Moving(_) => return Holding::ToCome(self.receive_held(message)),
+        };
+        self.matcher.discard(message as usize);
+        found
+    }
+
+    /// A receive for a message that a task holds, if that moves.
+    pub(crate) fn await_moving(&mut self, message: u32) -> Option<usize> {
+        let is_moving = matches!(self.matcher.message(message as usize).body, Body::Moving(_));
+        is_moving.then(|| self.receive_held(message))
+    }
+
+    /// A task could not read a message that it holds, for lack of memory or a connection: it is to come
+    /// in packets.
+    pub(crate) fn copy_held(&mut self, message: u32) {
+        if let Body::Announced(announced) = &mut self.matcher.message_mut(message as usize).body {
+            announced.by = By::Copy;
+        }
+    }
+
+    /// A task has read a message that it holds, or could not, or needs nothing of it: the message is
+    /// removed, and the sender of an announced one gets its FIN.
+    ///
+    /// # Errors
+    /// The message is lost.
+    pub(crate) fn deliver(&mut self, message: u32, outcome: Result<(), Fault>) -> Result<(), Fault> {
+        let from = Rank(self.matcher.envelope(message as usize).source);
+        match self.matcher.remove(message as usize).body {
+            Body::Announced(announced) => {
+                self.send_fin(from, announced, outcome);
+                outcome
+            }
+            Body::Moved { here: Err(fault), .. } => Err(fault),
+            Body::Eager(_) | Body::Moving(_) | Body::Moved { .. } => outcome,
+        }
+    }
+
+    /// This rank has a message, or could not read it for this reason.
+    pub(super) fn send_fin(&mut self, from: Rank, Announced { request, .. }: Announced, outcome: Result<(), Fault>) {
+        if self.lost(from).is_none() {
             let status = outcome.map_or_else(|fault| fault.kind() as u8, |()| 0);
             self.queue(from, Outgoing::control(Packet::Fin { request, status }.encode(0)));
         }

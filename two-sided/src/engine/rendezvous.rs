@@ -7,15 +7,14 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use super::Engine;
 use super::copy::is_refused;
 use super::pipeline::{Part, To, ToExpose};
-use super::receives::{Body, Matched, Receive, ReceiveState};
+use super::receives::{Announced, Arrived, Body, Moving, Receive};
 use crate::elements::{Allocate, Elements};
-use crate::matching::Pattern;
 use crate::wire::By;
 
 /// An announced message that is to be read for a receive.
 #[derive(Debug)]
 pub(crate) struct ToRead<S> {
-    pub(crate) receive: usize,
+    pub(crate) message: usize,
     pub(crate) key: SegmentKey,
     pub(crate) is_offered: bool,
     pub(crate) allocate: Option<Allocate>,
@@ -49,58 +48,30 @@ pub(crate) enum ToMove<S> {
     },
 }
 
-/// An announced message that was read.
+/// A message that was moved.
 #[derive(Debug)]
 pub(crate) enum Here<S> {
     Memory(S),
     Elements(Box<dyn Elements>),
 }
 
-/// What gets a message that moves for a receive.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Target {
-    Itself,
-    /// The receive was dropped: the message is unexpected, here unless its communicator is gone,
-    Place(u32),
-    /// or another receive has got it.
-    Receive(u32),
-}
-
 impl<S> Engine<S> {
-    /// A receive has got a message, which is announced if it moves by something.
+    /// A receive has a message. One that was announced is to be moved for it.
     #[inline]
-    pub(super) fn is_to_move(&mut self, receive: usize, by: Option<By>) {
-        match by {
-            Some(by) if by.is_written() => self.to_expose.push_back(receive),
-            Some(_) => self.announced.push_back(receive),
-            None => {}
+    pub(super) fn is_to_move(&mut self, message: usize) {
+        match &self.matcher.message(message).body {
+            Body::Announced(announced) if announced.by.is_written() => self.to_expose.push_back(message),
+            Body::Announced(_) => self.announced.push_back(message),
+            Body::Eager(_) | Body::Moving(_) | Body::Moved { .. } => {}
         }
     }
 
-    /// A matched message becomes that of a receive, because it [is to come](Body::is_to_come).
-    pub(crate) fn receive_matched(&mut self, matched: Box<Matched<S>>) -> usize {
-        match matched.body {
-            Body::Moving { receive, .. } => receive,
-            _ => self.has_matched(matched.envelope.into(), matched),
+    /// No receive has it any more, and it does not move yet.
+    pub(super) fn is_not_to_move(&mut self, message: usize) {
+        if let Body::Announced(_) = self.matcher.message(message).body {
+            self.announced.retain(|other| *other != message);
+            self.to_expose.retain(|other| *other != message);
         }
-    }
-
-    /// Adds a receive of a message that moves, though its receive was dropped.
-    pub(super) fn await_moving(&mut self, pattern: Pattern, moving: usize) -> usize {
-        let receive = self.matcher.receives.add(pattern, Receive::new(ReceiveState::Awaits(moving)));
-        self.set_target(moving, Target::Receive(receive as u32));
-        receive
-    }
-
-    /// Adds a receive that has its message.
-    pub(super) fn has_matched(&mut self, pattern: Pattern, matched: Box<Matched<S>>) -> usize {
-        if let Body::Moving { receive, .. } = matched.body {
-            return self.await_moving(pattern, receive);
-        }
-        let by = matched.body.by();
-        let receive = self.matcher.receives.add(pattern, Receive::new(ReceiveState::Matched(matched)));
-        self.is_to_move(receive, by);
-        receive
     }
 
     /// What is to be done next for an announced message. Reads and writes have a token each. An
@@ -134,24 +105,32 @@ impl<S> Engine<S> {
         !self.to_expose.is_empty() || self.tokens > 0 && !(self.announced.is_empty() && self.to_write.is_empty())
     }
 
-    /// The announced message of a receive that has it, and that nobody moves yet.
-    pub(super) fn announced(&self, receive: usize) -> Option<(SegmentKey, By)> {
-        match &self.matcher.receives.get(receive)?.state {
-            ReceiveState::Matched(matched) => match matched.body {
-                Body::Announced { key, by, .. } => Some((key, by)),
-                Body::Eager(_) | Body::Here(_) | Body::Read { .. } | Body::Moving { .. } => None,
-            },
+    /// A message that a receive has and that nobody moves yet.
+    pub(super) fn announced(&self, message: usize) -> Option<Announced> {
+        match self.matcher.get(message)? {
+            Arrived { body: Body::Announced(announced), receive: Some(_), .. } => Some(*announced),
             _ => None,
         }
     }
 
-    pub(super) fn begin_move(&mut self, receive: usize) {
-        let state = &mut self.matcher.receives[receive].state;
-        if let ReceiveState::Matched(matched) =
-            std::mem::replace(state, ReceiveState::Failed(Fault::new(FaultKind::Closed)))
-        {
-            *state = ReceiveState::Moving { matched, target: Target::Itself, exposed: None, is_refused: false };
+    pub(super) fn begin_move(&mut self, message: usize, announced: Announced) {
+        let moving = Moving { announced, exposed: None, is_refused: false };
+        self.matcher.message_mut(message).body = Body::Moving(Box::new(moving));
+    }
+
+    pub(super) fn moving(&mut self, message: usize) -> Option<&mut Moving<S>> {
+        match &mut self.matcher.get_mut(message)?.body {
+            Body::Moving(moving) => Some(moving),
+            Body::Eager(_) | Body::Announced(_) | Body::Moved { .. } => None,
         }
+    }
+
+    /// The memory of the receive that has a message.
+    pub(super) fn memory_of(&mut self, message: usize) -> (Option<Allocate>, Option<S>) {
+        let receive = self.matcher.message(message).receive;
+        let Some(receive) = receive else { return (None, None) };
+        let Receive { allocate, into, .. } = &mut self.matcher.receives[receive as usize];
+        (*allocate, into.take())
     }
 
     /// The next announced message whose receive is not waited for now: another task reads it and
@@ -160,120 +139,69 @@ impl<S> Engine<S> {
     fn next_to_read(&mut self, still: impl Fn(&SegmentKey) -> bool) -> Option<ToRead<S>> {
         let mut index = 0;
         while self.tokens > 0 && index < self.announced.len() {
-            let receive = self.announced[index];
-            let (key, is_offered) = match self.announced(receive) {
-                Some((key, by @ (By::Read | By::Offered))) => (key, by == By::Offered),
-                _ => {
-                    self.announced.remove(index);
-                    continue;
-                }
+            let message = self.announced[index];
+            let Some(announced) = self.announced(message).filter(|announced| !announced.by.is_written()) else {
+                self.announced.remove(index);
+                continue;
             };
+            let (key, is_offered) = (announced.key, announced.by == By::Offered);
             if is_offered && !still(&key) {
                 index += 1;
                 continue;
             }
-            self.begin_move(receive);
+            self.begin_move(message, announced);
             self.announced.remove(index);
             self.tokens -= 1;
-            let Receive { allocate, into, .. } = &mut self.matcher.receives[receive];
-            return Some(ToRead { receive, key, is_offered, allocate: *allocate, into: into.take() });
+            let (allocate, into) = self.memory_of(message);
+            return Some(ToRead { message, key, is_offered, allocate, into });
         }
         None
     }
 
     /// An announced message was read, or could not be.
-    pub(crate) fn read(&mut self, receive: usize, here: Result<Here<S>, Fault>) {
+    pub(crate) fn read(&mut self, message: usize, here: Result<Here<S>, Fault>) {
         self.tokens += 1;
+        let is_read = self.moving(message).is_some_and(|moving| moving.announced.by == By::Read);
         match here {
-            Err(fault) if is_refused(fault) && self.is_read(receive) => self.copy_instead(receive),
-            here => self.end_move(receive, here),
+            Err(fault) if is_refused(fault) && is_read => self.copy_instead(message),
+            here => self.end_move(message, here),
         }
     }
 
-    fn is_read(&self, receive: usize) -> bool {
-        let state = &self.matcher.receives[receive].state;
-        matches!(state, ReceiveState::Moving { matched, .. } if matched.body.by() == Some(By::Read))
-    }
-
-    pub(super) fn end_move(&mut self, receive: usize, here: Result<Here<S>, Fault>) {
-        let (matched, target) = self.take_moving(receive);
-        let here = self.check_connection(&matched).and(here);
-        self.deliver(&matched, here.as_ref().map(|_| ()).map_err(|fault| *fault));
-        self.become_read(receive, (matched, target), here);
-    }
-
-    /// What moved has come to an end, and its sender knows.
-    pub(super) fn become_read(
-        &mut self,
-        receive: usize,
-        (mut matched, target): (Box<Matched<S>>, Target),
-        here: Result<Here<S>, Fault>,
-    ) {
-        matched.body = match here {
-            Ok(Here::Elements(elements)) => Body::Here(elements),
-            Ok(Here::Memory(memory)) => Body::Read { memory: Ok(memory), len: matched.body.len() },
-            Err(fault) => Body::Read { memory: Err(fault), len: matched.body.len() },
+    /// What moved is here, or is lost: its sender is told.
+    pub(super) fn end_move(&mut self, message: usize, here: Result<Here<S>, Fault>) {
+        let Some(Moving { announced, .. }) = self.moving(message) else { return };
+        let announced = *announced;
+        let here = match self.check_connection(message) {
+            Ok(()) => {
+                let from = Rank(self.matcher.envelope(message).source);
+                self.send_fin(from, announced, here.as_ref().map(|_| ()).map_err(|fault| *fault));
+                here
+            }
+            Err(fault) => Err(fault),
         };
-        self.has_moved(receive, (matched, target));
+        self.has_moved(message, Body::Moved { here, len: announced.key.len });
     }
 
     /// An announced message cannot be read now.
-    pub(crate) fn read_later(&mut self, receive: usize) {
+    pub(crate) fn read_later(&mut self, message: usize) {
         self.tokens += 1;
-        let moved = self.take_moving(receive);
-        self.has_moved(receive, moved);
-    }
-
-    /// A message does not move any more: its target gets it.
-    fn has_moved(&mut self, receive: usize, (matched, target): (Box<Matched<S>>, Target)) {
-        match target {
-            Target::Itself => return self.place_at(Some(receive), *matched),
-            Target::Receive(other) => self.place_at(Some(other as usize), *matched),
-            Target::Place(place) => {
-                if self.matcher.take_from(place, matched.arrival).is_some() {
-                    self.count_early(matched.envelope, u32::MAX);
-                }
-                self.give_back(*matched);
-            }
-        }
-        self.matcher.receives.remove(receive);
-    }
-
-    /// [Gives back](Self::give_back) a message that moves on.
-    pub(super) fn give_back_moving(&mut self, moving: usize) {
-        let ReceiveState::Moving { matched, .. } = &self.matcher.receives[moving].state else {
-            unreachable!("what moves for a receive is its own")
-        };
-        let Matched { envelope, arrival, ref body, .. } = **matched;
-        let len = body.len();
-        let target = match self.matcher.take_posted(envelope) {
-            _ if !self.is_open(envelope.context) => Target::Place(u32::MAX),
-            Some(receive) => {
-                self.matcher.receives[receive].state = ReceiveState::Awaits(moving);
-                Target::Receive(receive as u32)
-            }
-            None => {
-                let (place, kept) = self.keep(envelope, arrival);
-                *kept = (Body::Moving { receive: moving, len }, true);
-                Target::Place(place)
-            }
-        };
-        self.set_target(moving, target);
-        self.wake_own();
-    }
-
-    fn set_target(&mut self, moving: usize, now: Target) {
-        if let ReceiveState::Moving { target, .. } = &mut self.matcher.receives[moving].state {
-            *target = now;
+        let Some(Moving { announced, .. }) = self.moving(message) else { return };
+        let announced = *announced;
+        let lost = |fault| Body::Moved { here: Err(fault), len: announced.key.len };
+        let body = self.check_connection(message).map_or_else(lost, |()| Body::Announced(announced));
+        self.has_moved(message, body);
+        if self.matcher.get(message).is_some_and(|message| message.receive.is_some()) {
+            self.is_to_move(message);
         }
     }
 
-    pub(super) fn take_moving(&mut self, receive: usize) -> (Box<Matched<S>>, Target) {
-        let Receive { state, waker, .. } = &mut self.matcher.receives[receive];
-        self.woken.extend(waker.take());
-        match std::mem::replace(state, ReceiveState::Failed(Fault::new(FaultKind::Closed))) {
-            ReceiveState::Moving { matched, target, .. } => (matched, target),
-            _ => unreachable!("only what moves comes to an end"),
+    /// A message does not move any more.
+    pub(super) fn has_moved(&mut self, message: usize, body: Body<S>) {
+        self.matcher.message_mut(message).body = body;
+        match self.is_open(self.matcher.envelope(message).context) {
+            true => self.wake_receive(message),
+            false => drop(self.deliver(message as u32, Err(Fault::new(FaultKind::Closed)))),
         }
     }
 }

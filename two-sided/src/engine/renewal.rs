@@ -5,13 +5,13 @@
 //! arrived stays. Later packets go over the new connection, with the credit of a first one.
 //!
 //! An announced message of the broken connection is gone with it: its sender has its memory back. So a
-//! receive that gets one fails. One that is being read, or that a user holds, is told from those of
-//! the new connection by its arrival, and no FIN is sent for it.
+//! receive that gets one fails, and a task that reads one finds it lost. One that moves is told from
+//! those of the new connection by its arrival, and no FIN is sent for it.
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
 use super::Engine;
-use super::receives::{Body, Matched, ReceiveState};
+use super::receives::{Announced, Arrived, Body};
 use crate::matching::Arrival;
 
 impl<S> Engine<S> {
@@ -23,18 +23,13 @@ impl<S> Engine<S> {
         }
         let is_dropped = self.sends.iter().any(|(_, send)| send.to == rank && send.is_detached && !send.is_done());
         let is_told = self.lose(rank, fault);
-        for (envelope, (body, is_consumed)) in self.matcher.all_unexpected_mut() {
-            if envelope.source == rank.0 {
-                *is_consumed = true;
-                body.give_up(fault);
-            }
-        }
-        for receive in self.matcher.receives.iter_mut() {
-            if let ReceiveState::Matched(matched) = &mut receive.state
-                && matched.envelope.source == rank.0
-                && matched.body.give_up(fault)
-            {
-                self.woken.extend(receive.waker.take());
+        let of_rank = self.matcher.messages().filter(|(_, envelope, _)| envelope.source == rank.0);
+        for message in of_rank.map(|(message, ..)| message).collect::<Vec<_>>() {
+            let Arrived { body, is_consumed, .. } = self.matcher.message_mut(message);
+            *is_consumed = true;
+            if let Body::Announced(Announced { key, .. }) = body {
+                *body = Body::Moved { here: Err(fault), len: key.len };
+                self.wake_receive(message);
             }
         }
         let before = (self.matcher.last(), self.started);
@@ -51,11 +46,13 @@ impl<S> Engine<S> {
         &mut self.peer(rank).untold
     }
 
-    /// Whether a message may still be read, and its sender be told.
-    pub(crate) fn check_connection(&self, matched: &Matched<S>) -> Result<(), Fault> {
-        let from = Rank(matched.envelope.source);
+    /// Whether the sender of a message that moves can be told.
+    pub(super) fn check_connection(&self, message: usize) -> Result<(), Fault> {
+        let from = Rank(self.matcher.envelope(message).source);
         match self.known_peer(from) {
-            Some(peer) if matched.arrival <= peer.before.0 => Err(Fault::of(FaultKind::ConnectionLost, from)),
+            Some(peer) if self.matcher.arrival(message) <= peer.before.0 => {
+                Err(Fault::of(FaultKind::ConnectionLost, from))
+            }
             _ => Ok(()),
         }
     }
@@ -71,14 +68,5 @@ impl<S> Engine<S> {
         let at = (*self.peer_of.get(rank.index())? as usize).checked_sub(1)?;
         let peer = &mut self.peers[at];
         peer.lost.or_else(|| peer.untold.take())
-    }
-}
-
-impl<S> Body<S> {
-    /// An announced message cannot be read any more. Whether it was announced.
-    pub(super) fn give_up(&mut self, fault: Fault) -> bool {
-        let Self::Announced { key, .. } = self else { return false };
-        *self = Self::Read { memory: Err(fault), len: key.len };
-        true
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn eager(context: u32, tag: u32, bytes: &[u8], grant: u32) -> Vec<u8>
     [Packet::Eager { context, tag }.encode(grant).bytes(), bytes].concat()
 }
 
-pub(super) fn posted<S>(posting: Posting<S>) -> usize {
+pub(super) fn posted(posting: Posting) -> usize {
     let Posting::Posted(receive) = posting else { panic!("there was a message") };
     receive
 }
@@ -141,7 +141,7 @@ fn a_receive_that_looks_on_takes_its_own() {
     assert!(matches!(posting, Posting::Landed), "{posting:?}");
     assert_eq!((landed.envelope.tag, landed.len), (5, 8));
     assert_eq!(into, [5; 8]);
-    let Posting::Taken(unexpected) = engine.receive(pattern(None)) else { panic!("it was taken in") };
+    let Posting::Held(unexpected) = engine.receive(pattern(None)) else { panic!("it was taken in") };
     assert_eq!(unexpected.envelope.tag, 6);
 
     let older = posted(engine.receive(pattern(None)));
@@ -171,10 +171,10 @@ fn unexpected_messages_are_bounded() {
         wire.drain(..).for_each(|packet| take_in(&mut receiver, Rank(0), &packet));
         assert!(receiver.matcher.lens().1 <= WINDOW as usize);
         let before = expected;
-        while let Some(matched) = receiver.match_probe(everything, Waker::noop()) {
-            assert_eq!(number(&matched.body), Some(expected));
+        while let Some(Held { message, .. }) = receiver.match_probe(everything, Waker::noop()) {
+            assert_eq!(number(&receiver, message), Some(expected));
             expected += 1;
-            receiver.deliver(&matched, Ok(()));
+            receiver.deliver(message, Ok(())).unwrap();
         }
         assert!(expected > before, "no credit came back");
         if expected == 100_000 {
@@ -227,10 +227,10 @@ fn exposed_memory_comes_back_at_the_fin_or_with_the_loss_of_its_sender() {
         let receive = posted(receiver.receive(Pattern { context: 0, source: Some(0), tag: None }));
         carry(&mut sender, &mut receiver);
         assert!(receiver.received(receive, Waker::noop()).is_none());
-        let Some(ToMove::Expose(ToExpose { len: 100, .. })) = receiver.next_to_move(|_| true) else {
+        let Some(ToMove::Expose(ToExpose { len: 100, message, .. })) = receiver.next_to_move(|_| true) else {
             panic!("it has a receive")
         };
-        receiver.expose(receive, 0, Some(number), Ok(SegmentKey { rank: Rank(1), ..key() }));
+        receiver.expose(message, 0, Some(number), Ok(SegmentKey { rank: Rank(1), ..key() }));
         carry(&mut receiver, &mut sender);
         let Some(ToMove::Write { from, .. }) = sender.next_to_move(|_| true) else { panic!("it may be written") };
         assert_eq!((from, receiver.received(receive, Waker::noop()).is_none()), (number, true));
@@ -240,15 +240,15 @@ fn exposed_memory_comes_back_at_the_fin_or_with_the_loss_of_its_sender() {
     sender.written(written, Ok(()));
     carry(&mut sender, &mut receiver);
     assert_eq!(sender.sent(written, Waker::noop()), Some(Ok(())));
-    let matched = receiver.received(here, Waker::noop()).unwrap().unwrap();
-    assert!(matches!(matched.body, Body::Read { memory: Ok(1), len: 100 }), "{matched:?}");
-    receiver.deliver(&matched, Ok(()));
+    let held = receiver.received(here, Waker::noop()).unwrap().unwrap();
+    assert_eq!(held.len, 100);
+    assert!(matches!(receiver.take(held.message), Holding::Moved(Ok(Here::Memory(1)))));
     assert!(!receiver.is_busy(), "its sender waits for nothing");
     // The other is lost to both before its write is over.
     receiver.lose(Rank(0), fault);
     sender.lose(Rank(1), Fault::of(FaultKind::PeerDied, Rank(1)));
-    let matched = receiver.received(nowhere, Waker::noop()).unwrap().unwrap();
-    assert!(matches!(matched.body, Body::Read { memory: Err(found), .. } if found == fault), "{matched:?}");
+    let held = receiver.received(nowhere, Waker::noop()).unwrap().unwrap();
+    assert!(matches!(receiver.take(held.message), Holding::Moved(Err(found)) if found == fault));
     [written, lost].into_iter().for_each(|send| sender.detach(send));
     assert_eq!(sender.take_idle(), [1]);
     sender.written(lost, Ok(()));
@@ -260,24 +260,23 @@ fn exposed_memory_comes_back_at_the_fin_or_with_the_loss_of_its_sender() {
 #[test]
 fn reads_wait_for_a_token_in_order() {
     let mut engine = opened(Rank(0), WINDOW, 2);
-    let receives: Vec<_> =
-        (0..4).map(|tag| posted(engine.receive(Pattern { context: 0, source: Some(1), tag: Some(tag) }))).collect();
     for tag in 0..4 {
+        posted(engine.receive(Pattern { context: 0, source: Some(1), tag: Some(tag) }));
         let key = SegmentKey { rank: Rank(1), address: u64::from(tag), ..key() };
         let rts = Packet::Rts { context: 0, tag, request: RequestId(tag), key, by: By::Read };
         take_in(&mut engine, Rank(1), rts.encode(0).bytes());
     }
     let next = |engine: &mut Engine<u64>| match engine.next_to_move(|_| true) {
-        Some(ToMove::Read(next)) => Some(next.receive),
+        Some(ToMove::Read(next)) => Some(next.message),
         next => next.map(|next| panic!("{next:?}")),
     };
-    assert_eq!([0; 3].map(|_| next(&mut engine)), [Some(receives[0]), Some(receives[1]), None]);
+    assert_eq!([0; 3].map(|_| next(&mut engine)), [Some(0), Some(1), None]);
     assert!(!engine.has_to_move());
-    engine.read_later(receives[1]);
-    assert_eq!([0; 2].map(|_| next(&mut engine)), [Some(receives[2]), None]);
-    engine.read(receives[0], Ok(Here::Memory(0)));
-    engine.read(receives[2], Err(Fault::of(FaultKind::PeerDied, Rank(1))));
-    assert_eq!([0; 3].map(|_| next(&mut engine)), [Some(receives[3]), Some(receives[1]), None]);
+    engine.read_later(1);
+    assert_eq!([0; 2].map(|_| next(&mut engine)), [Some(2), None]);
+    engine.read(0, Ok(Here::Memory(0)));
+    engine.read(2, Err(Fault::of(FaultKind::PeerDied, Rank(1))));
+    assert_eq!([0; 3].map(|_| next(&mut engine)), [Some(3), Some(1), None]);
 }
 
 /// A lost peer ends its sends and its receives, and no others.
@@ -297,7 +296,7 @@ fn a_lost_peer_ends_what_needs_it() {
     assert!(sends.iter().all(|send| engine.sent(*send, Waker::noop()) == Some(Err(fault))));
     // What it had sent can be received, and nothing else.
     let last = engine.receive(pattern(Some(1)));
-    assert!(matches!(last, Posting::Taken(matched) if matched.body.len() == 6));
+    assert!(matches!(last, Posting::Held(held) if held.len == 6));
     let none = posted(engine.receive(pattern(Some(1))));
     assert!(matches!(engine.received(none, Waker::noop()), Some(Err(found)) if found == fault));
 }
@@ -347,7 +346,7 @@ fn a_sender_asks_until_it_has_enough_credit() {
     carry(&mut sender, &mut receiver);
     for number in kept..=WINDOW {
         let next = receiver.match_probe(Pattern { context: 0, source: None, tag: Some(1) }, Waker::noop());
-        assert_eq!(next.map(|next| next.body.len()), Some(if number == WINDOW { 100 } else { 0 }), "message {number}");
+        assert_eq!(next.map(|next| next.len), Some(if number == WINDOW { 100 } else { 0 }), "message {number}");
         carry(&mut receiver, &mut sender);
         carry(&mut sender, &mut receiver);
     }

@@ -5,7 +5,8 @@
 //! post(receive)     the oldest unexpected message that its pattern fits, else it is posted
 //! ```
 //!
-//! A matched message that its receive gave back is unexpected again, in its place by arrival.
+//! A message stays at its place by arrival until a receive has ended with it. One that a receive or a
+//! task gives back is unexpected again, there.
 //!
 //! Of the tag of a collective's message the [number of the call](collective_number) alone is matched.
 //!
@@ -21,9 +22,7 @@ mod queue;
 mod tests;
 
 use self::posted::Receives;
-use self::queue::Queue;
-
-pub(crate) use self::queue::Handle;
+use self::queue::{Handle, Queue};
 
 /// What a message is matched by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,22 +145,24 @@ impl From<Envelope> for Key {
     }
 }
 
-/// The receives `R` and the unexpected messages `M` of a rank.
+/// The receives `R` of a rank, and the messages `M` that have arrived and that no receive has ended
+/// with. A message is named by its index until it is removed. It is *unexpected*, or it is *claimed*: a
+/// receive or a task has it, and no receive finds it.
 #[derive(Debug)]
 pub(crate) struct Matcher<R, M> {
     pub(crate) receives: Receives<R>,
-    unexpected: Queue<Envelope, M>,
+    messages: Queue<Envelope, M>,
     /// The number of messages that arrived so far.
     arrivals: u64,
 }
 
 /// When a message arrived, in the order of arrivals.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Arrival(u64);
 
 impl<R: Default, M: Default> Matcher<R, M> {
     pub(crate) fn new() -> Self {
-        Self { receives: Receives::new(), unexpected: Queue::new(), arrivals: 0 }
+        Self { receives: Receives::new(), messages: Queue::new(), arrivals: 0 }
     }
 
     /// Numbers a message that arrives now.
@@ -181,69 +182,94 @@ impl<R: Default, M: Default> Matcher<R, M> {
         self.receives.take_posted(envelope)
     }
 
-    /// Keeps a message that no posted receive fits: its [place](Self::take_from), and what is there.
+    /// Adds a message that no posted receive fits, or one that is claimed.
     #[inline]
-    pub(crate) fn keep(&mut self, envelope: Envelope, arrival: Arrival) -> (u32, &mut M) {
-        let kept = self.unexpected.insert(Some(envelope.matched().hash()), true, envelope, arrival.0);
-        (kept.index() as u32, self.unexpected.at_mut(kept.index()).unwrap_or_else(|| unreachable!("it was just kept")))
+    pub(crate) fn add(&mut self, envelope: Envelope, arrival: Arrival, is_unexpected: bool) -> usize {
+        let hash = is_unexpected.then(|| envelope.matched().hash());
+        self.messages.insert(hash, is_unexpected, envelope, arrival.0).index()
     }
 
     /// The oldest unexpected message that a pattern fits.
     #[inline]
-    pub(crate) fn find(&self, pattern: Pattern) -> Option<Handle> {
-        if self.unexpected.is_empty() {
+    pub(crate) fn find(&self, pattern: Pattern) -> Option<usize> {
+        if self.messages.is_empty() {
             return None;
         }
-        match pattern.exact() {
+        let found = match pattern.exact() {
             Some(exact) => {
                 let exact = exact.matched();
-                self.unexpected.find(exact.hash(), |envelope| envelope.matched() == exact)
+                self.messages.find(exact.hash(), |envelope| envelope.matched() == exact)
             }
-            None => self.unexpected.scan(|envelope| pattern.fits(*envelope)),
-        }
+            None => self.messages.scan(|envelope| pattern.fits(*envelope)),
+        };
+        found.map(Handle::index)
     }
 
-    /// An unexpected message, until it is taken.
-    pub(crate) fn unexpected(&self, message: Handle) -> Option<(Envelope, &M)> {
-        self.unexpected.get(message)
+    /// No receive finds an unexpected message from now on.
+    pub(crate) fn claim(&mut self, message: usize) {
+        self.messages.unlist(message);
     }
 
-    /// Takes an unexpected message.
-    pub(crate) fn take(&mut self, message: Handle) -> Option<(Envelope, Arrival, M)> {
-        let (envelope, taken) = self.unexpected.remove(message)?;
-        Some((envelope, Arrival(message.stamp()), taken))
+    /// A claimed message is unexpected again, at its place by arrival.
+    pub(crate) fn release(&mut self, message: usize) {
+        let hash = self.envelope(message).matched().hash();
+        self.messages.list(message as u32, Some(hash), true);
     }
 
-    /// Takes an unexpected message from its place, if it is still there.
-    pub(crate) fn take_from(&mut self, place: u32, arrival: Arrival) -> Option<M> {
-        self.unexpected.remove(Handle::of(place, arrival.0)).map(|(_, taken)| taken)
+    /// Removes a message.
+    pub(crate) fn remove(&mut self, message: usize) -> M {
+        self.messages.remove_at(message).unwrap_or_else(|| gone())
     }
 
-    /// Drops an unexpected message that is there.
+    /// Removes an unexpected message, and drops it.
     #[inline]
-    pub(crate) fn drop_unexpected(&mut self, message: Handle) -> Arrival {
-        self.unexpected.drop_at(message.index());
-        Arrival(message.stamp())
+    pub(crate) fn discard(&mut self, message: usize) {
+        self.messages.drop_at(message);
     }
 
-    /// All unexpected messages, in no order.
-    pub(crate) fn all_unexpected(&self) -> impl Iterator<Item = (&Envelope, &M)> {
-        self.unexpected.iter().map(|(_, envelope, message)| (envelope, message))
+    pub(crate) fn envelope(&self, message: usize) -> Envelope {
+        self.messages.key(message)
     }
 
-    /// The same, to be changed.
-    pub(crate) fn all_unexpected_mut(&mut self) -> impl Iterator<Item = (&Envelope, &mut M)> {
-        self.unexpected.iter_mut()
+    pub(crate) fn arrival(&self, message: usize) -> Arrival {
+        Arrival(self.messages.stamp(message))
     }
 
-    /// The same, each with a number of its own.
-    pub(crate) fn numbered_unexpected(&self) -> impl Iterator<Item = (u64, &Envelope, &M)> {
-        self.unexpected.iter().map(|(handle, envelope, message)| (handle.stamp(), envelope, message))
+    pub(crate) fn get(&self, message: usize) -> Option<&M> {
+        self.messages.at(message)
     }
 
-    /// The number of posted receives and of unexpected messages.
+    pub(crate) fn get_mut(&mut self, message: usize) -> Option<&mut M> {
+        self.messages.at_mut(message)
+    }
+
+    pub(crate) fn message(&self, message: usize) -> &M {
+        self.messages.at(message).unwrap_or_else(|| gone())
+    }
+
+    #[inline]
+    pub(crate) fn message_mut(&mut self, message: usize) -> &mut M {
+        self.messages.at_mut(message).unwrap_or_else(|| gone())
+    }
+
+    /// All messages, in no order.
+    pub(crate) fn messages(&self) -> impl Iterator<Item = (usize, Envelope, &M)> {
+        self.messages.iter().map(|(handle, envelope, message)| (handle.index(), *envelope, message))
+    }
+
+    /// The unexpected ones.
+    pub(crate) fn all_unexpected(&self) -> impl Iterator<Item = (usize, Envelope, &M)> {
+        self.messages().filter(|(message, ..)| self.messages.is_listed(*message))
+    }
+
+    /// The number of posted receives, of unexpected messages, and of all messages.
     #[cfg(test)]
-    pub(crate) const fn lens(&self) -> (usize, usize) {
-        (self.receives.posted_len(), self.unexpected.listed())
+    pub(crate) fn lens(&self) -> (usize, usize, usize) {
+        (self.receives.posted_len(), self.messages.listed(), self.messages.iter().count())
     }
+}
+
+#[cold]
+fn gone() -> ! {
+    unreachable!("a receive or a message is named until it is removed")
 }

@@ -3,7 +3,7 @@
 use std::ops::{Index, IndexMut};
 
 use super::queue::{Handle, Queue};
-use super::{Envelope, Key, Pattern};
+use super::{Envelope, Key, Pattern, gone};
 
 /// The receives of a rank, named by their index until they are removed: those that are posted, which
 /// are matched in the order of their posting, and those that have a message or never get one.
@@ -81,14 +81,6 @@ impl<R: Default> Receives<R> {
         self.queue.free(receive);
     }
 
-    pub(crate) fn get(&self, receive: usize) -> Option<&R> {
-        self.queue.at(receive)
-    }
-
-    pub(crate) fn get_mut(&mut self, receive: usize) -> Option<&mut R> {
-        self.queue.at_mut(receive)
-    }
-
     /// What a receive asks for.
     pub(crate) fn pattern(&self, receive: usize) -> Pattern {
         self.queue.key(receive).pattern()
@@ -123,11 +115,6 @@ impl<R: Default> Receives<R> {
     pub(super) const fn posted_len(&self) -> usize {
         self.queue.listed()
     }
-}
-
-#[cold]
-fn gone() -> ! {
-    unreachable!("a receive is named until it is removed")
 }
 
 impl<R: Default> Index<usize> for Receives<R> {

@@ -14,23 +14,19 @@ const NONE: Index = Index::MAX;
 
 /// Names an entry as long as it is in its queue, and nothing after that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Handle {
+pub(super) struct Handle {
     index: Index,
     stamp: u64,
 }
 
 impl Handle {
-    pub(super) const fn of(index: Index, stamp: u64) -> Self {
-        Self { index, stamp }
-    }
-
     #[inline]
     pub(super) const fn index(self) -> usize {
         self.index as usize
     }
 
     /// Unique among the entries of a queue.
-    pub(crate) const fn stamp(self) -> u64 {
+    pub(super) const fn stamp(self) -> u64 {
         self.stamp
     }
 }
@@ -138,12 +134,7 @@ impl<K: Copy, T: Default> Queue<K, T> {
 
     /// The values of all entries, to be changed.
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.iter_mut().map(|(_, value)| value)
-    }
-
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut T)> {
-        let taken = self.entries.iter_mut().filter(|entry| entry.stamp != FREE);
-        taken.map(|entry| (&entry.key, &mut entry.value))
+        self.entries.iter_mut().filter(|entry| entry.stamp != FREE).map(|entry| &mut entry.value)
     }
 
     /// Whether there is no entry.
@@ -160,11 +151,20 @@ impl<K: Copy, T: Default> Queue<K, T> {
             NONE => self.grow(key),
             index => index,
         };
-        let bin = hash.map_or(NONE, |hash| hash % BINS as u32);
         let entry = &mut self.entries[index as usize];
         self.free = entry.links[0].after;
-        (entry.key, entry.stamp, entry.bin, entry.is_scanned) = (key, stamp, bin, is_scanned);
+        (entry.key, entry.stamp) = (key, stamp);
         self.len += 1;
+        self.list(index, hash, is_scanned);
+        Handle { index, stamp }
+    }
+
+    /// Puts an entry that is in no list into its lists, as of [`insert`](Self::insert).
+    #[inline]
+    pub(super) fn list(&mut self, index: Index, hash: Option<u32>, is_scanned: bool) {
+        let bin = hash.map_or(NONE, |hash| hash % BINS as u32);
+        let entry = &mut self.entries[index as usize];
+        (entry.bin, entry.is_scanned) = (bin, is_scanned);
         self.listed += usize::from(bin != NONE || is_scanned);
         if bin != NONE {
             link(&mut self.entries, Which::Bin, &mut self.bins[bin as usize % BINS], index);
@@ -172,7 +172,6 @@ impl<K: Copy, T: Default> Queue<K, T> {
         if is_scanned {
             link(&mut self.entries, Which::Scanned, &mut self.scanned, index);
         }
-        Handle { index, stamp }
     }
 
     /// A free entry more.
@@ -208,20 +207,6 @@ impl<K: Copy, T: Default> Queue<K, T> {
         None
     }
 
-    fn entry(&self, handle: Handle) -> Option<&Entry<K, T>> {
-        self.entries.get(handle.index as usize).filter(|entry| entry.stamp == handle.stamp)
-    }
-
-    pub(super) fn get(&self, handle: Handle) -> Option<(K, &T)> {
-        self.entry(handle).map(|entry| (entry.key, &entry.value))
-    }
-
-    /// Takes an entry out, if it is still in.
-    pub(super) fn remove(&mut self, handle: Handle) -> Option<(K, T)> {
-        let key = self.entry(handle)?.key;
-        Some((key, self.remove_at(handle.index as usize)?))
-    }
-
     /// The value of an entry, by its index.
     #[inline]
     pub(super) fn at(&self, index: usize) -> Option<&T> {
@@ -236,6 +221,16 @@ impl<K: Copy, T: Default> Queue<K, T> {
     /// The key of an entry.
     pub(super) fn key(&self, index: usize) -> K {
         self.entries[index].key
+    }
+
+    pub(super) fn stamp(&self, index: usize) -> u64 {
+        self.entries[index].stamp
+    }
+
+    /// Whether an entry is in a list.
+    pub(super) fn is_listed(&self, index: usize) -> bool {
+        let Entry { bin, is_scanned, .. } = self.entries[index];
+        bin != NONE || is_scanned
     }
 
     /// Takes an entry out.

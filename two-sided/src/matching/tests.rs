@@ -51,18 +51,20 @@ proptest! {
                 Step::Arrive(envelope) => {
                     let (arrival, receive) = (matcher.number(), matcher.take_posted(envelope));
                     prop_assert_eq!(receive.map(|receive| matcher.receives[receive]), oracle.take_posted(envelope));
+                    let message = matcher.add(envelope, arrival, receive.is_none());
+                    *matcher.message_mut(message) = number;
                     if receive.is_none() {
-                        *matcher.keep(envelope, arrival).1 = number;
                         oracle.keep(envelope, number);
                     } else {
-                        matched.push((envelope, arrival, number));
+                        matched.push((envelope, message, number));
                     }
                 }
                 Step::Receive(pattern) => match (matcher.find(pattern), oracle.find(pattern)) {
                     (Some(found), Some(at)) => {
-                        let (envelope, arrival, message) = matcher.take(found).unwrap();
-                        prop_assert_eq!((envelope, message), oracle.unexpected.remove(at));
-                        matched.push((envelope, arrival, message));
+                        matcher.claim(found);
+                        let (envelope, number) = (matcher.envelope(found), *matcher.message(found));
+                        prop_assert_eq!((envelope, number), oracle.unexpected.remove(at));
+                        matched.push((envelope, found, number));
                     }
                     (None, None) => {
                         let posted = matcher.receives.post(pattern);
@@ -73,30 +75,23 @@ proptest! {
                     (found, at) => prop_assert!(false, "{found:?} where the lists have {at:?}"),
                 },
                 Step::Probe(pattern) => {
-                    let found = matcher.find(pattern).and_then(|found| matcher.unexpected(found));
-                    let expected = oracle.find(pattern).map(|at| oracle.unexpected[at]);
-                    prop_assert_eq!(found.map(|(envelope, message)| (envelope, *message)), expected);
+                    let found = matcher.find(pattern).map(|at| (matcher.envelope(at), *matcher.message(at)));
+                    prop_assert_eq!(found, oracle.find(pattern).map(|at| oracle.unexpected[at]));
                 }
                 Step::MatchedProbe(pattern) => {
-                    let found = matcher.find(pattern);
-                    let expected = oracle.find(pattern).map(|at| oracle.unexpected.remove(at));
-                    let taken = found.and_then(|found| matcher.take(found));
-                    prop_assert_eq!(taken.map(|(envelope, _, message)| (envelope, message)), expected);
-                    if let Some(found) = found {
-                        prop_assert!(matcher.take(found).is_none() && matcher.unexpected(found).is_none());
-                    }
-                    matched.extend(taken);
+                    let found = matcher.find(pattern).map(|at| (matcher.envelope(at), matcher.remove(at)));
+                    prop_assert_eq!(found, oracle.find(pattern).map(|at| oracle.unexpected.remove(at)));
                 }
                 Step::GiveBack(index) => {
                     if !matched.is_empty() {
-                        let (envelope, arrival, message) = matched.swap_remove(index.index(matched.len()));
+                        let (envelope, message, number) = matched.swap_remove(index.index(matched.len()));
                         let receive = matcher.take_posted(envelope);
                         prop_assert_eq!(receive.map(|receive| matcher.receives[receive]), oracle.take_posted(envelope));
                         if receive.is_none() {
-                            *matcher.keep(envelope, arrival).1 = message;
-                            oracle.keep(envelope, message);
+                            matcher.release(message);
+                            oracle.keep(envelope, number);
                         } else {
-                            matched.push((envelope, arrival, message));
+                            matched.push((envelope, message, number));
                         }
                     }
                 }
@@ -108,7 +103,8 @@ proptest! {
                     }
                 }
             }
-            prop_assert_eq!(matcher.lens(), (oracle.posted.len(), oracle.unexpected.len()));
+            let all = oracle.unexpected.len() + matched.len();
+            prop_assert_eq!(matcher.lens(), (oracle.posted.len(), oracle.unexpected.len(), all));
         }
     }
 }

@@ -13,7 +13,8 @@ use super::net::{Message, Net, Plant, number, number_of};
 use super::request::{Mode, Op, Request, Woken};
 use super::seen::Seen;
 use crate::Tag;
-use crate::engine::{Body, Direct, Engine, Matched, Posting, ReceiveState, Send, SendState, ToExpose, is_refused};
+use crate::engine::receives::ReceiveState;
+use crate::engine::{Direct, Engine, Held, Holding, Posting, Send, SendState, ToExpose, is_refused};
 use crate::matching::oracle::Oracle;
 use crate::wire::{By, head_of};
 
@@ -52,8 +53,8 @@ fn take_in(
         let read = |offset: usize, into: &mut [u8]| into.copy_from_slice(&whole[offset..][..into.len()]);
         engine.arrived(Rank(from), (&head_of(&whole), whole.len()), read, direct);
     }
-    if let Some(receive) = net.ends(to, &packet)
-        && let Some(at) = exposed.iter().position(|exposed| exposed.receive == receive as usize)
+    if let Some(message) = net.ends(to, &packet)
+        && let Some(at) = exposed.iter().position(|exposed| exposed.message == message as usize)
     {
         exposed.remove(at);
     }
@@ -167,7 +168,7 @@ impl Host {
                 let landed = direct.landed;
                 match posting {
                     Posting::Posted(receive) => Request::Posted { receive, source: pattern.source, has_slice },
-                    Posting::Taken(matched) => Request::Taken(*matched),
+                    Posting::Held(held) => Request::Held(held, None),
                     Posting::Landed => Request::Landed(landed.unwrap(), slice),
                 }
             }
@@ -176,7 +177,7 @@ impl Host {
         self.requests.push((request, Arc::new(Woken(AtomicBool::new(true)))));
         // A task waits at once. What is over already it may poll later.
         if let Request::Posted { receive, .. } = self.requests[next].0
-            && let ReceiveState::Posted = self.engine.matcher.receives[receive].state
+            && self.engine.is_posted(receive)
         {
             self.poll(net, next);
         }
@@ -228,7 +229,7 @@ impl Host {
             }
             Request::Posted { receive, source, .. } => match self.engine.received(receive, &waker) {
                 None => return,
-                Some(Ok(matched)) => return self.taken(net, at, matched),
+                Some(Ok(held)) => return self.held(net, at, held),
                 Some(Err(_)) => {
                     let is_of_broken = source.is_some_and(|source| net.has_broken(self.rank, source));
                     assert!(is_of_broken || source == net.dead && source.is_some(), "a receive failed without a cause");
@@ -246,76 +247,64 @@ impl Host {
             }
             Request::Probe { pattern, takes: true } => {
                 let is_expected = self.seen.take(pattern, at);
-                let Some(matched) = self.engine.match_probe(pattern, &waker) else {
+                let Some(held) = self.engine.match_probe(pattern, &waker) else {
                     return assert!(!is_expected, "a matched probe found nothing");
                 };
-                if matched.body.is_to_come() {
-                    Request::Taken(matched) // a user has it before it is received
-                } else {
-                    return self.taken(net, at, matched);
-                }
+                Request::Held(held, None) // a user has it before it is received
             }
-            Request::Taken(_) | Request::Landed(..) | Request::Over => return,
+            Request::Held(..) | Request::Landed(..) | Request::Over => return,
         };
         self.requests[at].0 = next;
     }
 
-    /// A task has a message. It begins to read it, if it was announced.
-    fn taken(&mut self, net: &mut Net, at: usize, matched: Matched<u64>) {
-        if matched.body.is_to_come() {
-            let receive = self.engine.receive_matched(Box::new(matched));
-            self.requests[at].0 = Request::Posted { receive, source: None, has_slice: false };
-            return self.poll(net, at);
-        }
-        let is_announced = matches!(matched.body, Body::Announced { .. });
-        if is_announced && self.engine.check_connection(&matched).is_err() {
-            self.engine.deliver(&matched, Ok(()));
-            self.requests[at].0 = Request::Over;
-            return self.got(net, at, None);
-        }
-        if is_announced {
-            net.begin_read(number(&matched.body).unwrap());
-            if net.plant == Plant::FinBeforeRead {
-                self.engine.deliver(&matched, Ok(()));
+    /// A task has a message. It takes it, or begins to read it, or waits for it.
+    fn held(&mut self, net: &mut Net, at: usize, held: Held) {
+        let number = number(&self.engine, held.message);
+        match self.engine.take(held.message) {
+            Holding::ToCome(receive) => {
+                self.requests[at].0 = Request::Posted { receive, source: None, has_slice: false };
+                self.poll(net, at);
             }
+            Holding::ToRead(announced) => {
+                net.begin_read(announced.key.address);
+                if net.plant == Plant::FinBeforeRead {
+                    self.engine.send_fin(Rank(held.envelope.source), announced, Ok(()));
+                }
+                self.requests[at].0 = Request::Held(held, number);
+            }
+            Holding::Eager(_) | Holding::Moved(_) => self.ends(net, at, (held, number)),
         }
-        self.requests[at].0 = Request::Taken(matched);
-        if !is_announced {
-            self.finish(net, at);
+    }
+
+    fn ends(&mut self, net: &mut Net, at: usize, (held, number): (Held, Option<u64>)) {
+        self.requests[at].0 = Request::Over;
+        if net.plant == Plant::CreditTwice {
+            self.engine.credit(Rank(held.envelope.source), 0);
         }
+        self.got(net, at, number);
     }
 
     /// A task ends its receive.
     pub(super) fn finish(&mut self, net: &mut Net, at: usize) {
-        let number = match std::mem::replace(&mut self.requests[at].0, Request::Over) {
-            Request::Taken(matched) if matched.body.is_to_come() => return self.taken(net, at, matched),
-            Request::Taken(mut matched) => {
-                let mut number = number(&matched.body);
-                let mut outcome = Ok(());
-                if let (Body::Announced { .. }, Some(announced)) = (&matched.body, number) {
-                    outcome = self.end_read(net, announced);
-                    if outcome.is_err_and(is_refused)
-                        && let Body::Announced { by, .. } = &mut matched.body
-                    {
-                        *by = By::Copy;
-                        let receive = self.engine.receive_matched(Box::new(matched));
-                        self.requests[at].0 = Request::Posted { receive, source: None, has_slice: false };
-                        return self.poll(net, at);
-                    }
-                    number = number.filter(|_| outcome.is_ok());
+        match std::mem::replace(&mut self.requests[at].0, Request::Over) {
+            Request::Held(held, None) => self.held(net, at, held),
+            Request::Held(held, Some(number)) => {
+                let outcome = self.end_read(net, number);
+                if outcome.is_err_and(is_refused) {
+                    self.engine.copy_held(held.message);
+                    return self.held(net, at, held);
                 }
-                for _ in 0..=u32::from(net.plant == Plant::TwoFins) {
-                    self.engine.deliver(&matched, outcome);
+                if net.plant == Plant::TwoFins
+                    && let Holding::ToRead(announced) = self.engine.take(held.message)
+                {
+                    self.engine.send_fin(Rank(held.envelope.source), announced, outcome);
                 }
-                if net.plant == Plant::CreditTwice {
-                    self.engine.credit(Rank(matched.envelope.source), 0);
-                }
-                number
+                let delivered = self.engine.deliver(held.message, outcome);
+                self.ends(net, at, (held, Some(number).filter(|_| delivered.is_ok())));
             }
-            Request::Landed(landed, slice) => Some(number_of(&slice[..landed.len as usize])),
+            Request::Landed(landed, slice) => self.got(net, at, Some(number_of(&slice[..landed.len as usize]))),
             _ => unreachable!("there is no message"),
-        };
-        self.got(net, at, number);
+        }
     }
 
     /// The next packet arrives, taken in by any task or by that of a receive.
@@ -342,17 +331,15 @@ impl Host {
                 self.seen.oracle.posted.retain(|(_, posted)| *posted as usize != at);
                 self.seen.give_back(at);
                 if net.plant == Plant::EarlyReuse
-                    && let Some(exposed) = self.exposed.iter().find(|exposed| exposed.receive == receive)
-                    && let Some(found) = self.engine.exposed(receive, Rank(net.message(exposed.number).from))
+                    && let Some(Moving { message, number }) = self.exposed.first()
+                    && let Some(found) = self.engine.exposed(*message, Rank(net.message(*number).from))
                 {
-                    self.engine.end_written(receive, Ok(found.memory));
+                    self.engine.end_written(*message, Ok(found.memory));
                 }
             }
-            Request::Taken(matched) => {
-                if let (Body::Announced { .. }, Some(number)) = (&matched.body, number(&matched.body)) {
-                    net.message(number).is_being_read = false;
-                }
-                self.engine.give_back(matched);
+            Request::Held(held, read) => {
+                read.into_iter().for_each(|number| net.message(number).is_being_read = false);
+                self.engine.give_back(held.message);
                 self.seen.give_back(at);
             }
             Request::Landed(landed, slice) => {
@@ -402,7 +389,8 @@ impl Host {
             || self.engine.peer(Rank(peer)).untold.is_some();
         assert!(is_told || !net.missing.contains(&self.rank), "nobody is told of a message that is missing");
         if net.plant == Plant::OldCredit {
-            self.engine.matcher.all_unexpected_mut().for_each(|(_, (_, is_consumed))| *is_consumed = false);
+            let all: Vec<_> = self.engine.matcher.all_unexpected().map(|(message, ..)| message).collect();
+            all.into_iter().for_each(|message| self.engine.matcher.message_mut(message).is_consumed = false);
         }
         match net.plant {
             Plant::OldMessage => self.engine.peer(Rank(peer)).before = Default::default(),
@@ -413,11 +401,11 @@ impl Host {
 
     /// A peer writes to memory that is exposed for it no more.
     fn end_exposed(&mut self, net: &mut Net, peer: u32) {
-        self.exposed.sort_by_key(|exposed| exposed.receive);
+        self.exposed.sort_by_key(|exposed| exposed.message);
         let (exposing, engine) = (&self.exposing, &self.engine);
         let is_over = |exposed: &mut Moving| {
-            let Moving { receive, number, .. } = *exposed;
-            net.message(number).from == peer && !Self::is_growing((exposing, engine), receive)
+            let Moving { message, number, .. } = *exposed;
+            net.message(number).from == peer && !Self::is_growing((exposing, engine), message)
         };
         drop(self.exposed.extract_if(.., is_over).collect::<Vec<_>>());
     }

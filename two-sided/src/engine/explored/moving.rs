@@ -6,7 +6,8 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
 use super::host::Host;
 use super::net::{Net, Plant, number};
 use crate::engine::pipeline::Fin;
-use crate::engine::{Engine, Here, ReceiveState, ToExpose, ToMove, ToRead};
+use crate::engine::receives::{Body, Moving as MovingHere};
+use crate::engine::{Engine, Here, ToExpose, ToMove, ToRead};
 use crate::wire::{By, DATA_HEAD};
 
 /// The length of a piece of a message.
@@ -17,7 +18,7 @@ pub(super) const FLIGHT: u64 = PIECE;
 /// A read of an announced message by another task, or memory that is exposed for one.
 #[derive(Debug)]
 pub(super) struct Moving {
-    pub(super) receive: usize,
+    pub(super) message: usize,
     pub(super) number: u64,
 }
 
@@ -25,30 +26,29 @@ impl Host {
     /// Whether there is something to be done for an announced message.
     pub(super) fn has_to_move(&self) -> bool {
         let Engine { tokens, to_write, announced, to_expose, .. } = &self.engine;
-        let is_by = |at: &usize, written| self.engine.announced(*at).is_some_and(|(_, by)| by.is_written() == written);
+        let is_by =
+            |at: &usize, written| self.engine.announced(*at).is_some_and(|message| message.by.is_written() == written);
         *tokens > 0 && (!to_write.is_empty() || announced.iter().any(|at| is_by(at, false)))
             || to_expose
                 .iter()
                 .any(|at| is_by(at, true) || self.has_more_to_expose(*at) || is_refused(&self.engine, *at))
     }
 
-    fn has_more_to_expose(&self, receive: usize) -> bool {
-        matches!(
-            self.engine.matcher.receives.get(receive).map(|receive| &receive.state),
-            Some(ReceiveState::Moving { matched, exposed: Some(exposed), .. }) if exposed.has_more(matched.body.len())
-        )
+    fn has_more_to_expose(&self, message: usize) -> bool {
+        let moving = moving(&self.engine, message);
+        moving.is_some_and(|MovingHere { announced, exposed, .. }| {
+            exposed.as_ref().is_some_and(|exposed| exposed.has_more(announced.key.len))
+        })
     }
 
     /// Exposed memory is its message's until the FIN.
     pub(super) fn check_exposed(&self) {
-        for Moving { receive, number, .. } in &self.exposed {
-            let is_held = matches!(
-                self.engine.matcher.receives.get(*receive).map(|receive| &receive.state),
-                Some(ReceiveState::Moving { exposed: Some(exposed), .. })
-                    if !matches!(exposed.memory, Here::Memory(memory) if memory != *number)
-            );
+        for Moving { message, number, .. } in &self.exposed {
+            let exposed = moving(&self.engine, *message).and_then(|moving| moving.exposed.as_ref());
+            let is_held =
+                exposed.is_some_and(|exposed| !matches!(exposed.memory, Here::Memory(memory) if memory != *number));
             assert!(
-                is_held || Self::is_growing((&self.exposing, &self.engine), *receive),
+                is_held || Self::is_growing((&self.exposing, &self.engine), *message),
                 "the exposed memory of {number} came back before the FIN"
             );
         }
@@ -101,14 +101,14 @@ impl Host {
                     self.finish_copy(net, self.copies.len() - 1);
                 }
             }
-            Some(ToMove::Read(ToRead { receive, .. })) => {
-                let moving = self.moving(receive);
+            Some(ToMove::Read(ToRead { message, .. })) => {
+                let moving = self.moving(message);
                 net.begin_read(moving.number);
                 self.reads.push(moving);
             }
             Some(ToMove::Expose(expose)) => {
-                if !self.exposed.iter().any(|exposed| exposed.receive == expose.receive) {
-                    self.exposed.push(self.moving(expose.receive));
+                if !self.exposed.iter().any(|exposed| exposed.message == expose.message) {
+                    self.exposed.push(self.moving(expose.message));
                 }
                 let by = expose.by;
                 self.exposing.push(expose);
@@ -120,20 +120,19 @@ impl Host {
         }
     }
 
-    fn moving(&self, receive: usize) -> Moving {
-        let ReceiveState::Moving { matched, .. } = &self.engine.matcher.receives[receive].state else { unreachable!() };
-        Moving { receive, number: number(&matched.body).unwrap() }
+    fn moving(&self, message: usize) -> Moving {
+        Moving { message, number: number(&self.engine, message as u32).unwrap() }
     }
 
-    /// Whether a receive is to have memory or room.
-    pub(super) fn is_growing((exposing, engine): (&[ToExpose<u64>], &Engine<u64>), receive: usize) -> bool {
-        exposing.iter().any(|exposing| exposing.receive == receive) || is_refused(engine, receive)
+    /// Whether a message is to have memory or room.
+    pub(super) fn is_growing((exposing, engine): (&[ToExpose<u64>], &Engine<u64>), message: usize) -> bool {
+        exposing.iter().any(|exposing| exposing.message == message) || is_refused(engine, message)
     }
 
     /// Memory was registered, or could not be.
     pub(super) fn finish_exposing(&mut self, net: &mut Net, at: usize) {
-        let ToExpose { receive, len, by, at, memory, .. } = self.exposing.remove(at);
-        let exposed = self.exposed.iter().position(|exposed| exposed.receive == receive).unwrap();
+        let ToExpose { message, len, by, at, memory, .. } = self.exposing.remove(at);
+        let exposed = self.exposed.iter().position(|exposed| exposed.message == message).unwrap();
         let number = self.exposed[exposed].number;
         let (rank, from) = (self.rank, net.message(number).from);
         assert!(at == 0 || memory == Some(number));
@@ -142,17 +141,17 @@ impl Host {
             Some(FaultKind::NoMemory) if at == 0 => false,
             Some(kind) => {
                 net.message(number).is_lost |= kind != FaultKind::NoMemory;
-                self.engine.expose(receive, at, memory, Err(Fault::new(kind)));
+                self.engine.expose(message, at, memory, Err(Fault::new(kind)));
                 true
             }
             None => false,
         };
         if !fails && (by == By::Copy || failed.is_some()) {
-            self.engine.expose_elements(receive, Box::new(vec![0_u8; len as usize]));
+            self.engine.expose_elements(message, Box::new(vec![0_u8; len as usize]));
         } else if !fails {
             let len = if by == By::Pipeline { PIECE } else { len };
             let key = SegmentKey { rank: Rank(rank), region: RegionId(1), len, address: number, rkey: 0 };
-            self.engine.expose(receive, at, Some(number), Ok(key));
+            self.engine.expose(message, at, Some(number), Ok(key));
         }
         let is_over = net.message(number).is_old && !net.unaware.contains(&rank);
         if fails && at == 0 || is_over || self.engine.lost(Rank(from)).is_some() {
@@ -163,8 +162,8 @@ impl Host {
     pub(super) fn finish_read(&mut self, net: &mut Net, at: usize) {
         let read = self.reads.remove(at);
         let outcome = self.end_read(net, read.number);
-        self.engine.read(read.receive, outcome.map(|()| Here::Memory(read.number)));
-        if is_refused(&self.engine, read.receive) {
+        self.engine.read(read.message, outcome.map(|()| Here::Memory(read.number)));
+        if is_refused(&self.engine, read.message) {
             self.exposed.push(read);
         }
     }
@@ -209,7 +208,13 @@ impl Host {
 }
 
 /// Whether a message is to come in packets, which it was not to at first.
-fn is_refused(engine: &Engine<u64>, receive: usize) -> bool {
-    let state = engine.matcher.receives.get(receive).map(|receive| &receive.state);
-    matches!(state, Some(ReceiveState::Moving { is_refused: true, .. }))
+fn is_refused(engine: &Engine<u64>, message: usize) -> bool {
+    moving(engine, message).is_some_and(|moving| moving.is_refused)
+}
+
+fn moving(engine: &Engine<u64>, message: usize) -> Option<&MovingHere<u64>> {
+    match &engine.matcher.get(message)?.body {
+        Body::Moving(moving) => Some(moving),
+        _ => None,
+    }
 }

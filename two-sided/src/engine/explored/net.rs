@@ -7,7 +7,8 @@ use std::hash::{Hash, Hasher};
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
 use super::moving::FLIGHT;
-use crate::engine::{Body, Posted};
+use crate::engine::receives::Body;
+use crate::engine::{Engine, Here, Posted};
 use crate::wire::{BATCH_HEAD, DATA_HEAD, EAGER_HEAD, Packet};
 
 /// The choices of a run: those of `path`, then always the first.
@@ -167,13 +168,14 @@ pub(super) fn number_of(bytes: &[u8]) -> u64 {
 
 /// The number that an eager message has as its bytes, and an announced one as its address; `None`:
 /// it could not be read.
-pub(in crate::engine) fn number(body: &Body<u64>) -> Option<u64> {
-    match body {
+pub(in crate::engine) fn number(engine: &Engine<u64>, message: u32) -> Option<u64> {
+    match &engine.matcher.message(message as usize).body {
         Body::Eager(bytes) => Some(number_of(bytes)),
-        Body::Here(elements) => Some(number_of(elements.bytes())),
-        Body::Announced { key, .. } => Some(key.address),
-        Body::Read { memory, .. } => memory.as_ref().ok().copied(),
-        Body::Moving { .. } => None,
+        Body::Announced(announced) => Some(announced.key.address),
+        Body::Moving(moving) => Some(moving.announced.key.address),
+        Body::Moved { here: Ok(Here::Elements(elements)), .. } => Some(number_of(elements.bytes())),
+        Body::Moved { here: Ok(Here::Memory(number)), .. } => Some(*number),
+        Body::Moved { here: Err(_), .. } => None,
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
 
-use crate::engine::{Landed, Matched};
+use crate::engine::{Held, Landed};
 use crate::matching::Pattern;
 
 #[derive(Clone, Copy, Debug)]
@@ -46,11 +46,22 @@ pub(super) enum Mode {
 /// What a handle of a user has.
 #[derive(Debug)]
 pub(super) enum Request {
-    Send { send: usize, number: u64 },
-    Posted { receive: usize, source: Option<u32>, has_slice: bool },
-    Taken(Matched<u64>),
+    Send {
+        send: usize,
+        number: u64,
+    },
+    Posted {
+        receive: usize,
+        source: Option<u32>,
+        has_slice: bool,
+    },
+    /// A message that is to be finished; the number of one that is being read.
+    Held(Held, Option<u64>),
     Landed(Landed, Vec<u8>),
-    Probe { pattern: Pattern, takes: bool },
+    Probe {
+        pattern: Pattern,
+        takes: bool,
+    },
     Over,
 }
 

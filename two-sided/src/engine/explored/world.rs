@@ -8,7 +8,6 @@ use super::host::Host;
 use super::net::{Budget, Choices, Net, Plant, messages_of};
 use super::request::{Op, Request};
 use crate::engine::peer::{Counters, units};
-use crate::engine::{Body, ReceiveState};
 use crate::matching::Pattern;
 use crate::wire::EAGER_HEAD;
 
@@ -80,7 +79,7 @@ impl World {
             for (index, (request, woken)) in host.requests.iter().enumerate() {
                 match request {
                     Request::Over => continue,
-                    Request::Taken(_) | Request::Landed(..) => can(Action::Finish(index)),
+                    Request::Held(..) | Request::Landed(..) => can(Action::Finish(index)),
                     _ if woken.0.load(Ordering::Relaxed) => can(Action::Poll(index)),
                     _ => {}
                 }
@@ -203,7 +202,8 @@ impl World {
             let Host { engine, seen, .. } = host;
             host.check_exposed();
             let lists = (seen.oracle.posted.len(), seen.oracle.unexpected.len());
-            assert_eq!(engine.matcher.lens(), lists, "rank {from}: posted and unexpected");
+            let (posted, unexpected, _) = engine.matcher.lens();
+            assert_eq!((posted, unexpected), lists, "rank {from}: posted and unexpected");
             for to in self.alive() {
                 self.check_credit(from, to);
             }
@@ -229,11 +229,8 @@ impl World {
             .engine
             .matcher
             .all_unexpected()
-            .filter(|(envelope, (_, is_consumed))| envelope.source == from && !is_consumed)
-            .map(|(_, (body, _))| match body {
-                Body::Eager(bytes) => units(bytes.len()),
-                _ => units(0),
-            })
+            .filter(|(_, envelope, message)| envelope.source == from && !message.is_consumed)
+            .map(|(.., message)| units(message.body.kept()))
             .sum();
         let window = self.hosts[to as usize].engine.window;
         assert_eq!(spent.wrapping_sub(came), in_flight, "{from} to {to}: credit in flight");
@@ -257,13 +254,12 @@ impl World {
                         assert!(is_unexpected, "the send of {number} does not end");
                     }
                     Request::Posted { receive, .. } => {
-                        let is_posted = matches!(host.engine.matcher.receives[*receive].state, ReceiveState::Posted);
-                        assert!(is_posted, "receive {index} of rank {at} does not end");
+                        assert!(host.engine.is_posted(*receive), "receive {index} of rank {at} does not end");
                     }
                     Request::Probe { pattern, .. } => {
                         assert!(host.seen.oracle.find(*pattern).is_none(), "probe {index} of rank {at} does not end");
                     }
-                    Request::Taken(_) | Request::Landed(..) => unreachable!("it can be finished"),
+                    Request::Held(..) | Request::Landed(..) => unreachable!("it can be finished"),
                     Request::Over => {}
                 }
             }
@@ -300,7 +296,7 @@ impl World {
         for at in self.alive() {
             let engine = &self.hosts[at as usize].engine;
             let left = (engine.matcher.receives.len(), engine.sends.len(), engine.matcher.lens(), engine.busy.len());
-            assert_eq!(left, (0, 0, (0, 0), 0), "something is left");
+            assert_eq!(left, (0, 0, (0, 0, 0), 0), "something is left");
         }
     }
 

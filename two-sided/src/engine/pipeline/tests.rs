@@ -6,7 +6,7 @@ use onesided_fabric::remote_memory::RegionId;
 
 use super::*;
 use crate::engine::tests::opened;
-use crate::engine::{Posted, Posting, tests, window};
+use crate::engine::{Holding, Posted, Posting, tests, window};
 use crate::matching::Pattern;
 
 const LEN: u64 = 4 * SHORTEST;
@@ -99,10 +99,12 @@ fn a_fin_before_the_last_piece_is_a_violation() {
     take_in(&mut engine, 0, rts);
     let pattern = Pattern { context: 0, source: Some(0), tag: None };
     let Posting::Posted(receive) = engine.receive(pattern) else { panic!("it was announced") };
-    let Some(ToMove::Expose(_)) = engine.next_to_move(|_| true) else { panic!("memory is to be exposed") };
-    engine.expose(receive, 0, Some(7), Ok(key(1, SHORTEST)));
-    take_in(&mut engine, 0, Packet::Written { receive: RequestId(receive as u32), status: 0 });
+    let Some(ToMove::Expose(ToExpose { message, .. })) = engine.next_to_move(|_| true) else {
+        panic!("memory is to be exposed")
+    };
+    engine.expose(message, 0, Some(7), Ok(key(1, SHORTEST)));
+    take_in(&mut engine, 0, Packet::Written { receive: RequestId(message as u32), status: 0 });
     assert_eq!(engine.lost(Rank(0)).map(Fault::kind), Some(FaultKind::Protocol));
-    let Some(Ok(matched)) = engine.received(receive, Waker::noop()) else { panic!("it is over") };
-    assert!(matches!(matched.body, Body::Read { memory: Err(_), .. }));
+    let Some(Ok(held)) = engine.received(receive, Waker::noop()) else { panic!("it is over") };
+    assert!(matches!(engine.take(held.message), Holding::Moved(Err(_))));
 }
