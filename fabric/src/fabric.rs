@@ -260,11 +260,11 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     /// Resolves a same-host word: only ranks of the segment's host access it, and only as such a
     /// word. The CPU executes its operations, where other words use the card. Its atomics are
     /// atomic with one another only. A write to it wakes no rank, and a chain has words of one
-    /// kind.
+    /// kind. It outlives its rank: a rank that opened the segment before uses it as long as it keeps
+    /// the segment, unless the two have lost their connection.
     ///
     /// # Errors
-    /// As [`word_in`](Self::word_in); `Unsupported` if the CPU cannot access it; `PeerDied` and
-    /// `PeerLeft`.
+    /// As [`word_in`](Self::word_in); `Unsupported` if the CPU cannot access it; `ConnectionLost`.
     fn same_host_word<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault> {
         match self.path(segment) {
             Path::Card => Err(Fault::of(FaultKind::Unsupported, segment.rank())),

@@ -111,7 +111,8 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
 
     /// Word `index` of the words that a lock has at a rank for the ranks of its own
     /// [host](Self::host_of), for a lock with [host words](crate::LockAlgorithm::HOST_WORDS). Only
-    /// ranks of that host access them. On a fabric with cards their atomics are the CPU's.
+    /// ranks of that host access them, those that have resolved one also after the end of the rank. On
+    /// a fabric with cards their atomics are the CPU's.
     ///
     /// # Errors
     /// As [`RemoteMemory::word`]; `Unsupported` if the context has none, and for a rank of another

@@ -103,7 +103,7 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
         }
     }
 
-    /// Up to this many ranks crash, each at any step. One survives.
+    /// Up to this many ranks crash, each at any step, its program ended or not. One survives.
     #[must_use]
     pub fn crashes(mut self, crashes: u8) -> Self {
         self.budget.crashes = crashes;
@@ -132,8 +132,9 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
         Self { same_host_is_safe: true, ..self }
     }
 
-    /// The memory of a crashed rank is lost, except the home's: operations there fail with
-    /// `NoSuchRegion`. Other ranks learn of the crash at any later step, and time may pass
+    /// The memory of a crashed rank is lost, except the home's and [host
+    /// words](LockAlgorithm::HOST_WORDS), which the ranks of its host have mapped: operations there fail
+    /// with `NoSuchRegion`. Other ranks learn of the crash at any later step, and time may pass
     /// meanwhile. A lock with [per-rank words](LockAlgorithm::PER_RANK_WORD) need not report the
     /// death of a reader: that was in its memory.
     #[must_use]

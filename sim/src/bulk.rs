@@ -63,7 +63,14 @@ impl Fabric for SimFabric {
             fault: Fault::of(if len == 0 { FaultKind::OutOfRange } else { FaultKind::NoMemory }, self.rank()),
             source: None,
         })?;
-        Ok(SimSegment { rank: self.rank(), region, len, at: 0, part: false, _region_ref: Some(self.hold(region)) })
+        Ok(SimSegment {
+            rank: self.rank(),
+            region,
+            len,
+            at: 0,
+            part: false,
+            _region_ref: Some(self.hold(self.rank(), region)),
+        })
     }
 
     fn register(&self, memory: UserMemory) -> Result<SimSegment, Error> {
@@ -108,6 +115,7 @@ impl Fabric for SimFabric {
 
     fn open(&self, key: &SegmentKey) -> Result<SimSegment, Error> {
         let SegmentKey { rank, region: RegionId(region), len, address: at, .. } = *key;
+        let is_near = self.host_of(rank) == self.host_of(self.rank());
         let open = || {
             let mut state = self.state();
             let is_killed = state.is_killed(rank);
@@ -123,13 +131,17 @@ impl Fabric for SimFabric {
             };
             if rank == self.rank() {
                 owner.memory.hold(region);
-                return Ok((part, true));
+            } else if let Some(fault) = state.absent(self.rank(), rank) {
+                return Err(fault);
+            } else if is_near {
+                state.ranks[rank.index()].memory.map(region);
             }
-            state.absent(self.rank(), rank).map_or(Ok((part, false)), Err)
+            Ok(part)
         };
         match open() {
-            Ok((part, own)) => {
-                Ok(SimSegment { rank, region, len, at, part, _region_ref: own.then(|| self.hold(region)) })
+            Ok(part) => {
+                let region_ref = is_near.then(|| self.hold(rank, region));
+                Ok(SimSegment { rank, region, len, at, part, _region_ref: region_ref })
             }
             Err(fault) => Err(Error::Open { rank, what: format!("region {region}: {fault}"), fault, source: None }),
         }

@@ -55,6 +55,8 @@ struct Region {
     id: u32,
     /// The number of the owner's segments and transfers that refer to it.
     holders: u32,
+    /// The number of segments of its host's other ranks, which have it mapped.
+    mappings: u32,
     len: u64,
     words: Words,
 }
@@ -113,7 +115,7 @@ impl Memory {
         }
         let id = others.allocated.checked_add(1)?;
         others.allocated = id;
-        others.regions.push(Region { id, holders: 1, len, words: Words::Many(words) });
+        others.regions.push(Region { id, holders: 1, mappings: 0, len, words: Words::Many(words) });
         Some(id)
     }
 
@@ -122,24 +124,40 @@ impl Memory {
         self.others.get_or_insert_default().limit = Some(bytes);
     }
 
-    /// The length of a region in bytes, if it exists.
+    /// The length of a region in bytes, if its owner has it registered.
     pub(crate) fn len(&self, id: u32) -> Option<u64> {
         match id {
             WORLD_REGION => Some(WORLD_BYTES),
-            _ => self.region(id).map(|region| region.len),
+            _ => self.region(id).filter(|region| region.holders > 0).map(|region| region.len),
         }
+    }
+
+    /// Whether a region is there for a rank that has it mapped.
+    pub(crate) fn is_mapped(&self, id: u32) -> bool {
+        id == WORLD_REGION || self.region(id).is_some()
     }
 
     pub(crate) fn hold(&mut self, id: u32) {
-        if let Some(region) = self.region_mut(id) {
-            region.holders += 1;
-        }
+        self.refer(id, |region| region.holders += 1);
     }
 
     pub(crate) fn release(&mut self, id: u32) {
+        self.refer(id, |region| region.holders -= 1);
+    }
+
+    pub(crate) fn map(&mut self, id: u32) {
+        self.refer(id, |region| region.mappings += 1);
+    }
+
+    pub(crate) fn unmap(&mut self, id: u32) {
+        self.refer(id, |region| region.mappings -= 1);
+    }
+
+    /// Changes the references to a region, which goes with the last one.
+    fn refer(&mut self, id: u32, change: impl FnOnce(&mut Region)) {
         if let Some(region) = self.region_mut(id) {
-            region.holders -= 1;
-            if region.holders == 0 {
+            change(region);
+            if region.holders == 0 && region.mappings == 0 {
                 self.remove(id);
             }
         }

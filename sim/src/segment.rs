@@ -19,7 +19,7 @@ pub struct SimSegment {
     pub(crate) at: u64,
     /// Whether it is a part of a region; only the whole is reclaimed.
     pub(crate) part: bool,
-    /// Keeps the region of a rank's own segment.
+    /// Keeps the region of a rank's own segment, or of one of its host.
     pub(crate) _region_ref: Option<Arc<RegionRef>>,
 }
 
@@ -27,12 +27,14 @@ pub(crate) struct RegionRef {
     shared: Arc<Shared>,
     pub(crate) rank: Rank,
     pub(crate) region: u32,
+    /// Whether it is a mapping by another rank.
+    maps: bool,
 }
 
 impl SimFabric {
-    /// A reference to an own region, already counted.
-    pub(crate) fn hold(&self, region: u32) -> Arc<RegionRef> {
-        Arc::new(RegionRef { shared: Arc::clone(&self.shared), rank: self.rank(), region })
+    /// A reference to a region of a rank of this host, already counted.
+    pub(crate) fn hold(&self, rank: Rank, region: u32) -> Arc<RegionRef> {
+        Arc::new(RegionRef { shared: Arc::clone(&self.shared), rank, region, maps: rank != self.rank() })
     }
 }
 
@@ -40,6 +42,9 @@ impl Drop for RegionRef {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         let memory = &mut state.ranks[self.rank.index()].memory;
+        if self.maps {
+            return memory.unmap(self.region);
+        }
         memory.release(self.region);
         if memory.len(self.region).is_none() {
             state.notes.memory.remove(&(self.rank, self.region));

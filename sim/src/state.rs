@@ -295,7 +295,8 @@ impl State {
             return Ok(self.has_cut(target, rank).into());
         }
         let memory = &mut self.ranks[target.index()].memory;
-        if !matches!(operation.action, Action::Send(..)) && memory.len(region).is_none() {
+        let is_there = if operation.same_host { memory.is_mapped(region) } else { memory.len(region).is_some() };
+        if !matches!(operation.action, Action::Send(..)) && !is_there {
             return Err(Fault::of(FaultKind::NoSuchRegion, target));
         }
         let (found, changed, notify) = match &mut operation.action {

@@ -1,10 +1,12 @@
 //! Every request for a lock is dropped at each of its `Pending`s in turn, and is ended by a deadline
 //! there, while another rank holds the lock and a third one waits behind. It leaves nothing locked;
-//! nor does it when its rank leaves the world then.
+//! nor does it when its rank leaves the world then, or dies.
 
 mod common;
 mod left;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use onesided_fabric::World;
@@ -48,18 +50,28 @@ struct Case {
     left: Left,
     /// How rank 1 holds the lock meanwhile, and how long.
     held: Option<(Mode, Duration)>,
-    /// Whether rank 2 leaves the world then.
-    leaves: bool,
+    then: Then,
+}
+
+/// What becomes of rank 2 after its request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Then {
+    GoesOn,
+    Leaves,
+    Dies,
 }
 
 /// The element that is counted in, and that of the rank inside.
 const COUNT: usize = 0;
 const INSIDE: usize = 1;
 const ROUNDS: u64 = 2;
+/// A release that was posted is complete after this time, in nanoseconds.
+const RELEASED: u64 = 20_000;
 
-/// Counts under the lock, which no other rank has meanwhile.
-async fn count(window: &Window<u64, SimFabric>) -> Result<(), Error> {
-    let epoch = window.lock_exclusive(0).await?;
+/// Counts under the lock, which no other rank has meanwhile. Returns whether it was poisoned.
+async fn count(window: &Window<u64, SimFabric>) -> Result<bool, Error> {
+    let epoch = window.lock_exclusive(0).recover().await?;
+    let is_poisoned = epoch.previous_owner().is_some();
     let mut words = [0; 2];
     epoch.get(COUNT, &mut words).await?;
     assert_eq!(words[INSIDE], 0, "another rank is inside");
@@ -68,7 +80,8 @@ async fn count(window: &Window<u64, SimFabric>) -> Result<(), Error> {
     epoch.get(COUNT, &mut words).await?;
     assert_eq!(words[INSIDE], 1 + u64::from(window.world().rank()), "another rank was inside");
     epoch.put(COUNT, &[words[COUNT] + 1, 0])?;
-    epoch.unlock().await
+    epoch.unlock().await?;
+    Ok(is_poisoned)
 }
 
 /// Makes the request, and releases what it got; returns whether it was left, and how much was counted.
@@ -114,8 +127,9 @@ async fn request(
     Ok((is_left, 0))
 }
 
-/// What a rank does; returns whether its request was left, and the counts of the window and the value.
-async fn play(world: World<SimFabric>, case: Case) -> Result<(bool, u64, u64), Error> {
+/// What a rank does; returns whether its request was left, or it found the lock poisoned, and the counts
+/// of the window and the value. `over`: when the request of rank 2 was over.
+async fn play(world: World<SimFabric>, case: Case, over: Arc<AtomicU64>) -> Result<(bool, u64, u64), Error> {
     let builder = Window::builder().lock(case.design).lock_all(case.all);
     let window = builder.allocate(&world, 2).await?;
     let value = RwLock::with(Window::builder().lock(case.design), &world, 0, 0_u64).await?;
@@ -126,7 +140,7 @@ async fn play(world: World<SimFabric>, case: Case) -> Result<(bool, u64, u64), E
         None => None,
     };
     world.barrier().await.expect("a barrier");
-    let (begun, mut is_left) = (world.fabric().now(), false);
+    let (begun, mut is) = (world.fabric().now(), false);
     match world.rank() {
         1 => {
             if let (Some((_, time)), Some((epoch, guard))) = (held, both) {
@@ -139,32 +153,41 @@ async fn play(world: World<SimFabric>, case: Case) -> Result<(bool, u64, u64), E
             }
         }
         2 => {
-            is_left = request(&window, &value, case).await?.0;
-            if case.leaves {
-                return Ok((is_left, 0, 0));
+            pause_until(&world, begun + 20_000).await; // all have left the barrier
+            is = request(&window, &value, case).await?.0;
+            over.store(world.fabric().now(), Relaxed);
+            match case.then {
+                Then::GoesOn => {}
+                Then::Leaves => return Ok((is, 0, 0)),
+                Then::Dies => std::future::pending().await,
             }
         }
-        _ => pause_until(&world, begun + 5_000).await, // behind rank 2
+        _ => pause_until(&world, begun + 25_000).await, // behind rank 2
     }
     for _ in 0..ROUNDS {
-        count(&window).await?;
-        let mut guard = value.write().await?;
+        is |= count(&window).await?;
+        let mut guard = value.write().recover().await?;
+        is |= guard.previous_owner().is_some();
         *guard += 1;
         guard.unlock().await?;
     }
     // Until all have counted, as far as they count.
-    let least = ROUNDS * if case.leaves { 3 } else { 4 };
+    let least = ROUNDS * if case.then == Then::GoesOn { 4 } else { 3 };
     loop {
-        let epoch = window.lock_shared(0).await?;
+        let epoch = window.lock_shared(0).recover().await?;
+        is |= epoch.previous_owner().is_some();
         let mut words = [0];
         epoch.get(COUNT, &mut words).await?;
         epoch.unlock().await?;
-        let counted = *value.read().await?;
+        let guard = value.read().recover().await?;
+        is |= guard.previous_owner().is_some();
+        let counted = *guard;
+        drop(guard);
         if words[0] >= least && counted >= least {
             if world.rank() == 0 {
                 pause_until(&world, world.fabric().now() + 10_000_000).await; // the others need its memory
             }
-            return Ok((is_left, words[0] - least, counted - least));
+            return Ok((is, words[0] - least, counted - least));
         }
         pause_until(&world, world.fabric().now() + 100_000).await;
     }
@@ -173,14 +196,30 @@ async fn play(world: World<SimFabric>, case: Case) -> Result<(bool, u64, u64), E
 /// Runs a case, and returns whether the request was left.
 fn is_left(case: Case) -> bool {
     let hosts = if case.design == LockDesign::TwoLevel { 2 } else { 1 };
+    let over = Arc::<AtomicU64>::default();
+    let run = |simulation: Simulation, then| {
+        let (case, over) = (Case { then, ..case }, Arc::clone(&over));
+        simulation.run(move |world| play(world, case, Arc::clone(&over)))
+    };
     let simulation =
         Simulation::new(Network::default()).ranks(4).per_host(hosts).stalled_after(Duration::from_secs(60));
-    let report = simulation.run(move |world| async move { play(world, case).await });
+    let mut is_over = false;
+    let mut report = run(simulation.clone(), if case.then == Then::Dies { Then::Leaves } else { case.then });
+    if case.then == Then::Dies {
+        let left = report.results[2].take();
+        is_over = matches!(case.request, Unlock | UnlockValue) && matches!(left, Some(Ok((false, ..))));
+        let death = over.load(Relaxed) + if is_over { RELEASED } else { 0 };
+        report = run(simulation.kill(2, Duration::from_nanos(death)), Then::Dies);
+        report.results[2] = left;
+    }
     assert_eq!(report.end, End::Finished, "{case:?}");
     let outcomes = report.results.into_iter().flatten();
     let outcomes: Vec<_> =
         outcomes.map(|outcome| outcome.unwrap_or_else(|error| panic!("{case:?}: {error}"))).collect();
     let (is_left, ..) = outcomes[2];
+    // Only one that dies may leave it so, and not after its release.
+    let is_poisoned = [0, 1, 3].iter().any(|rank| outcomes[*rank].0);
+    assert!(!is_poisoned || case.then == Then::Dies && !is_over, "{case:?}: poisoned");
     // What a request counts that is complete, and may count if it was left.
     let most = match case.request {
         Unlock | Update => (1, 0),
@@ -190,40 +229,38 @@ fn is_left(case: Case) -> bool {
     // The last one that has counted has seen all.
     let seen = |count: fn(&(bool, u64, u64)) -> u64| outcomes.iter().map(count).max().unwrap_or(0);
     let (counted, valued) = (seen(|outcome| outcome.1), seen(|outcome| outcome.2));
-    let is_right = |most: u64, found: u64| found == most || is_left && case.request != Unlock && found == 0;
+    let is_lost = is_left || case.then == Then::Dies && !is_over;
+    let is_right = |most: u64, found: u64| found == most || is_lost && case.request != Unlock && found == 0;
     assert!(is_right(most.0, counted) && is_right(most.1, valued), "{case:?}: {counted}, {valued}");
     is_left
 }
 
-fn cases(leaves: bool) -> impl Iterator<Item = Case> {
+fn cases(then: Then) -> impl Iterator<Item = Case> {
     // A cancelled request that others are behind of has two seconds.
-    let long = if leaves { Duration::from_secs(3) } else { Duration::from_micros(40) };
+    let long = if then == Then::GoesOn { Duration::from_micros(40) } else { Duration::from_secs(3) };
     let held = [Some((Mode::Exclusive, long)), Some((Mode::Shared, long)), None];
     let all = LockDesign::ALL.iter().flat_map(|design| REQUESTS.map(|request| (*design, request)));
     let all = all.flat_map(move |(design, request)| held.map(|held| (design, request, held))).enumerate();
     all.map(move |(number, (design, request, held))| {
         let all = LockAllDesign::ALL[number % 3];
-        Case { design, all, request, left: Left::NEVER, held, leaves }
+        Case { design, all, request, left: Left::NEVER, held, then }
     })
 }
 
 #[test]
 fn a_request_that_is_left_leaves_the_lock_free() {
     let mut pendings = 0;
-    for case in cases(false).step_by(bound(7, 1)) {
+    for case in cases(Then::GoesOn).step_by(bound(7, 1)) {
         pendings += at_all_times(|left| is_left(Case { left, ..case }));
     }
     assert!(pendings > 0);
 }
 
 /// While it waits, or behind what it holds; the cancelled request has two seconds before its rank has
-/// left.
+/// left. One that dies may leave the lock poisoned.
 #[test]
-fn and_so_it_does_when_its_rank_leaves() {
-    for case in cases(true).step_by(bound(11, 1)) {
-        if case.design == LockDesign::TwoLevel {
-            continue;
-        }
+fn and_so_it_does_when_its_rank_ends() {
+    for case in cases(Then::Leaves).chain(cases(Then::Dies)).step_by(bound(11, 1)) {
         for left in [0, 1, 2, 5].map(Left::AtPending) {
             is_left(Case { left, ..case });
         }

@@ -176,7 +176,7 @@ impl Fabric for Mixed {
 
     fn same_host_word<'s>(&'s self, segment: &'s MixedSegment, offset: u64) -> Result<MixedWord<'s>, Fault> {
         let Some(memory) = &segment.mapped else { return Err(Fault::of(FaultKind::Unsupported, segment.rank())) };
-        self.verbs.check_usable(segment.rank())?;
+        self.verbs.check_connected(segment.rank())?;
         memory.word(offset).map(|word| MixedWord(AgentWord::Cpu(word)))
     }
 

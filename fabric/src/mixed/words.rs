@@ -26,11 +26,11 @@ impl Mixed {
         posted
     }
 
-    /// An operation of the CPU on a word: not after its rank has died or left, or the connection to
-    /// it is lost.
+    /// An operation of the CPU on a word: not after the connection to its rank is lost. After the end of
+    /// the rank the memory is still mapped here.
     #[inline]
     fn by_cpu<'f>(&self, word: ShmWord<'f>, operate: impl FnOnce(ShmWord<'f>) -> u64) -> VerbsOp {
-        VerbsOp::ended(self.verbs.check_usable(word.rank()).map(|()| operate(word)))
+        VerbsOp::ended(self.verbs.check_connected(word.rank()).map(|()| operate(word)))
     }
 
     /// An own word in memory.

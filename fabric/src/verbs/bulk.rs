@@ -393,6 +393,11 @@ impl Verbs {
     /// The fault of a post to a rank that has died or left, or whose connection is lost.
     pub(crate) fn check_usable(&self, rank: Rank) -> Result<(), Fault> {
         self.ended(Patience::on(rank))?;
+        self.check_connected(rank)
+    }
+
+    /// The fault of a post to a rank whose connection is lost.
+    pub(crate) fn check_connected(&self, rank: Rank) -> Result<(), Fault> {
         match self.0.job_segment.is_lost(self.rank(), rank) {
             false => Ok(()),
             true => Err(Fault::of(FaultKind::ConnectionLost, rank)),

@@ -89,9 +89,11 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, 
 /// word as well, and one of the two compare-swaps fails. This is why a rank's death has to be known
 /// on its own host first.
 ///
-/// If the queue's memory is gone with its rank, its waiters go on without a queue, and later owners
-/// queue at another rank of the host. That queue has another owner word, so the two are two hosts
-/// to the home. Which rank an owner takes for the lowest live one affects speed, not safety.
+/// The queue outlives its rank, because the host's ranks have its memory mapped: its waiters go on
+/// there, and later owners queue at another rank of the host. That queue has another owner word, so
+/// the two are two hosts to the home. Which rank an owner takes for the lowest live one affects
+/// speed, not safety. An owner that has lost the connection to the queue's rank goes on without a
+/// queue.
 ///
 /// A death is reported as `ParticipantDied`, because the owner word names a host; the death of an
 /// owner that bypassed the queue is reported as `OwnerDied`, with its rank. Otherwise as
@@ -237,7 +239,7 @@ impl LockAlgorithm for TwoLevel {
                         },
                     };
                     match held {
-                        Err(fault) if is_gone(lock.memory, leader, fault) => {}
+                        Err(fault) if is_gone(leader, fault) => {}
                         held => return held,
                     }
                     forget(lock.memory, lock.context)?;
@@ -309,7 +311,7 @@ impl LockAlgorithm for TwoLevel {
                 Err(fault) => Err(fault),
             };
             match passed {
-                Err(fault) if is_gone(lock.memory, owner_word.leader(), fault) => {
+                Err(fault) if is_gone(owner_word.leader(), fault) => {
                     let released = lock.memory.compare_swap(lock.home, owner_word.0, 0).await;
                     forget(lock.memory, lock.context).and(released.map(drop))
                 }
@@ -339,7 +341,7 @@ impl LockAlgorithm for TwoLevel {
                 false => forget(memory, context),
             };
             match left {
-                Err(fault) if is_gone(memory, leader, fault) => forget(memory, context)?,
+                Err(fault) if is_gone(leader, fault) => forget(memory, context)?,
                 left => left?,
             }
         }

@@ -1,6 +1,6 @@
 //! The recovery of the two-level lock, by the owner whose turn it is in the queue of its host.
 
-use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
 use super::cohort_owner::{CohortOwner, GlobalState, State};
 use super::host::{has_ended_member, member_ended};
@@ -64,18 +64,10 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'_, 'm, M, P> {
     }
 }
 
-/// Whether a fault is of the queue's memory, which is gone with its rank, or with the connection to
-/// it.
-pub(super) fn is_gone<M: RemoteMemory>(memory: &M, leader: Rank, fault: Fault) -> bool {
-    use FaultKind::{Closed, ConnectionLost, NoSuchRegion, PeerDied, PeerLeft, PeerNeverJoined, TimedOut, Unknown};
-    match fault.kind() {
-        Closed | TimedOut => false,
-        _ if fault.is_poison() => false,
-        NoSuchRegion | PeerDied | PeerLeft | PeerNeverJoined | ConnectionLost | Unknown
-            if fault.rank() == Some(leader) =>
-        {
-            true
-        }
-        _ => memory.liveness(leader) != Liveness::Alive,
-    }
+/// Whether a fault is of the queue's memory: the connection to its rank is lost, or it was out of reach
+/// from the start.
+pub(super) const fn is_gone(leader: Rank, fault: Fault) -> bool {
+    use FaultKind::{ConnectionLost, NoSuchRegion, PeerDied, PeerLeft, PeerNeverJoined, Unknown};
+    matches!(fault.kind(), NoSuchRegion | PeerDied | PeerLeft | PeerNeverJoined | ConnectionLost | Unknown)
+        && matches!(fault.rank(), Some(rank) if rank.0 == leader.0)
 }

@@ -6,6 +6,7 @@
 //! data and the request slots are used at [`HOME`].
 
 use std::fmt;
+use std::ops::Range;
 
 use onesided_lock_algos::{Global, LockAlgorithm, LockContext, Owner, TestAndSet};
 use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Rank, RegionId, RemoteMemory};
@@ -100,6 +101,12 @@ const RANKS: u32 = 6;
 #[must_use]
 pub const fn region_words<A: LockAlgorithm>(slots: Slots) -> usize {
     AlgorithmWords::of::<A>().region_words(slots)
+}
+
+/// The [host words](LockAlgorithm::HOST_WORDS) of a region.
+pub(crate) const fn host_words<A: LockAlgorithm>() -> Range<usize> {
+    let words = AlgorithmWords::of::<A>();
+    words.host_words_at()..words.node_at(0)
 }
 
 /// The lock's words and the data, from the words of [`HOME`]'s region.

@@ -5,6 +5,7 @@ mod origin;
 
 use onesided_lock_algos::Mode;
 
+pub(crate) use layout::host_words;
 pub use layout::{DATA, HOME, LOCK, Layout, Slots, idle, lock_and_data, per_rank_word, region_words};
 pub use origin::{Crashable, Spawn, Task, run};
 

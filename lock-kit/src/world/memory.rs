@@ -167,7 +167,7 @@ impl RemoteMemory for ModelMemory {
     fn word(&self, at: At) -> Result<usize, Fault> {
         let mut world = self.world();
         let word = resolve(at, world.ranks(), world.region_words)?;
-        let reached = world.reach(at.rank);
+        let reached = world.reach(word);
         if reached.is_err() {
             world.told(self.rank, at.rank);
         }

@@ -10,6 +10,7 @@ mod tasks;
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
+use std::ops::Range;
 
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 
@@ -155,6 +156,8 @@ pub struct World {
     pub(crate) safe_within: Option<u32>,
     /// Whether a rank's memory is lost with it, before the others learn of its end.
     pub memory_goes: bool,
+    /// The words of a region that stay: its host's ranks have them mapped.
+    pub(crate) host_words: Range<usize>,
     /// Whether a rank that ends leaves in order.
     pub leaves: bool,
     /// Whether the home's rank never crashes, because it serves the lock.
@@ -225,10 +228,12 @@ impl World {
         (0..self.ranks()).map(Rank).find(|rank| self.liveness(*rank) == Liveness::Dead)
     }
 
-    /// `NoSuchRegion` if the rank's memory is lost. The home's is kept: without it there is no
+    /// `NoSuchRegion` if a word is lost with its rank. The home's are kept: without them there is no
     /// lock.
-    pub(crate) fn reach(&self, rank: Rank) -> Result<(), Fault> {
-        match self.memory_goes && rank != HOME && self.is_dead(rank) {
+    pub(crate) fn reach(&self, word: usize) -> Result<(), Fault> {
+        let rank = Rank((word / self.region_words) as u32);
+        let stays = rank == HOME || self.host_words.contains(&(word % self.region_words));
+        match self.memory_goes && !stays && self.is_dead(rank) {
             true => Err(Fault::of(FaultKind::NoSuchRegion, rank)),
             false => Ok(()),
         }
@@ -435,7 +440,7 @@ impl World {
         let (index, origin) = (word as usize, pending.origin);
         let found = self.words[index];
         let target = Rank(self.target(word) as u32);
-        if let Err(gone) = self.reach(target) {
+        if let Err(gone) = self.reach(index) {
             match pending.detached {
                 true => drop(self.pending.remove(&number)),
                 false => {

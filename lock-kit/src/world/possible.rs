@@ -38,7 +38,11 @@ impl World {
                 );
             }
             let crashes = self.budget.crashes > 0 && self.dead.iter().filter(|dead| !**dead).count() > 1;
-            let may_crash = |rank: &Rank| active(rank) && !(self.home_lives && *rank == HOME);
+            // One that has ended its program may crash while others go on, unless it lost an operation: then
+            // it may have left the lock to the others.
+            let at_work = at_work.contains(&true) && self.lost.is_empty();
+            let may_crash =
+                |rank: &Rank| (active(rank) || at_work && !self.is_dead(*rank)) && !(self.home_lives && *rank == HOME);
             events.extend((0..self.ranks()).map(Rank).filter(|_| crashes).filter(may_crash).map(Event::Crash));
             let stops = self.budget.stops > 0 && self.stopped.is_none();
             events.extend((0..self.ranks()).map(Rank).filter(|_| stops).filter(active).map(Event::Stop));

@@ -10,7 +10,7 @@ use onesided_remote_memory::{Fault, Rank};
 
 use super::{Budget, Event, ModelMemory, Tasks, Time, World};
 use crate::Record;
-use crate::program::{self, Ending, HOME, LOCK, Layout, Section, Slots, idle, lock_and_data, region_words};
+use crate::program::{self, Ending, HOME, LOCK, Layout, Section, Slots, host_words, idle, lock_and_data, region_words};
 use crate::trace::Action;
 
 /// More events than any run that ends has.
@@ -44,7 +44,7 @@ impl Setting {
         let memory = ModelMemory::new(ranks, region_words::<A>(*slots));
         let mut world = memory.world();
         (world.mutate, world.words[LOCK], world.home_lives) = (mutate, lock, A::SERVED);
-        world.leaves = leaves;
+        (world.leaves, world.host_words) = (leaves, host_words::<A>());
         world.time = if timeless { Time::WithoutDeadlines } else { Time::Free };
         drop(world);
         memory

@@ -31,11 +31,13 @@ impl State {
     /// The fault of needing a rank to which the connection is known to be lost, or if one of the
     /// two has revoked the access of the other.
     pub(crate) fn denied(&self, rank: Rank, other: Rank) -> Option<Fault> {
-        if self.knows_lost(rank, rank, other) {
-            return Some(Fault::of(FaultKind::ConnectionLost, other));
-        }
         let either = self.has_revoked(rank, other) || self.has_revoked(other, rank);
-        either.then(|| Fault::of(FaultKind::Revoked, other))
+        self.lost(rank, other).or_else(|| either.then(|| Fault::of(FaultKind::Revoked, other)))
+    }
+
+    /// The fault of needing a rank to which the connection is known to be lost.
+    pub(super) fn lost(&self, rank: Rank, other: Rank) -> Option<Fault> {
+        self.knows_lost(rank, rank, other).then(|| Fault::of(FaultKind::ConnectionLost, other))
     }
 
     /// Whether a rank's card takes no operation of another any more.

@@ -15,6 +15,8 @@ impl State {
         operation.thread = thread;
         let refused = if self.over || self.lives[origin as usize].is_over() {
             Some(Fault::new(FaultKind::Closed))
+        } else if operation.same_host && self.lives[target as usize].is_over() {
+            self.lost(Rank(origin), Rank(target))
         } else {
             self.died(Rank(origin), Rank(target)).or_else(|| self.denied(Rank(origin), Rank(target)))
         };
@@ -153,13 +155,12 @@ impl State {
     /// The origin applies a same-host operation itself.
     fn take_effect_on_host(&mut self, slot: u32) -> Option<u32> {
         let Operation { origin, target, region, offset, awaited, thread, .. } = self.operations[slot];
-        let outcome = match self.lives[target as usize].is_over() {
-            true => Err(Fault::of(FaultKind::PeerDied, Rank(target))),
-            false if self.operations[slot].outcome().is_err() => self.operations[slot].outcome(),
-            false if self.knows_lost(Rank(target), Rank(target), Rank(origin)) => {
+        let outcome = match self.operations[slot].outcome() {
+            Err(fault) => Err(fault),
+            Ok(_) if self.knows_lost(Rank(target), Rank(target), Rank(origin)) => {
                 Err(Fault::of(FaultKind::ConnectionLost, Rank(target)))
             }
-            false => self.apply(slot),
+            Ok(_) => self.apply(slot),
         };
         let operation = &mut self.operations[slot];
         operation.set_outcome(outcome);

@@ -1,4 +1,4 @@
-//! Creation and end of windows: without elements, by the hundred, and with ranks that die.
+//! Creation and end of windows: without elements, by the hundred, and with ranks that die or leave.
 
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ scenario!(null, operations_on_nothing, [1, 3]);
 scenario!(win_zero, memory_of_no_length, [3]);
 scenario!(manywin, windows_by_the_hundred, [2, 4]);
 scenario!(closed, a_closed_window_begins_nothing, [1, 3]);
+scenario!(left, a_rank_leaves_the_lock_to_those_behind_it, [2, 3, 6]);
 
 async fn operations_on_nothing<F: Fabric>(world: World<F>) -> Outcome {
     let window = Window::<u32>::builder().allocate(&world, 5).await?;
@@ -125,6 +126,29 @@ async fn windows_by_the_hundred<F: Fabric>(world: World<F>) -> Outcome {
     }
     for (_, window) in open {
         window.close().await?;
+    }
+    Ok(())
+}
+
+/// Each rank leaves right after its last release, the first of a host first, which has the host's queue:
+/// who waits behind it gets the lock.
+async fn a_rank_leaves_the_lock_to_those_behind_it<F: Fabric>(world: World<F>) -> Outcome {
+    const ROUNDS: u64 = 20;
+    let (home, size) = (world.size() - 1, u64::from(world.size()));
+    let window = Window::<u64>::builder().allocate(&world, 1).await?;
+    world.barrier().await.unwrap();
+    for _ in 0..ROUNDS * u64::from(world.rank() + 1) {
+        let epoch = window.lock_exclusive(home).await?;
+        let mut count = [0];
+        epoch.get(0, &mut count).await?;
+        epoch.put(0, &[count[0] + 1])?;
+        epoch.unlock().await?;
+    }
+    let mut count = [0];
+    while world.rank() == home && count[0] < ROUNDS * size * (size + 1) / 2 {
+        let epoch = window.lock_shared(home).await?;
+        epoch.get(0, &mut count).await?;
+        epoch.unlock().await?;
     }
     Ok(())
 }
