@@ -38,11 +38,11 @@ pub fn check() -> Result<(), Fault> {
     if is_child() { Err(Fault::new(FaultKind::Forked)) } else { Ok(()) }
 }
 
-/// The same for what the system does.
+/// The same for what the system does, or a library.
 ///
 /// # Errors
 /// `Unsupported`.
-pub(crate) fn refuse() -> io::Result<()> {
+pub fn refuse() -> io::Result<()> {
     let what = "this process is a child made by `fork` of one that has been in a job";
     if is_child() { Err(io::Error::new(io::ErrorKind::Unsupported, what)) } else { Ok(()) }
 }

@@ -182,8 +182,8 @@
 //! child of a process with several threads should do little before that: a lock of the C library, or of
 //! this one, that another thread held stays held in the child.
 //!
-//! Over cards the same holds for what a child drops. What it calls has cost its parent the connection to
-//! another rank on an emulated card, which is not understood yet: call nothing there.
+//! Over cards the same holds: a child shares the card's queues with its parent, and takes nothing from
+//! them. Memory that is registered with a card is copied for the child when it forks (Linux 5.12 or later).
 //!
 //! # Worlds of some ranks
 //!

@@ -130,7 +130,12 @@ fn children(world: World) {
             drop(epoch.take());
         });
         epoch.unwrap().unlock().wait().unwrap();
-        in_a_child(|| drop(created.take()));
+        in_a_child(|| {
+            drop(created.take());
+            is_forked(Window::create(&world, vec![0_u64; 4]).wait());
+            is_forked(Window::<u64>::allocate(&world, 4).wait());
+            is_forked(Messages::new(&world).wait());
+        });
     }
     barrier();
     let created = created.unwrap();

@@ -7,7 +7,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use ibverbs_sys::ibv_wc;
-use onesided_job::fork::is_child;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::drive::now;
@@ -174,9 +173,6 @@ impl Inner {
 
     /// Drains completions, and drives the datagrams.
     pub(super) fn progress(&self) -> usize {
-        if is_child() {
-            return 0; // what completes is its parent's
-        }
         // The holder of the lock drains all completions, and wakes the sleepers.
         let Ok(unposted) = self.reaping.try_lock() else { return 0 };
         let total = self.reap(unposted);

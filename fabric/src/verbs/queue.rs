@@ -107,7 +107,7 @@ impl Inner {
         loop {
             if self.progress() == 0 {
                 self.known_peers().for_each(|peer| self.report_packets(peer));
-                if !self.is_busy() || now() >= until {
+                if !self.is_busy() || now() >= until || is_child() {
                     return self.buffers.take(len).ok_or_else(|| self.buffers.why_none());
                 }
                 self.save_packets();
@@ -180,10 +180,11 @@ impl Inner {
         work: &[WorkRequest],
     ) -> Option<MutexGuard<'p, Posting>> {
         let (mut completed, mut since) = (peer.completed(), now());
-        // A broken connection does not make space, and a peer that has ended does not connect; the
-        // post is refused.
+        // A broken connection does not make space, a peer that has ended does not connect, and a forked
+        // child sees no completion; the post is refused.
         while !self.can_post(peer, &posting, work)
             && !peer.is_broken()
+            && !is_child()
             && (peer.is_ready() || self.job_segment.liveness(peer.id.rank) == Liveness::Alive)
         {
             drop(posting);

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use onesided_job::fork::is_child;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 
@@ -25,9 +26,11 @@ impl WakeUp {
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Makes it unreadable again.
+    /// Makes it unreadable again. A forked child would take what wakes its parent.
     pub(super) fn clear(&self) {
-        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+        if !is_child() {
+            let _ = rustix::io::read(&self.0, &mut [0; 8]);
+        }
     }
 }
 

@@ -65,7 +65,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// them. The next flush, or the close of the window, reports their failures.
     pub(crate) fn unlock_posted(self) {
         let inner = self.access.inner;
-        if inner.completes_at_post {
+        if inner.completes_at_post || is_child() {
             return self.unlock_unchanged();
         }
         self.note_release();

@@ -71,6 +71,9 @@ impl<'w, T: Element, F: Fabric> Unlock<'w, T, F> {
             over();
         }
         if held.is_some() {
+            if is_child() {
+                return Poll::Ready(Err(Fault::new(FaultKind::Forked))); // it stays its parent's
+            }
             let flush = flush.get_or_insert_with(|| inner.fabric().flush_before_release(target.fabric_rank()));
             *outcome = ready!(Pin::new(flush).poll(cx));
             if let Some(held) = held.take() {
@@ -82,10 +85,7 @@ impl<'w, T: Element, F: Fabric> Unlock<'w, T, F> {
                         Poll::Pending => *checked = Some(released),
                     }
                 } else {
-                    match is_child() {
-                        true => *outcome = Err(Fault::new(FaultKind::Forked)),
-                        false => held.post_release(),
-                    }
+                    held.post_release();
                 }
             }
         }
@@ -116,13 +116,13 @@ impl<T: Element, F: Fabric> Unlock<'_, T, F> {
             return wait_checked(inner, target.rank, released, outcome);
         }
         let Some(held) = &*held else { over() };
+        if is_child() {
+            return Err(inner.failed("unlock", target.rank, Fault::new(FaultKind::Forked)));
+        }
         let flush = flush.unwrap_or_else(|| inner.fabric().flush_before_release(target.fabric_rank()));
         let flushed = wait_for(inner.fabric(), flush);
         if held.may_have_expired() {
             return wait_checked(inner, target.rank, held.release_checked(), flushed);
-        }
-        if is_child() {
-            return Err(inner.failed("unlock", target.rank, Fault::new(FaultKind::Forked)));
         }
         held.post_release();
         flushed.map_err(|fault| inner.failed("unlock", target.rank, fault))

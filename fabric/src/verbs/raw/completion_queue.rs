@@ -8,8 +8,9 @@ use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ibverbs_sys as ibv;
+use onesided_job::fork::is_child;
 
-use super::{Context, done, failed, made};
+use super::{Context, done, end, failed, made};
 use crate::Error;
 
 /// How many completions one poll usually takes.
@@ -39,10 +40,10 @@ unsafe impl Sync for CompletionQueue {}
 impl CompletionQueue {
     pub(in crate::verbs) fn new(context: &Arc<Context>, entries: u32) -> Result<Arc<Self>, Error> {
         // SAFETY: the context is open.
-        let channel = unsafe { ibv::ibv_create_comp_channel(context.0.as_ptr()) };
+        let channel = || unsafe { ibv::ibv_create_comp_channel(context.0.as_ptr()) };
         let channel = made("ibv_create_comp_channel", channel)?;
         // SAFETY: context and channel are open; no user pointer is given.
-        let raw = unsafe { ibv::ibv_create_cq(context.0.as_ptr(), entries as i32, null_mut(), channel.as_ptr(), 0) };
+        let raw = || unsafe { ibv::ibv_create_cq(context.0.as_ptr(), entries as i32, null_mut(), channel.as_ptr(), 0) };
         match made("ibv_create_cq", raw) {
             Ok(raw) => {
                 let room = Mutex::new(Room { entries, promised: 0 });
@@ -53,7 +54,7 @@ impl CompletionQueue {
             }
             Err(error) => {
                 // SAFETY: made above, and no queue uses it.
-                unsafe { ibv::ibv_destroy_comp_channel(channel.as_ptr()) };
+                end(|| unsafe { ibv::ibv_destroy_comp_channel(channel.as_ptr()) });
                 Err(error)
             }
         }
@@ -82,7 +83,7 @@ impl CompletionQueue {
 
     fn resize(&self, entries: u32) -> Result<(), Error> {
         // SAFETY: the queue is open; libibverbs orders this with polls.
-        done("ibv_resize_cq", unsafe { ibv::ibv_resize_cq(self.raw.as_ptr(), entries as i32) })
+        done("ibv_resize_cq", || unsafe { ibv::ibv_resize_cq(self.raw.as_ptr(), entries as i32) })
     }
 
     /// Becomes readable after a completion for which an event was [requested](Self::request_event).
@@ -95,10 +96,8 @@ impl CompletionQueue {
 
     /// Requests one event for the next completion, or for the next solicited one (or error).
     pub(in crate::verbs) fn request_event(&self, solicited: bool) {
-        // SAFETY: the context is open.
-        let request = unsafe { (*self.context.0.as_ptr()).ops.req_notify_cq };
-        if let Some(request) = request {
-            // SAFETY: as above.
+        if let Some(request) = self.context.ops().and_then(|ops| ops.req_notify_cq) {
+            // SAFETY: the queue is open.
             unsafe { request(self.raw.as_ptr(), i32::from(solicited)) };
         }
     }
@@ -108,7 +107,7 @@ impl CompletionQueue {
         let (mut queue, mut user) = (null_mut(), null_mut());
         let mut count = 0;
         // SAFETY: the channel is open and nonblocking; both pointers are written.
-        while unsafe { ibv::ibv_get_cq_event(self.channel.as_ptr(), &mut queue, &mut user) } == 0 {
+        while !is_child() && unsafe { ibv::ibv_get_cq_event(self.channel.as_ptr(), &mut queue, &mut user) } == 0 {
             count += 1;
         }
         if count > 0 {
@@ -121,8 +120,7 @@ impl CompletionQueue {
     /// Takes available completions, as many as the batch has space for.
     pub(in crate::verbs) fn poll<'b>(&self, batch: &'b mut [MaybeUninit<ibv::ibv_wc>]) -> &'b [ibv::ibv_wc] {
         let space = batch.len() as i32;
-        // SAFETY: the context is open.
-        let poll = unsafe { (*self.context.0.as_ptr()).ops.poll_cq };
+        let poll = self.context.ops().and_then(|ops| ops.poll_cq);
         // SAFETY: the batch has space for that many completions.
         let count = poll.map_or(0, |poll| unsafe { poll(self.raw.as_ptr(), space, batch.as_mut_ptr().cast()) });
         let count = usize::try_from(count).unwrap_or(0);
@@ -141,8 +139,8 @@ impl Drop for CompletionQueue {
     fn drop(&mut self) {
         // SAFETY: the queue pairs that use it keep it, so none is left; all events are
         // acknowledged.
-        unsafe { ibv::ibv_destroy_cq(self.raw.as_ptr()) };
+        end(|| unsafe { ibv::ibv_destroy_cq(self.raw.as_ptr()) });
         // SAFETY: its only queue was just destroyed.
-        unsafe { ibv::ibv_destroy_comp_channel(self.channel.as_ptr()) };
+        end(|| unsafe { ibv::ibv_destroy_comp_channel(self.channel.as_ptr()) });
     }
 }

@@ -5,10 +5,9 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ibverbs_sys as ibv;
-use onesided_job::fork::is_child;
 
 use super::pair::RawQueuePair;
-use super::{CompletionQueue, MemoryRegion, ProtectionDomain, Route, SIGNALLED, done, made};
+use super::{CompletionQueue, MemoryRegion, ProtectionDomain, Route, SIGNALLED, done, end, made};
 use crate::Error;
 
 /// What the card writes before each received one: the global route header, or nothing in its space.
@@ -162,12 +161,10 @@ impl DatagramQueue {
         let wr_id = self.mark | u64::from(slot);
         let mut request = ibv::ibv_recv_wr { wr_id, next: null_mut(), sg_list: &mut sge, num_sge: 1 };
         let mut bad = null_mut();
-        // SAFETY: the context is open.
-        let post = unsafe { (*self.domain.context.0.as_ptr()).ops.post_recv };
+        let post = self.domain.context.ops().and_then(|ops| ops.post_recv);
         // SAFETY: the queue pair is open, the call copies the request, and the memory stays mapped
         // and registered for as long as the queue pair.
-        let number = post.map_or(38, |post| unsafe { post(self.raw.as_ptr(), &mut request, &mut bad) });
-        done("ibv_post_recv", number)
+        done("ibv_post_recv", || post.map_or(38, |post| unsafe { post(self.raw.as_ptr(), &mut request, &mut bad) }))
     }
 
     /// Takes in the completion of one of its requests. Returns the datagram, if one has arrived; it is to
@@ -242,7 +239,6 @@ impl DatagramQueue {
     /// Posts slots of sends that have left, at most [`LIST`]. How many.
     pub(in crate::verbs) fn post<'h>(&self, list: impl ExactSizeIterator<Item = Addressed<'h>>) -> usize {
         match list.len() {
-            _ if is_child() => 0,
             1 => self.post_list::<1>(list),
             _ => self.post_list::<LIST>(list),
         }
@@ -273,8 +269,7 @@ impl DatagramQueue {
             };
         }
         let mut bad = null_mut();
-        // SAFETY: the context is open.
-        let post = unsafe { (*self.domain.context.0.as_ptr()).ops.post_send };
+        let post = self.domain.context.ops().and_then(|ops| ops.post_send);
         // SAFETY: the queue pair and the address handles are open, the call copies the requests, each
         // of which but the last names the next one of the array, and the slots, in memory that stays
         // mapped and registered for as long as the queue pair, are accessed by racy copies only.
@@ -301,7 +296,7 @@ unsafe impl Sync for AddressHandle {}
 impl AddressHandle {
     pub(in crate::verbs) fn new(domain: &Arc<ProtectionDomain>, route: &Route) -> Result<Self, Error> {
         // SAFETY: the domain is open, the attributes are set.
-        let raw = made("ibv_create_ah", unsafe { ibv::ibv_create_ah(domain.raw.as_ptr(), &mut route.address()) })?;
+        let raw = made("ibv_create_ah", || unsafe { ibv::ibv_create_ah(domain.raw.as_ptr(), &mut route.address()) })?;
         Ok(Self { raw, _domain: Arc::clone(domain) })
     }
 }
@@ -309,6 +304,6 @@ impl AddressHandle {
 impl Drop for AddressHandle {
     fn drop(&mut self) {
         // SAFETY: made by ibv_create_ah.
-        unsafe { ibv::ibv_destroy_ah(self.raw.as_ptr()) };
+        end(|| unsafe { ibv::ibv_destroy_ah(self.raw.as_ptr()) });
     }
 }

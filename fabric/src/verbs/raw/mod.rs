@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::{io, slice};
 
 use ibverbs_sys as ibv;
-use onesided_job::fork::is_child;
+use onesided_job::fork::{self, is_child};
 use onesided_remote_memory::{Fault, FaultKind};
 
 use crate::shm::{self, Mapping};
@@ -36,14 +36,31 @@ pub(super) fn failed(call: &'static str, source: io::Error) -> Error {
     Error::Verbs { call, source, hint }
 }
 
+// A forked child shares the device's file and the mapped queues with its parent: it would take its
+// parent's completions, and end its objects. So it calls nothing that opens, changes or ends an object.
+
 /// The result of a call that returns a pointer.
-fn made<T>(call: &'static str, pointer: *mut T) -> Result<NonNull<T>, Error> {
-    NonNull::new(pointer).ok_or_else(|| failed(call, io::Error::last_os_error()))
+fn made<T>(name: &'static str, call: impl FnOnce() -> *mut T) -> Result<NonNull<T>, Error> {
+    made_by(call).map_err(|error| failed(name, error))
+}
+
+fn made_by<T>(call: impl FnOnce() -> *mut T) -> io::Result<NonNull<T>> {
+    fork::refuse()?;
+    NonNull::new(call()).ok_or_else(io::Error::last_os_error)
 }
 
 /// The result of a call that returns an error number.
-fn done(call: &'static str, number: i32) -> Result<(), Error> {
-    if number == 0 { Ok(()) } else { Err(failed(call, io::Error::from_raw_os_error(number.abs()))) }
+fn done(name: &'static str, call: impl FnOnce() -> i32) -> Result<(), Error> {
+    let done = || match call() {
+        0 => Ok(()),
+        number => Err(io::Error::from_raw_os_error(number.abs())),
+    };
+    fork::refuse().and_then(|()| done()).map_err(|error| failed(name, error))
+}
+
+/// Ends an object: whether it has ended here.
+fn end(call: impl FnOnce() -> i32) -> bool {
+    is_child() || call() == 0
 }
 
 /// An open device.
@@ -67,7 +84,7 @@ impl Context {
         let opened: Vec<_> = devices
             .iter()
             // SAFETY: a device of the list, which is not freed yet.
-            .map(|device| made("ibv_open_device", unsafe { ibv::ibv_open_device(*device) }).map(Self))
+            .map(|device| made("ibv_open_device", || unsafe { ibv::ibv_open_device(*device) }).map(Self))
             .collect();
         // SAFETY: from ibv_get_device_list; contexts outlive the list.
         unsafe { ibv::ibv_free_device_list(list.as_ptr()) };
@@ -76,6 +93,13 @@ impl Context {
         } else {
             opened.into_iter().map(|context| context.map(Arc::new)).collect()
         }
+    }
+
+    /// Its operations on queues.
+    #[inline(always)] // the path of every operation
+    fn ops(&self) -> Option<&ibv::ibv_context_ops> {
+        // SAFETY: the context is open.
+        (!is_child()).then(|| unsafe { &(*self.0.as_ptr()).ops })
     }
 
     pub(super) fn name(&self) -> String {
@@ -90,7 +114,7 @@ impl Context {
     pub(super) fn attributes(&self) -> Result<ibv::ibv_device_attr, Error> {
         let mut attributes = ibv::ibv_device_attr::default();
         // SAFETY: the context is open, the attributes are written.
-        done("ibv_query_device", unsafe { ibv::ibv_query_device(self.0.as_ptr(), &mut attributes) })?;
+        done("ibv_query_device", || unsafe { ibv::ibv_query_device(self.0.as_ptr(), &mut attributes) })?;
         Ok(attributes)
     }
 
@@ -98,8 +122,8 @@ impl Context {
         let mut attributes = ibv::ibv_port_attr::default();
         // SAFETY: the context is open. The library's `_compat_ibv_port_attr` is a prefix of
         // `ibv_port_attr`, and it writes that prefix only.
-        let number = unsafe { ibv::ibv_query_port(self.0.as_ptr(), port, (&raw mut attributes).cast()) };
-        done("ibv_query_port", number)?;
+        let query = || unsafe { ibv::ibv_query_port(self.0.as_ptr(), port, (&raw mut attributes).cast()) };
+        done("ibv_query_port", query)?;
         Ok(attributes)
     }
 
@@ -118,7 +142,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         // SAFETY: all objects made from it keep it, so none is left.
-        unsafe { ibv::ibv_close_device(self.0.as_ptr()) };
+        end(|| unsafe { ibv::ibv_close_device(self.0.as_ptr()) });
     }
 }
 
@@ -141,7 +165,7 @@ unsafe impl Sync for ProtectionDomain {}
 impl ProtectionDomain {
     pub(super) fn new(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
         // SAFETY: the context is open.
-        let raw = made("ibv_alloc_pd", unsafe { ibv::ibv_alloc_pd(context.0.as_ptr()) })?;
+        let raw = made("ibv_alloc_pd", || unsafe { ibv::ibv_alloc_pd(context.0.as_ptr()) })?;
         Ok(Arc::new(Self { raw, context: Arc::clone(context) }))
     }
 
@@ -153,7 +177,7 @@ impl ProtectionDomain {
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
         // SAFETY: all objects made in it keep it, so none is left.
-        unsafe { ibv::ibv_dealloc_pd(self.raw.as_ptr()) };
+        end(|| unsafe { ibv::ibv_dealloc_pd(self.raw.as_ptr()) });
     }
 }
 
@@ -184,10 +208,10 @@ impl AtCard {
             | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
             | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC;
         // SAFETY: the caller vouches for the memory.
-        let raw = unsafe { ibv::ibv_reg_mr(domain.raw.as_ptr(), start.as_ptr().cast(), len, access.0 as i32) };
-        let raw = NonNull::new(raw).ok_or_else(|| {
+        let register = || unsafe { ibv::ibv_reg_mr(domain.raw.as_ptr(), start.as_ptr().cast(), len, access.0 as i32) };
+        let raw = made_by(register).map_err(|error| {
             let what = "register it with the card (locked memory: raise `ulimit -l`)";
-            unallocated(len as u64, what, FaultKind::NoMemory, io::Error::last_os_error())
+            unallocated(len as u64, what, FaultKind::NoMemory, error)
         })?;
         Ok(Self { raw, domain: ManuallyDrop::new(Arc::clone(domain)) })
     }
@@ -199,9 +223,9 @@ impl AtCard {
     }
 
     /// Whether the card accesses the memory no more. Called once, at the end.
-    fn end(&mut self, here: bool) -> bool {
+    fn end(&mut self) -> bool {
         // SAFETY: made by ibv_reg_mr, and deregistered only here, which is called once.
-        let ended = !here || unsafe { ibv::ibv_dereg_mr(self.raw.as_ptr()) } == 0;
+        let ended = end(|| unsafe { ibv::ibv_dereg_mr(self.raw.as_ptr()) });
         if ended {
             // SAFETY: dropped once, after the last use. Else it is kept: the registration is in it.
             unsafe { ManuallyDrop::drop(&mut self.domain) };
@@ -265,10 +289,7 @@ impl<M> Registration<M> {
 
     /// The memory, unless a card still accesses it. Called once, at the end.
     fn take(&mut self) -> Option<M> {
-        // A forked child has a copy of the memory. It shares the device's file, and would end its
-        // parent's registration.
-        let here = !is_child();
-        let ended = self.further.iter_mut().fold(self.first.end(here), |ended, card| card.end(here) && ended);
+        let ended = self.further.iter_mut().fold(self.first.end(), |ended, card| card.end() && ended);
         // SAFETY: taken once, after the last use.
         ended.then(|| unsafe { ManuallyDrop::take(&mut self.memory) })
     }
@@ -397,8 +418,7 @@ impl SharedReceiveQueue {
             ..Default::default()
         };
         // SAFETY: the domain is open.
-        let raw = unsafe { ibv::ibv_create_srq(domain.raw.as_ptr(), &mut attributes) };
-        let raw = made("ibv_create_srq", raw)?;
+        let raw = made("ibv_create_srq", || unsafe { ibv::ibv_create_srq(domain.raw.as_ptr(), &mut attributes) })?;
         let queue = Self { raw, domain: Arc::clone(domain), slot, room, mark };
         (0..slots).try_for_each(|slot| queue.post(slot))?;
         Ok(Arc::new(queue))
@@ -422,18 +442,16 @@ impl SharedReceiveQueue {
         let sg_list = sge.as_mut().map_or_else(null_mut, std::ptr::from_mut);
         let mut request = ibv::ibv_recv_wr { wr_id, next: null_mut(), sg_list, num_sge };
         let mut bad = null_mut();
-        // SAFETY: the context is open.
-        let post = unsafe { (*self.domain.context.0.as_ptr()).ops.post_srq_recv };
+        let post = self.domain.context.ops().and_then(|ops| ops.post_srq_recv);
         // SAFETY: the queue is open, the call copies the request, and the buffers stay mapped and
         // registered.
-        let number = post.map_or(38, |post| unsafe { post(self.raw.as_ptr(), &mut request, &mut bad) });
-        done("ibv_post_srq_recv", number)
+        done("ibv_post_srq_recv", || post.map_or(38, |post| unsafe { post(self.raw.as_ptr(), &mut request, &mut bad) }))
     }
 }
 
 impl Drop for SharedReceiveQueue {
     fn drop(&mut self) {
         // SAFETY: the queue pairs that use it keep it, so none is left.
-        unsafe { ibv::ibv_destroy_srq(self.raw.as_ptr()) };
+        end(|| unsafe { ibv::ibv_destroy_srq(self.raw.as_ptr()) });
     }
 }

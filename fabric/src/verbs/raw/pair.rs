@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ibverbs_sys as ibv;
 
-use super::{CompletionQueue, Gid, ProtectionDomain, SharedReceiveQueue, done, made};
+use super::{CompletionQueue, Gid, ProtectionDomain, SharedReceiveQueue, done, end, made};
 use crate::Error;
 
 /// The minimum useful inline size: a message.
@@ -62,7 +62,7 @@ impl RawQueuePair {
     /// Domain and queues are open, and are destroyed after it.
     pub(super) unsafe fn new(domain: &ProtectionDomain, attributes: &mut ibv::ibv_qp_init_attr) -> Result<Self, Error> {
         // SAFETY: the caller vouches for domain and queues.
-        made("ibv_create_qp", unsafe { ibv::ibv_create_qp(domain.raw.as_ptr(), attributes) }).map(Self)
+        made("ibv_create_qp", || unsafe { ibv::ibv_create_qp(domain.raw.as_ptr(), attributes) }).map(Self)
     }
 
     pub(super) const fn as_ptr(&self) -> *mut ibv::ibv_qp {
@@ -76,14 +76,14 @@ impl RawQueuePair {
 
     pub(super) fn modify(&self, attributes: &mut ibv::ibv_qp_attr, mask: ibv::ibv_qp_attr_mask) -> Result<(), Error> {
         // SAFETY: the queue pair is open, the attributes that the mask names are set.
-        done("ibv_modify_qp", unsafe { ibv::ibv_modify_qp(self.as_ptr(), attributes, mask.0 as i32) })
+        done("ibv_modify_qp", || unsafe { ibv::ibv_modify_qp(self.as_ptr(), attributes, mask.0 as i32) })
     }
 }
 
 impl Drop for RawQueuePair {
     fn drop(&mut self) {
         // SAFETY: made by ibv_create_qp; its queues and its domain are destroyed after it.
-        unsafe { ibv::ibv_destroy_qp(self.as_ptr()) };
+        end(|| unsafe { ibv::ibv_destroy_qp(self.as_ptr()) });
     }
 }
 
@@ -253,8 +253,7 @@ impl QueuePair {
             unsafe { (*before).next = behind };
         }
         let mut bad = null_mut();
-        // SAFETY: the context is open.
-        let post = unsafe { (*self.domain.context.0.as_ptr()).ops.post_send };
+        let post = self.domain.context.ops().and_then(|ops| ops.post_send);
         // SAFETY: the list and its entries live through the call, which copies them; the caller
         // vouches for the memory.
         let number = post.map_or(38, |post| unsafe { post(self.raw.as_ptr(), first, &mut bad) });
