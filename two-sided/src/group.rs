@@ -11,23 +11,23 @@
 //! ```
 //!
 //! A leader that fails sends the fault to all members in place of its next message. A member that
-//! fails or is dropped sends the fault to the leader. Messages of a failed creation are not drained, so
-//! a rank that saw a failure refuses its tag from then on.
+//! fails or is dropped sends the fault to the leader. A rank that saw a failure refuses its tag from then
+//! on: messages of the failed creation may still come, which its next creation drains.
 
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Call, Drive, Fabric, Limit, NOBODY, Segment, SegmentKey, WORLD_BYTES, World, limited};
 
 use crate::create::{Shared, are_open, failed, introduce, test_next};
-use crate::messages::Context;
+use crate::messages;
 use crate::progress::lock;
-use crate::{Error, Messages, Tag, WrongMembers};
+use crate::{Error, Messages, Source, Tag, WrongMembers};
 
 /// A pending [`Messages::create_group`]: `.wait()` blocks, `.await` suspends, `.test()` polls once.
 /// Does nothing unless waited on or polled.
@@ -188,6 +188,10 @@ impl<F: Fabric + 'static> Creation<'_, F> {
     async fn run(&self) -> Result<Messages<F>, Fault> {
         let world = self.messages.world();
         introduce(world.fabric());
+        if lock(self.messages.failed_tags()).contains(&self.tag) {
+            return Err(self.gave_up());
+        }
+        self.drain();
         let own = self.allocate();
         let answer = if self.is_leader() {
             self.lead(own.as_ref().map(Segment::key).map_err(|fault| *fault)).await?
@@ -198,7 +202,9 @@ impl<F: Fabric + 'static> Creation<'_, F> {
             self.send(self.leader, &mine).await?;
             self.receive(self.leader).await?
         };
-        let members = self.reach(own?, self.rest_of(&answer, self.leader)?);
+        // Kept until the leader knows of this rank's failure: others would take this rank's end for the cause.
+        let own = own?;
+        let members = self.reach(own.clone(), self.rest_of(&answer, self.leader)?);
         if self.is_leader() {
             members.as_ref().map_err(|fault| *fault)?;
             for member in self.others() {
@@ -206,7 +212,7 @@ impl<F: Fabric + 'static> Creation<'_, F> {
             }
             for member in self.others() {
                 let probe = pin!(self.messages.probe(member, self.tag));
-                if probe.poll(&mut std::task::Context::from_waker(NOBODY)).is_ready() {
+                if probe.poll(&mut Context::from_waker(NOBODY)).is_ready() {
                     self.rest_of(&self.receive(member).await?, member)?; // it gave up meanwhile
                 }
             }
@@ -220,12 +226,18 @@ impl<F: Fabric + 'static> Creation<'_, F> {
         Ok(Messages::of(&members, context, may_offer))
     }
 
+    /// Receives what has come for failed creations, and would take its sender's credit for good.
+    fn drain(&self) {
+        let tags = lock(self.messages.failed_tags()).clone();
+        let cx = &mut Context::from_waker(NOBODY);
+        for tag in tags {
+            while let Poll::Ready(Ok(_)) = pin!(self.messages.recv::<u8>(Source::Any, tag)).poll(cx) {}
+        }
+    }
+
     /// This rank's segment for the collectives of the new world.
     fn allocate(&self) -> Result<F::Segment, Fault> {
         let world = self.messages.world();
-        if lock(self.messages.failed_tags()).contains(&self.tag) {
-            return Err(self.gave_up());
-        }
         world.fabric().allocate(WORLD_BYTES).map_err(|error| world.translate(error.fault()))
     }
 
@@ -258,7 +270,7 @@ impl<F: Fabric + 'static> Creation<'_, F> {
     }
 
     /// The new world and its communicator, from the leader's answer.
-    fn reach(&self, own: F::Segment, answer: &[u8]) -> Result<(World<F>, Context<F>), Fault> {
+    fn reach(&self, own: F::Segment, answer: &[u8]) -> Result<(World<F>, messages::Context<F>), Fault> {
         let (world, protocol) = (self.messages.world(), Fault::of(FaultKind::Protocol, Rank(self.leader)));
         let (number, keys) = answer.split_first_chunk().ok_or(protocol)?;
         let keys: Option<Vec<_>> = keys.chunks(SegmentKey::BYTES).map(SegmentKey::from_bytes).collect();
@@ -272,7 +284,7 @@ impl<F: Fabric + 'static> Creation<'_, F> {
             }))
         })?;
         test_next(&members);
-        Ok((members, Context::open(self.messages.shared_progress(), u32::from_le_bytes(*number))))
+        Ok((members, messages::Context::open(self.messages.shared_progress(), u32::from_le_bytes(*number))))
     }
 
     async fn send(&self, to: u32, bytes: &[u8]) -> Result<(), Fault> {

@@ -196,6 +196,24 @@ fn a_rank_that_gives_up_ends_it_for_all() {
     }
 }
 
+/// At any of its `Pending`s: that rank is named, not another one, which the creation ends at in turn.
+#[test]
+fn a_rank_that_gives_up_is_named_whenever_it_does() {
+    ranks(4, |world, messages| {
+        for round in 0..400 {
+            let mut create = messages.create_group(&[0, 1, 2, 3], Tag(round)).deadline(SOON);
+            if world.rank() == 2 {
+                let looks =
+                    (0..=round % 8).map_while(|_| create.test().transpose().is_none().then(std::thread::yield_now));
+                looks.for_each(drop);
+            } else if let Err(error) = create.wait() {
+                assert!(matches!(error, Error::Members { rank: 2, wrong: WrongMembers::GaveUp }), "{round}: {error}");
+            }
+        }
+        world.barrier().wait().unwrap();
+    });
+}
+
 #[test]
 fn a_handle_that_is_dropped_unpolled_has_no_effect_and_one_that_was_polled_ends_it() {
     ranks(2, |world, messages| {
