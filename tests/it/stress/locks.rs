@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use onesided::{Error, LockAllDesign, LockDesign, PreviousOwner, Window, World};
+use onesided::{Error, LockAllDesign, LockDesign, Mode, PreviousOwner, Window, WindowError, World};
 
 use super::{LIMIT, Plan, RANKS, begin, processes, seeds, threads};
 use crate::collectives::steps::Random;
@@ -43,22 +43,8 @@ impl User<'_> {
 
     /// Under an exclusive lock.
     fn alone(&mut self, access: &onesided::Access<'_, u64, onesided::Any>, previous: Option<PreviousOwner>) {
-        let (me, mut words) = (u64::from(self.world.rank()) + 1, [0; 2]);
-        access.get(COUNT, &mut words).wait().unwrap();
-        let left_by = self.plan.ends.filter(|_| previous.is_some()).map_or(0, |(rank, ..)| u64::from(rank) + 1);
-        assert!(
-            [0, left_by].contains(&words[INSIDE]),
-            "{:?}: rank {} finds {words:?} inside",
-            self.plan,
-            self.world.rank()
-        );
-        access.put(INSIDE, &[me]).unwrap();
-        access.flush().wait().unwrap();
-        std::thread::sleep(self.time().min(Duration::from_micros(60)));
-        let mut again = [0; 2];
-        access.get(COUNT, &mut again).wait().unwrap();
-        assert_eq!(again, [words[COUNT], me], "{:?}: another rank came to rank {}", self.plan, self.world.rank());
-        access.put(COUNT, &[words[COUNT] + 1, 0]).unwrap();
+        let pause = self.time().min(Duration::from_micros(60));
+        inside(self.plan, self.world, (access, COUNT), (Mode::Exclusive, previous), pause).unwrap();
         self.counted += 1;
     }
 
@@ -116,18 +102,9 @@ impl User<'_> {
                 let request = window.lock_shared(0);
                 match held!(if recovers { request.recover() } else { request }) {
                     Ok(Some(epoch)) => {
-                        // One that recovers may have the lock exclusively, after another one inside.
-                        let mut words = [0; 2];
-                        epoch.get(COUNT, &mut words).wait().unwrap();
-                        let is_free = words[INSIDE] == 0;
-                        assert!(
-                            is_free || epoch.previous_owner().is_some(),
-                            "{:?}: {words:?} beside a reader",
-                            self.plan
-                        );
-                        if !is_free {
-                            epoch.put(INSIDE, &[0]).unwrap();
-                        }
+                        let modes = (epoch.mode(), epoch.previous_owner());
+                        inside(self.plan, self.world, (&epoch, COUNT), modes, Duration::ZERO).unwrap();
+                        self.counted += u64::from(epoch.mode() == Mode::Exclusive);
                         epoch.unlock().wait().unwrap();
                     }
                     Ok(None) => {}
@@ -163,6 +140,33 @@ impl User<'_> {
             }
         }
     }
+}
+
+/// What a rank does under a lock: nobody else is there who writes, and it counts if it is alone.
+pub(super) fn inside(
+    plan: &Plan,
+    world: &World,
+    (access, at): (&onesided::Access<'_, u64, onesided::Any>, usize),
+    (mode, previous): (Mode, Option<PreviousOwner>),
+    pause: Duration,
+) -> Result<(), WindowError> {
+    let (me, mut words) = (world.rank(), [0; 2]);
+    access.get(at, &mut words).wait()?;
+    let left_by = plan.ends.filter(|_| previous.is_some()).map_or(0, |(rank, ..)| u64::from(rank) + 1);
+    assert!([0, left_by].contains(&words[INSIDE]), "{plan:?}: rank {me} finds {words:?} inside");
+    if mode == Mode::Exclusive {
+        words[INSIDE] = u64::from(me) + 1;
+        access.put(at + INSIDE, &words[INSIDE..])?;
+        access.flush().wait()?;
+    }
+    std::thread::sleep(pause);
+    let mut again = [0; 2];
+    access.get(at, &mut again).wait()?;
+    assert_eq!(again, words, "{plan:?}: another rank came to rank {me}");
+    if mode == Mode::Exclusive {
+        access.put(at, &[words[COUNT] + 1, 0])?;
+    }
+    Ok(())
 }
 
 pub(super) fn play(world: &World, plan: &Plan) {
@@ -226,10 +230,10 @@ pub(super) fn play(world: &World, plan: &Plan) {
 
 #[test]
 fn threads_exclude_one_another() {
-    seeds(60, 400).for_each(|seed| threads(seed, play));
+    seeds(60, 400).for_each(|seed| threads((seed, RANKS), play));
 }
 
 #[test]
 fn processes_exclude_one_another() {
-    seeds(40, 200).for_each(|seed| processes(seed, "stress: locks", &[]));
+    seeds(40, 200).for_each(|seed| processes((seed, RANKS), "stress: locks", &[]));
 }

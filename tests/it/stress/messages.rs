@@ -6,11 +6,9 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use onesided::handles::{Recv, SendRequest};
-use onesided::{
-    Any, FaultKind, MessageError, Messages, ProgressMode, Rendezvous, Shape, Source, Status, Tag, Tags, World,
-};
+use onesided::{Any, FaultKind, MessageError, Messages, Shape, Source, Status, Tag, Tags, World};
 
-use super::{LIMIT, Plan, RANKS, begin, processes, seeds, threads};
+use super::{LIMIT, MODES, Plan, RANKS, WAYS, begin, processes, seeds, threads};
 use crate::collectives::steps::Random;
 use crate::jobs;
 
@@ -27,7 +25,7 @@ static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
 });
 
 /// A message from a rank to another one.
-fn message(from: u32, to: u32, tag: u32, number: u64) -> &'static [u8] {
+pub(super) fn message(from: u32, to: u32, tag: u32, number: u64) -> &'static [u8] {
     let mut random = Random(number << 16 | u64::from(from << 12 | to << 8 | tag));
     let at = random.below(4_096) as usize;
     let len = if random.below(150) == 0 { LONGEST } else { LENGTHS[random.below(12) as usize] };
@@ -194,15 +192,7 @@ impl<'a> Model<'a> {
 pub(super) fn play(world: &World, plan: &Plan) {
     let [messages, last] = [(); 2].map(|()| Messages::new(world).wait().unwrap());
     let mut random = plan.random(world.rank());
-    let modes = [
-        ProgressMode::Polling,
-        ProgressMode::Interrupt,
-        ProgressMode::Thread,
-        ProgressMode::TwoThreads,
-        ProgressMode::Hybrid,
-    ];
-    let ways = [Rendezvous::Rget, Rendezvous::Rput, Rendezvous::Pipeline, Rendezvous::Copy];
-    messages.set_progress(modes[random.below(5) as usize]).unwrap();
+    messages.set_progress(MODES[random.below(5) as usize]).unwrap();
     begin(world, plan);
     let zeros = [[0; TAGS as usize]; RANKS as usize];
     let mut model =
@@ -214,7 +204,7 @@ pub(super) fn play(world: &World, plan: &Plan) {
             return;
         }
         if model.random.below(50) == 0 {
-            messages.set_rendezvous(ways[model.random.below(4) as usize]);
+            messages.set_rendezvous(WAYS[model.random.below(4) as usize]);
         }
         if model.random.below(2) == 0 && under_way.len() < 24 {
             model.send(&mut under_way);
@@ -255,13 +245,13 @@ pub(super) fn play(world: &World, plan: &Plan) {
 
 #[test]
 fn threads_lose_no_message() {
-    seeds(8, 400).for_each(|seed| threads(seed, play));
+    seeds(8, 400).for_each(|seed| threads((seed, RANKS), play));
 }
 
 #[test]
 fn processes_lose_no_message() {
     for seed in seeds(8, 200) {
         let off = [("ONESIDED_PROCESS_VM", "off")];
-        processes(seed, "stress: messages", if seed % 3 == 0 { &off } else { &[] });
+        processes((seed, RANKS), "stress: messages", if seed % 3 == 0 { &off } else { &[] });
     }
 }

@@ -1,25 +1,36 @@
 //! Random programs: whatever a program may call is cancelled and timed out under traffic, and ranks
 //! end in all ways. The seeds are the same in each run of the tests, and others with `ONESIDED_LONG`.
 
+mod collectives;
 mod locks;
 mod messages;
+mod tasks;
 
 use std::time::Duration;
 
-use onesided::{Fault, FaultKind, World};
+use onesided::{Fault, FaultKind, ProgressMode, Rendezvous, World};
 
 use crate::collectives::steps::Random;
 use crate::jobs::{self, Role, die};
 
 pub(crate) const ROLES: &[Role] = &[
-    ("stress: messages", |world| messages::play(&world, &Plan::given())),
-    ("stress: locks", |world| locks::play(&world, &Plan::given())),
+    ("stress: messages", |world| messages::play(&world, &Plan::given(&world))),
+    ("stress: locks", |world| locks::play(&world, &Plan::given(&world))),
+    ("stress: collectives", |world| collectives::play(&world, &Plan::given(&world))),
 ];
 
 const SEED: &str = "ONESIDED_IT_SEED";
 /// Ends a program that hangs, or has lost a message.
 const LIMIT: Duration = Duration::from_secs(60);
 const RANKS: u32 = 3;
+const MODES: [ProgressMode; 5] = [
+    ProgressMode::Polling,
+    ProgressMode::Interrupt,
+    ProgressMode::Thread,
+    ProgressMode::TwoThreads,
+    ProgressMode::Hybrid,
+];
+const WAYS: [Rendezvous; 4] = [Rendezvous::Rget, Rendezvous::Rput, Rendezvous::Pipeline, Rendezvous::Copy];
 
 /// How a rank ends before the others.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,23 +46,24 @@ enum End {
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     seed: u64,
+    ranks: u32,
     /// Which rank ends, how, and after how many steps: never rank 0.
     ends: Option<(u32, End, u64)>,
 }
 
 impl Plan {
-    fn new(seed: u64, is_of_threads: bool) -> Self {
+    fn new(seed: u64, ranks: u32, is_of_threads: bool) -> Self {
         let mut random = Random(seed);
         let ends = [End::Leaves, End::Panics, End::Fails, End::Dies];
         let end = ends[((seed / 2 + seed / 20) % if is_of_threads { 2 } else { 4 }) as usize];
-        let ender = 1 + random.below(u64::from(RANKS) - 1) as u32;
+        let ender = 1 + random.below(u64::from(ranks) - 1) as u32;
         let ends = (seed % 2 == 1).then(|| (ender, end, 20 + random.below(120)));
-        Self { seed, ends }
+        Self { seed, ranks, ends }
     }
 
     /// That of a process.
-    fn given() -> Self {
-        Self::new(std::env::var(SEED).unwrap().parse().unwrap(), false)
+    fn given(world: &World) -> Self {
+        Self::new(std::env::var(SEED).unwrap().parse().unwrap(), world.size(), false)
     }
 
     fn random(&self, rank: u32) -> Random {
@@ -92,8 +104,11 @@ fn begin(world: &World, plan: &Plan) {
     assert!(begun.is_ok() || plan.ends.is_some(), "{plan:?}: {begun:?}");
 }
 
-/// The seeds of a test.
+/// The seeds of a test; one, if it is given.
 fn seeds(usual: u64, long: u64) -> std::ops::Range<u64> {
+    if let Some(seed) = std::env::var(SEED).ok().and_then(|seed| seed.parse().ok()) {
+        return seed..seed + 1;
+    }
     if std::env::var_os("ONESIDED_LONG").is_none() {
         return 0..usual;
     }
@@ -102,21 +117,21 @@ fn seeds(usual: u64, long: u64) -> std::ops::Range<u64> {
 }
 
 /// Runs ranks as threads.
-fn threads(seed: u64, play: fn(&World, &Plan)) {
-    let plan = Plan::new(seed, true);
-    let run = std::panic::AssertUnwindSafe(|| onesided::threads(RANKS, |world| play(&world, &plan)).unwrap());
+fn threads((seed, ranks): (u64, u32), play: fn(&World, &Plan)) {
+    let plan = Plan::new(seed, ranks, true);
+    let run = std::panic::AssertUnwindSafe(|| onesided::threads(ranks, |world| play(&world, &plan)).unwrap());
     let outcome = std::panic::catch_unwind(run);
     let is_on_purpose = |panic: Box<dyn std::any::Any + Send>| panic.downcast_ref::<&str>() == Some(&"on purpose");
     assert!(outcome.map(drop).or_else(|panic| if is_on_purpose(panic) { Ok(()) } else { Err(()) }).is_ok(), "{plan:?}");
 }
 
 /// Runs ranks as processes, with more variables.
-fn processes(seed: u64, role: &str, variables: &[(&str, &str)]) {
-    let plan = Plan::new(seed, false);
+fn processes((seed, ranks): (u64, u32), role: &str, variables: &[(&str, &str)]) {
+    let plan = Plan::new(seed, ranks, false);
     let text = seed.to_string();
     let mut all: Vec<(&str, &std::ffi::OsStr)> = vec![(jobs::ROLE, role.as_ref()), (SEED, text.as_ref())];
     all.extend(variables.iter().map(|(name, value)| (*name, value.as_ref())));
-    let ended = jobs::start_with(RANKS, &all).wait();
-    let expected: Vec<_> = (0..RANKS).filter(|rank| plan.ends.is_none_or(|(ender, ..)| ender != *rank)).collect();
+    let ended = jobs::start_with(ranks, &all).wait();
+    let expected: Vec<_> = (0..ranks).filter(|rank| plan.ends.is_none_or(|(ender, ..)| ender != *rank)).collect();
     assert_eq!(ended.ok(), expected, "{plan:?} {ended:#?}");
 }

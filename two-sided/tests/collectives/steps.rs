@@ -1,5 +1,7 @@
 //! Random collectives, and what they should give. Every rank draws the same ones.
 
+use std::time::Duration;
+
 use onesided_fabric::Fabric;
 use onesided_two_sided::{Collective, CollectiveRequest, Commutative, Error, InPlace, Messages, Op};
 
@@ -51,6 +53,8 @@ pub(crate) struct Step {
     pub(crate) root: u32,
     how: u64,
     seed: u64,
+    /// The deadline of its request.
+    pub(crate) deadline: Option<Duration>,
 }
 
 impl Step {
@@ -64,7 +68,7 @@ impl Step {
         };
         let (len, counts) = (len(), (0..size).map(|_| len() / size as usize).collect());
         let (root, how, seed) = (random.below(size.into()) as u32, random.below(4), random.below(1 << 40));
-        Self { collective, len, counts, root, how, seed }
+        Self { collective, len, counts, root, how, seed, deadline: None }
     }
 
     /// An element of a rank.
@@ -100,6 +104,7 @@ impl Step {
         messages: &Messages<F>,
         request: CollectiveRequest<'m, F>,
     ) -> CollectiveRequest<'m, F> {
+        let request = if let Some(after) = self.deadline { request.deadline(after) } else { request };
         match (self.seed ^ u64::from(messages.world().rank())).is_multiple_of(3) {
             true => request.start(),
             false => request,
