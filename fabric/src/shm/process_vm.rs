@@ -4,11 +4,15 @@
 use std::ffi::{c_int, c_ulong};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::process::Command;
+use std::time::Duration;
 
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 use rustix::io::Errno;
 
 use self::bare::{Range, process_vm_readv, process_vm_writev};
+
+/// After how many milliseconds at most the job knows that a process has ended.
+const NOTICED: u32 = 1_000;
 
 /// The raw calls, which rustix lacks. Public for a benchmark that compares them with the fabric.
 pub mod bare {
@@ -92,10 +96,19 @@ pub(crate) fn errno(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
-/// The fault of a copy between this process and a rank's that failed.
-pub(crate) fn fault(peer: Rank, errno: Errno) -> Fault {
+/// The fault of a copy between this process and a rank's that failed. Of a process that is gone it waits
+/// until the job knows, a moment later: whoever asks then for the rank gets the same answer.
+pub(crate) fn fault(peer: Rank, errno: Errno, alive: impl Fn() -> Result<(), Fault>) -> Fault {
     match errno {
-        Errno::SRCH => Fault::of(FaultKind::PeerDied, peer),
+        Errno::SRCH => {
+            let ended = (0..NOTICED).find_map(|_| {
+                alive().err().or_else(|| {
+                    std::thread::sleep(Duration::from_millis(1));
+                    None
+                })
+            });
+            ended.unwrap_or(Fault::of(FaultKind::PeerDied, peer))
+        }
         Errno::NOMEM => Fault::of(FaultKind::NoMemory, peer),
         other => Fault::of(FaultKind::Refused, peer).with_detail(other.raw_os_error().unsigned_abs()),
     }
@@ -139,6 +152,17 @@ mod tests {
         }
         let nobody = read(u32::MAX, &mut mine).unwrap_err();
         assert_eq!(nobody.raw_os_error(), Some(Errno::SRCH.raw_os_error()));
+    }
+
+    #[test]
+    fn a_process_that_is_gone_has_ended_as_the_job_says() {
+        for kind in [FaultKind::PeerLeft, FaultKind::PeerDied] {
+            let (asked, ended) = (std::cell::Cell::new(0), Fault::of(kind, Rank(1)));
+            let alive = || if asked.replace(asked.get() + 1) < 5 { Ok(()) } else { Err(ended) };
+            assert_eq!((fault(Rank(1), Errno::SRCH, alive), asked.get()), (ended, 6));
+        }
+        let refused = fault(Rank(1), Errno::FAULT, || unreachable!("it is there"));
+        assert_eq!(refused.kind(), FaultKind::Refused);
     }
 
     #[allow(clippy::print_stderr)]

@@ -76,8 +76,8 @@ impl Shm {
         alive()?;
         match copied {
             Ok(count) if count == len => Ok(()),
-            Ok(_) => Err(process_vm::fault(peer, rustix::io::Errno::FAULT)),
-            Err(error) => Err(process_vm::fault(peer, process_vm::errno(&error))),
+            Ok(_) => Err(process_vm::fault(peer, rustix::io::Errno::FAULT, alive)),
+            Err(error) => Err(process_vm::fault(peer, process_vm::errno(&error), alive)),
         }
     }
 }

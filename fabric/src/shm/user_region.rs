@@ -222,7 +222,7 @@ impl UserRegion {
                 self.copy_path.store(CopyPath::Helper as u8, Ordering::Relaxed);
                 Ok(0)
             }
-            other => Err(process_vm::fault(self.owner, other)),
+            other => Err(process_vm::fault(self.owner, other, || self.alive())),
         }
     }
 
