@@ -145,6 +145,12 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         home.iter().all(|word| *word == 0)
     }
 
+    /// Whether a node's words show that no owner is announced in it. Default: its first word is 0.
+    #[must_use]
+    fn is_idle(node: &[u64]) -> bool {
+        node.first().is_none_or(|word| *word == 0)
+    }
+
     /// Whether an owner in this mode uses its queue node, from [`start`](Self::start) until the
     /// release is done. Its slot is then reserved for it. Other owners need no slot
     /// ([`Owner::NO_SLOT`](crate::Owner::NO_SLOT)).

@@ -53,6 +53,11 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
         self.node_of(rank, slot, index)
     }
 
+    /// The next operation that this owner posts, at once, is its arrival, for a check of the order in
+    /// which owners enter. Without this call, the first operation of the acquire is. Does nothing
+    /// elsewhere.
+    fn arrives(&self) {}
+
     // How many owners there may be, and who they are: for counts in words, and for recovery.
 
     /// The most [counted](Self::is_counted) owners that there may be at once, of all ranks,

@@ -59,8 +59,10 @@ impl Intent {
         matches!(self.wanted, WaitPolicy::Leaving)
     }
 
-    /// The fault of an acquire that may not wait.
-    pub(crate) const fn given_up(self) -> Fault {
+    /// The fault of an acquire that may not wait: `Closed` if it is cancelled, `TimedOut` if it is a
+    /// try.
+    #[must_use]
+    pub const fn given_up(self) -> Fault {
         Fault::new(if self.is_over() { FaultKind::Closed } else { FaultKind::TimedOut })
     }
 

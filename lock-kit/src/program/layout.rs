@@ -11,7 +11,7 @@ use std::ops::Range;
 use onesided_lock_algos::{Global, LockAlgorithm, LockContext, Owner, TestAndSet};
 use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Rank, RegionId, RemoteMemory};
 
-use super::Section;
+use super::{Crashable, Section};
 
 /// The rank of the lock and the data.
 pub const HOME: Rank = Rank(0);
@@ -124,10 +124,9 @@ pub fn per_rank_word<A: LockAlgorithm>(region: &[u64]) -> u64 {
 /// Whether no owner is announced in a region's nodes.
 #[must_use]
 pub fn idle<A: LockAlgorithm>(slots: Slots, region: &[u64]) -> bool {
-    let counts = |node: &[u64]| node[0] != 0;
     let words = AlgorithmWords::of::<A>();
     let nodes = &region[words.node_at(0)..words.request_slot_at(slots, Rank(0), 0)];
-    !nodes.chunks(words.node.max(1)).any(counts)
+    nodes.chunks(words.node.max(1)).all(A::is_idle)
 }
 
 /// The [`LockContext`] of one owner. Its type does not name the algorithm, so all algorithms share
@@ -179,7 +178,7 @@ impl<'m, M: RemoteMemory> Layout<'m, M> {
     }
 }
 
-impl<'m, M: RemoteMemory> LockContext<'m, M> for Layout<'m, M> {
+impl<'m, M: Crashable> LockContext<'m, M> for Layout<'m, M> {
     fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {
         if index >= self.words.home {
             return Err(Fault::new(FaultKind::OutOfRange));
@@ -249,6 +248,10 @@ impl<'m, M: RemoteMemory> LockContext<'m, M> for Layout<'m, M> {
 
     fn lock(&self) -> u64 {
         7
+    }
+
+    fn arrives(&self) {
+        self.memory.marks();
     }
 
     fn owner(&self) -> Owner {

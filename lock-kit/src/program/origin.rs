@@ -183,7 +183,7 @@ fn abandon<M: Crashable, A: LockAlgorithm>(
     Ok(())
 }
 
-async fn finish_cancelled<M: RemoteMemory, A: LockAlgorithm>(
+async fn finish_cancelled<M: Crashable, A: LockAlgorithm>(
     memory: &M,
     algorithm: &A,
     (owner, slots): (Owner, Slots),

@@ -118,16 +118,13 @@ impl Record {
         self.state().waiting.insert(key(owner), Waiting { mode, arrived: None, bypassed: 0 });
     }
 
-    /// The first operation of this rank's acquire took effect.
+    /// The operation by which this rank's acquires arrive took effect; the last one counts.
     pub fn arrives(&self, rank: Rank) {
         let mut state = self.state();
         let arrivals = state.arrivals;
         let mut anybody = false;
-        for ((of, _), waiting) in &mut state.waiting {
-            if *of == rank.0 && waiting.arrived.is_none() {
-                waiting.arrived = Some(arrivals);
-                anybody = true;
-            }
+        for (_, waiting) in state.waiting.iter_mut().filter(|((of, _), _)| *of == rank.0) {
+            (waiting.arrived, waiting.bypassed, anybody) = (Some(arrivals), 0, true);
         }
         state.arrivals += u32::from(anybody);
     }
