@@ -23,7 +23,7 @@
 //!
 //! A program is data: a list of [`Section`]s for each origin. A [`Record`] of the run is the
 //! sequential model. Locks that are wrong on purpose show whether a search finds errors: [`wrong`],
-//! and the mutated operations of a [`Setting`] or a [`Checker`].
+//! and the mutated operations of a [`Setting`].
 //!
 //! ```
 //! use onesided_lock_algos::{Backoff, TestAndSet};
@@ -178,10 +178,10 @@ pub use crate::{
     linear::Linearizability,
     loom::{Atomics, Exploration, LoomMemory},
     model_check::{Checker, Explored},
-    program::{AcquireKind, Crashable, Ending, Fencing, Layout, Section, Slots},
+    program::{AcquireKind, Crashable, Ending, Fencing, Layout, Place, Section, Slots},
     random::{Scenario, Search, Setting},
     record::{Record, Stage},
-    trace::{Action, Effect, Trace},
+    trace::{Action, Effect, Op, Trace},
     world::{ModelMemory, Posted},
 };
 #[cfg(feature = "bench")]

@@ -8,7 +8,6 @@ use onesided_lock_algos::LockAlgorithm;
 
 use crate::digest::Digest;
 use crate::program::Section;
-use crate::trace::Action;
 use crate::world::{Budget, Event, Run, Setting, Time};
 
 /// A model checker that replays a lock's futures over a memory with delayed effects and
@@ -149,10 +148,10 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
         self
     }
 
-    /// This many ranks share a host; 2 by default.
+    /// The setting of the schedules: their mutation, the first words, hosts.
     #[must_use]
-    pub fn per_host(self, ranks: u32) -> Self {
-        Self { setting: Setting { per_host: ranks, ..self.setting }, ..self }
+    pub fn setting(self, setting: Setting) -> Self {
+        Self { setting, ..self }
     }
 
     /// The fewest states, so that a check cannot shrink unnoticed: their number depends on the lock
@@ -188,12 +187,6 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     #[must_use]
     pub fn bypass(self, at_most: u32) -> Self {
         Self { bypass: Some(at_most), ..self }
-    }
-
-    /// Mutates operations on purpose: a wrong lock without any code of its own.
-    #[must_use]
-    pub fn mutate(self, mutate: fn(Action) -> Action) -> Self {
-        Self { setting: Setting { mutate: Some(mutate), ..self.setting }, ..self }
     }
 
     /// Checks these programs, one origin each, in every schedule.

@@ -1,6 +1,6 @@
 //! Shared code of the kit's memories, whose words are numbered over all ranks' regions.
 
-use onesided_remote_memory::{At, Chain, Fault, FaultKind, Link, Rank};
+use onesided_remote_memory::{At, Chain, Fault, FaultKind, Link, Notify, Rank};
 
 use crate::trace::Action;
 
@@ -24,15 +24,15 @@ pub(crate) fn check_own(word: usize, region_words: usize, rank: Rank) -> Result<
 /// Posts the links of a chain. The flag tells `post` whether the link has a predecessor.
 pub(crate) fn post_all<O, const N: usize>(
     links: [Link<usize>; N],
-    mut post: impl FnMut(usize, Action, bool) -> O,
+    mut post: impl FnMut(usize, (Action, Notify), bool) -> O,
 ) -> Chain<O, N> {
     let mut chained = false;
     Chain::of(links.map(|link| {
         let (word, action) = match link {
-            Link::Read { word, .. } => (word, Action::Read),
-            Link::Write { word, value, .. } => (word, Action::Write(value)),
-            Link::CompareSwap { word, expected, new, .. } => (word, Action::CompareSwap(expected, new)),
-            Link::FetchAdd { word, add, .. } => (word, Action::FetchAdd(add)),
+            Link::Read { word, .. } => (word, (Action::Read, Notify::No)),
+            Link::Write { word, value, notify, .. } => (word, (Action::Write(value), notify)),
+            Link::CompareSwap { word, expected, new, .. } => (word, (Action::CompareSwap(expected, new), Notify::No)),
+            Link::FetchAdd { word, add, .. } => (word, (Action::FetchAdd(add), Notify::No)),
         };
         let reply = post(word, action, std::mem::replace(&mut chained, true));
         link.waited().then_some(reply)

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use onesided_remote_memory::Rank;
+use onesided_remote_memory::{Notify, Rank};
+
+use crate::program::{Names, Place};
 
 /// The action of an operation on its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +40,53 @@ impl fmt::Display for Action {
             Self::CompareSwap(expected, new) => write!(f, "compare {expected:#x} and swap {new:#x}"),
             Self::FetchAdd(add) => write!(f, "fetch and add {add:#x}"),
         }
+    }
+}
+
+/// An operation as it is posted, or a store: what a planted fault changes.
+///
+/// ```
+/// use onesided_lock_kit::{Action, Op};
+///
+/// /// A release that does nothing.
+/// let forgets: fn(Op) -> Op = |op| match op.action {
+///     Action::Write(0) => op.with(Action::Read),
+///     _ => op,
+/// };
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Op {
+    /// The rank that posts it.
+    pub origin: Rank,
+    /// Its word.
+    pub place: Place,
+    /// Its action.
+    pub action: Action,
+    /// Whether it wakes a waiter; only a write does.
+    pub notify: Notify,
+}
+
+impl Op {
+    /// The same with another action.
+    #[must_use]
+    pub const fn with(self, action: Action) -> Self {
+        Self { action, ..self }
+    }
+}
+
+/// The words of a memory and the faults that are planted in it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Planted {
+    pub(crate) names: Names,
+    pub(crate) mutate: Option<fn(Op) -> Op>,
+}
+
+impl Planted {
+    /// The word and the operation that are posted instead of this.
+    pub(crate) fn post(&self, origin: Rank, word: usize, action: Action, notify: Notify) -> (usize, Action, Notify) {
+        let Some(mutate) = self.mutate else { return (word, action, notify) };
+        let Op { place, action, notify, .. } = mutate(Op { origin, place: self.names.place(word), action, notify });
+        (self.names.number(place), action, notify)
     }
 }
 

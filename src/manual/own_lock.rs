@@ -175,9 +175,10 @@
 //!
 //! # Tests of the tests
 //!
-//! A check that finds nothing means little unless it also finds planted faults. `Checker::mutate`
-//! and `Setting::mutate` replace an operation of a correct lock with another one (a release with a
-//! plain write, a grant with one of an old generation), so that a broken lock is one closure.
+//! A check that finds nothing means little unless it also finds planted faults. `Conformance::mutate`,
+//! and for the parts of the suite `Setting::mutate`, replace an operation of a correct lock with
+//! another one (a release with a plain write, a grant with one of an old generation), so that a broken
+//! lock is one closure.
 //! `onesided_lock_kit::wrong` has more, and the front page of `lock_kit` lists all planted faults
 //! and the checks that catch them.
 //!

@@ -5,7 +5,7 @@ use onesided_lock_algos::{DistributedCounters, Mode};
 use onesided_lock_kit::program::{lock_and_data, per_rank_word};
 use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::wrong::distributed;
-use onesided_lock_kit::{Action, Atomics, Exploration, Posted, Scenario, Section, Setting};
+use onesided_lock_kit::{Action, Atomics, Exploration, Op, Posted, Scenario, Section, Setting};
 use onesided_remote_memory::FaultKind;
 use proptest::prelude::*;
 
@@ -141,45 +141,55 @@ fn a_release_without_a_lock_fails_and_changes_nothing() {
 #[test]
 fn wrong_ones_are_caught() {
     /// Its name, its mutation, and what is found.
-    type Bend = (&'static str, fn(Action) -> Action, &'static str);
+    type Bend = (&'static str, fn(Op) -> Op, &'static str);
     let mutations: [Bend; 5] = [
         (
             "no marks",
-            |action| match action {
-                Action::FetchAdd(MARK | UNMARK) => Action::Read,
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::FetchAdd(MARK | UNMARK) => Action::Read,
+                    other => other,
+                })
             },
             "",
         ),
         (
             "marks that stay",
-            |action| match action {
-                Action::FetchAdd(UNMARK) => Action::Read,
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::FetchAdd(UNMARK) => Action::Read,
+                    other => other,
+                })
             },
             "",
         ),
         (
             "a mark by a write",
-            |action| match action {
-                Action::FetchAdd(MARK) => Action::Write(MARK),
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::FetchAdd(MARK) => Action::Write(MARK),
+                    other => other,
+                })
             },
             "",
         ),
         (
             "marks taken away by a write",
-            |action| match action {
-                Action::FetchAdd(UNMARK) => Action::Write(0),
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::FetchAdd(UNMARK) => Action::Write(0),
+                    other => other,
+                })
             },
             "",
         ),
         (
             "a reader who does not count",
-            |action| match action {
-                Action::FetchAdd(COME) => Action::Read,
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::FetchAdd(COME) => Action::Read,
+                    other => other,
+                })
             },
             "",
         ),

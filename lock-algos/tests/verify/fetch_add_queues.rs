@@ -10,7 +10,7 @@ use onesided_lock_kit::program::{lock_and_data, region_words};
 use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::world::Time;
 use onesided_lock_kit::wrong::queue;
-use onesided_lock_kit::{Action, Atomics, Exploration, ModelMemory, Posted, Scenario, Section, Setting};
+use onesided_lock_kit::{Action, Atomics, Exploration, ModelMemory, Op, Posted, Scenario, Section, Setting};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 use proptest::prelude::*;
 
@@ -264,7 +264,7 @@ const fn is_hint(value: u64) -> bool {
 }
 
 /// Its name, its mutation, and what is found.
-type Bend = (&'static str, fn(Action) -> Action, &'static str);
+type Bend = (&'static str, fn(Op) -> Op, &'static str);
 
 /// The lock with an operation left out or replaced. Counters of four bits, and rings of one entry.
 #[test]
@@ -276,74 +276,92 @@ fn wrong_ones_are_caught() {
     let mutations: [Bend; 9] = [
         (
             "frees by a write",
-            |action| match action {
-                Action::FetchAdd(RETURN_X) => Action::Write(0),
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::FetchAdd(RETURN_X) => Action::Write(0),
+                    other => other,
+                })
             },
             "",
         ),
         (
             "a release that is not done",
-            |action| match action {
-                Action::FetchAdd(RETURN_S) => Action::Read,
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::FetchAdd(RETURN_S) => Action::Read,
+                    other => other,
+                })
             },
             "",
         ),
         (
             "a reader without a ticket",
-            |action| match action {
-                Action::FetchAdd(TAKE_S) => Action::Read,
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::FetchAdd(TAKE_S) => Action::Read,
+                    other => other,
+                })
             },
             "",
         ),
         (
             "an owner with a reader's ticket",
-            |action| match action {
-                Action::FetchAdd(TAKE_X) => Action::FetchAdd(TAKE_S),
-                Action::FetchAdd(RETURN_X) => Action::FetchAdd(RETURN_S),
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::FetchAdd(TAKE_X) => Action::FetchAdd(TAKE_S),
+                    Action::FetchAdd(RETURN_X) => Action::FetchAdd(RETURN_S),
+                    other => other,
+                })
             },
             "",
         ),
         (
             "an owner without an entry",
-            |action| match action {
-                Action::Write(entry) if is_entry(entry) => Action::Read,
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::Write(entry) if is_entry(entry) => Action::Read,
+                    other => other,
+                })
             },
             "wait without end",
         ),
         (
             "an entry that names another",
-            |action| match action {
-                Action::Write(entry) if is_entry(entry) => Action::Write(entry ^ 1 << 39),
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::Write(entry) if is_entry(entry) => Action::Write(entry ^ 1 << 39),
+                    other => other,
+                })
             },
             "wait without end",
         ),
         (
             "an entry of another turn",
-            |action| match action {
-                Action::Write(entry) if is_entry(entry) => Action::Write(entry ^ 1 << 12),
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::Write(entry) if is_entry(entry) => Action::Write(entry ^ 1 << 12),
+                    other => other,
+                })
             },
             "wait without end",
         ),
         (
             "nobody is told",
-            |action| match action {
-                Action::Write(grant) if is_grant(grant) => Action::Read,
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::Write(grant) if is_grant(grant) => Action::Read,
+                    other => other,
+                })
             },
             "wait without end",
         ),
         (
             "everybody is told the same",
-            |action| match action {
-                Action::Write(grant) if is_grant(grant) => Action::Write(1 << 63 | 1 << 42),
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::Write(grant) if is_grant(grant) => Action::Write(1 << 63 | 1 << 42),
+                    other => other,
+                })
             },
             "wait without end",
         ),
@@ -359,7 +377,7 @@ fn wrong_ones_are_caught() {
 /// or after that while rank 0, which releases, has not read it. Rank 2 reads and has left, rank 3
 /// waits for an exclusive lock, and rank 4, a reader behind it, needs rank 1's entry. Returns the
 /// ranks that never enter.
-fn meet_at_a_place(late: Rank, mutate: Option<fn(Action) -> Action>) -> Vec<u32> {
+fn meet_at_a_place(late: Rank, mutate: Option<fn(Op) -> Op>) -> Vec<u32> {
     let lock = queue::<4, 2>();
     let memory = ModelMemory::new(5, region_words::<FetchAddQueue<4, 2>>(SLOTS));
     (memory.world().mutate, memory.world().time) = (mutate, Time::WithoutDeadlines);
@@ -416,14 +434,18 @@ fn readers_meet_at_a_place() {
     for late in [Rank(0), Rank(1)] {
         assert_eq!(meet_at_a_place(late, None), []);
     }
-    let by_a_write = |action| match action {
-        Action::CompareSwap(_, entry) if is_entry(entry) => Action::Write(entry),
-        other => other,
+    let by_a_write = |op: Op| {
+        op.with(match op.action {
+            Action::CompareSwap(_, entry) if is_entry(entry) => Action::Write(entry),
+            other => other,
+        })
     };
     assert_eq!(meet_at_a_place(Rank(1), Some(by_a_write)), [4], "who comes late displaces who waits");
-    let untold = |action| match action {
-        Action::Write(hint) if is_hint(hint) => Action::Read,
-        other => other,
+    let untold = |op: Op| {
+        op.with(match op.action {
+            Action::Write(hint) if is_hint(hint) => Action::Read,
+            other => other,
+        })
     };
     assert_eq!(meet_at_a_place(Rank(0), Some(untold)), [1, 3, 4], "who is displaced is not told");
 }
@@ -433,9 +455,11 @@ fn readers_meet_at_a_place() {
 fn wrong_recoveries_are_caught() {
     let blind = Setting { blind: true, ..Setting::USUAL };
     expect_caught("asks nobody", true, "", |scenario| run_in(blind, &queue::<4, 2>(), scenario));
-    let mutate = |action| match action {
-        Action::CompareSwap(expected, new) if new == expected | 1 && new != expected => Action::Read,
-        other => other,
+    let mutate = |op: Op| {
+        op.with(match op.action {
+            Action::CompareSwap(expected, new) if new == expected | 1 && new != expected => Action::Read,
+            other => other,
+        })
     };
     let never = Setting { mutate: Some(mutate), ..Setting::USUAL };
     expect_caught("no recovery", true, "wait without end", |scenario| run_in(never, &queue::<4, 2>(), scenario));

@@ -4,7 +4,7 @@
 
 use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::wrong::{global, mcs, right, ticket};
-use onesided_lock_kit::{Action, Atomics, Checker, Exploration, Section, Setting};
+use onesided_lock_kit::{Action, Atomics, Checker, Exploration, Op, Section, Setting};
 use onesided_remote_memory::FaultKind;
 use proptest::prelude::*;
 
@@ -119,11 +119,13 @@ fn a_stopped_waiter_does_no_harm() {
 #[test]
 #[should_panic(expected = "rank 0, stopped")]
 fn recoveries_without_a_nonce_are_caught() {
-    let mutate = |action| match action {
-        Action::CompareSwap(expected, new) if expected & FROZEN == 0 && new & FROZEN != 0 => {
-            Action::CompareSwap(expected, new & !STAMP & !PHASES)
-        }
-        other => other,
+    let mutate = |op: Op| {
+        op.with(match op.action {
+            Action::CompareSwap(expected, new) if expected & FROZEN == 0 && new & FROZEN != 0 => {
+                Action::CompareSwap(expected, new & !STAMP & !PHASES)
+            }
+            other => other,
+        })
     };
     stop_everywhere(&tested(), Some(mutate));
 }
@@ -159,109 +161,131 @@ fn checked() {
 #[test]
 fn wrong_ones_are_caught() {
     /// Its name, its mutation, whether a rank dies, and what is found.
-    type Bend = (&'static str, fn(Action) -> Action, bool, &'static str);
+    type Bend = (&'static str, fn(Op) -> Op, bool, &'static str);
     let mutations: [Bend; 11] = [
         (
             "an exclusive owner who does not announce itself",
-            |action| match action {
-                Action::FetchAdd(ENTER_X) => Action::Read,
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::FetchAdd(ENTER_X) => Action::Read,
+                    other => other,
+                })
             },
             false,
             "",
         ),
         (
             "who locks all and does not count",
-            |action| match action {
-                Action::FetchAdd(ENTER_ALL) => Action::Read,
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::FetchAdd(ENTER_ALL) => Action::Read,
+                    other => other,
+                })
             },
             false,
             "",
         ),
         (
             "an exclusive owner who stays",
-            |action| match action {
-                Action::FetchAdd(LEAVE_X) => Action::Read,
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::FetchAdd(LEAVE_X) => Action::Read,
+                    other => other,
+                })
             },
             false,
             "",
         ),
         (
             "who locks all and stays",
-            |action| match action {
-                Action::FetchAdd(LEAVE_ALL) => Action::Read,
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::FetchAdd(LEAVE_ALL) => Action::Read,
+                    other => other,
+                })
             },
             false,
             "",
         ),
         (
             "leaves by a write",
-            |action| match action {
-                Action::FetchAdd(LEAVE_ALL) => Action::Write(0),
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::FetchAdd(LEAVE_ALL) => Action::Write(0),
+                    other => other,
+                })
             },
             false,
             "",
         ),
         (
             "waits and does not step back",
-            |action| match action {
-                Action::FetchAdd(BACK_X) => Action::FetchAdd(WAIT_X),
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::FetchAdd(BACK_X) => Action::FetchAdd(WAIT_X),
+                    other => other,
+                })
             },
             false,
             "",
         ),
         (
             "steps back and does not wait",
-            |action| match action {
-                Action::FetchAdd(BACK_ALL) => Action::FetchAdd(LEAVE_ALL),
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::FetchAdd(BACK_ALL) => Action::FetchAdd(LEAVE_ALL),
+                    other => other,
+                })
             },
             false,
             "",
         ),
         (
             "lets in by the same phase",
-            |action| match action {
-                Action::CompareSwap(expected, new) if (expected ^ new) & PHASES != 0 && new & FROZEN == 0 => {
-                    Action::CompareSwap(expected, new & !PHASES | expected & PHASES)
-                }
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::CompareSwap(expected, new) if (expected ^ new) & PHASES != 0 && new & FROZEN == 0 => {
+                        Action::CompareSwap(expected, new & !PHASES | expected & PHASES)
+                    }
+                    other => other,
+                })
             },
             false,
             "",
         ),
         (
             "lets in by a write",
-            |action| match action {
-                Action::CompareSwap(expected, new) if (expected ^ new) & PHASES != 0 && new & FROZEN == 0 => {
-                    Action::Write(new)
-                }
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::CompareSwap(expected, new) if (expected ^ new) & PHASES != 0 && new & FROZEN == 0 => {
+                        Action::Write(new)
+                    }
+                    other => other,
+                })
             },
             false,
             "",
         ),
         (
             "no recovery",
-            |action| match action {
-                Action::CompareSwap(expected, new) if expected & FROZEN == 0 && new & FROZEN != 0 => Action::Read,
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::CompareSwap(expected, new) if expected & FROZEN == 0 && new & FROZEN != 0 => Action::Read,
+                    other => other,
+                })
             },
             true,
             "wait without end",
         ),
         (
             "a recovering owner that leaves the dead in",
-            |action| match action {
-                Action::CompareSwap(expected, new) if expected & new & FROZEN != 0 => {
-                    Action::CompareSwap(expected, new + (expected & INSIDE))
-                }
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::CompareSwap(expected, new) if expected & new & FROZEN != 0 => {
+                        Action::CompareSwap(expected, new + (expected & INSIDE))
+                    }
+                    other => other,
+                })
             },
             true,
             "",

@@ -3,7 +3,7 @@
 
 use onesided_lock_algos::LockAlgorithm;
 use onesided_lock_kit::wrong::{Flaw, Wrong, distributed, mcs, queue, right, ticket};
-use onesided_lock_kit::{Action, Checker, Explored, Fencing, Section};
+use onesided_lock_kit::{Action, Checker, Explored, Fencing, Op, Section, Setting};
 
 use crate::bound;
 use crate::loom::{S, T, X};
@@ -107,26 +107,39 @@ fn wrong_queue_locks_are_caught() {
         value & MARKED != 0 && value & !(MARKED | 1 << 62 | GENERATION) == 0
     }
     let queue = Checker::of(&mcs());
-    let frees_by_a_write = |action| match action {
-        Action::CompareSwap(expected, 0) if expected & QUEUED != 0 => Action::Write(0),
-        other => other,
+    let frees_by_a_write = |op: Op| {
+        op.with(match op.action {
+            Action::CompareSwap(expected, 0) if expected & QUEUED != 0 => Action::Write(0),
+            other => other,
+        })
     };
-    expect_caught("frees by a write", queue.clone().mutate(frees_by_a_write), &[&[X], &[X]], "");
-    let no_grant = |action| match action {
-        Action::Write(grant) if is_grant(grant) => Action::Read,
-        other => other,
+    expect_caught("frees by a write", queue.clone().setting(Setting::mutating(frees_by_a_write)), &[&[X], &[X]], "");
+    let no_grant = |op: Op| {
+        op.with(match op.action {
+            Action::Write(grant) if is_grant(grant) => Action::Read,
+            other => other,
+        })
     };
-    expect_caught("no grant", queue.clone().mutate(no_grant), &[&[X], &[X]], "wait without end");
-    let stale = |action| match action {
-        Action::Write(grant) if is_grant(grant) => Action::Write(grant & !GENERATION),
-        other => other,
+    expect_caught("no grant", queue.clone().setting(Setting::mutating(no_grant)), &[&[X], &[X]], "wait without end");
+    let stale = |op: Op| {
+        op.with(match op.action {
+            Action::Write(grant) if is_grant(grant) => Action::Write(grant & !GENERATION),
+            other => other,
+        })
     };
-    expect_caught("a stale generation", queue.clone().mutate(stale), &[&[X], &[X, X]], "wait without end");
-    let no_recovery = |action| match action {
-        Action::CompareSwap(_, new) if new & FROZEN != 0 => Action::Read,
-        other => other,
+    expect_caught(
+        "a stale generation",
+        queue.clone().setting(Setting::mutating(stale)),
+        &[&[X], &[X, X]],
+        "wait without end",
+    );
+    let no_recovery = |op: Op| {
+        op.with(match op.action {
+            Action::CompareSwap(_, new) if new & FROZEN != 0 => Action::Read,
+            other => other,
+        })
     };
-    expect_caught("no recovery", queue.crashes(1).mutate(no_recovery), &[&[X], &[X]], "");
+    expect_caught("no recovery", queue.crashes(1).setting(Setting::mutating(no_recovery)), &[&[X], &[X]], "");
 }
 
 /// The ticket lock in which readers keep their counts in the word that is released by a write, and
@@ -137,21 +150,37 @@ fn wrong_tickets_are_caught() {
     const RETURN_X: u64 = 1 << (64 - BITS);
     const TAKE_S: u64 = 1 << 1;
     let tickets = Checker::of(&ticket::<BITS>());
-    let frees_by_a_write = |action| match action {
-        Action::FetchAdd(RETURN_X) => Action::Write(0),
-        other => other,
+    let frees_by_a_write = |op: Op| {
+        op.with(match op.action {
+            Action::FetchAdd(RETURN_X) => Action::Write(0),
+            other => other,
+        })
     };
-    expect_caught("frees by a write", tickets.clone().mutate(frees_by_a_write), &[&[X], &[S]], "");
-    let no_release = |action| match action {
-        Action::FetchAdd(RETURN_X) => Action::Read,
-        other => other,
+    expect_caught("frees by a write", tickets.clone().setting(Setting::mutating(frees_by_a_write)), &[&[X], &[S]], "");
+    let no_release = |op: Op| {
+        op.with(match op.action {
+            Action::FetchAdd(RETURN_X) => Action::Read,
+            other => other,
+        })
     };
-    expect_caught("no release", tickets.clone().mutate(no_release), &[&[X], &[S]], "wait without end");
-    let no_ticket = |action| match action {
-        Action::FetchAdd(TAKE_S) => Action::Read,
-        other => other,
+    expect_caught(
+        "no release",
+        tickets.clone().setting(Setting::mutating(no_release)),
+        &[&[X], &[S]],
+        "wait without end",
+    );
+    let no_ticket = |op: Op| {
+        op.with(match op.action {
+            Action::FetchAdd(TAKE_S) => Action::Read,
+            other => other,
+        })
     };
-    expect_caught("a reader without a ticket", tickets.clone().mutate(no_ticket), &[&[X], &[S]], "");
+    expect_caught(
+        "a reader without a ticket",
+        tickets.clone().setting(Setting::mutating(no_ticket)),
+        &[&[X], &[S]],
+        "",
+    );
     // The last arrival enters first.
     expect_caught(
         "test-and-set is not fair",
@@ -160,12 +189,19 @@ fn wrong_tickets_are_caught() {
         "later acquires bypassed a waiter",
     );
     // The counter of tokens is no word of the lock, and nothing else here adds one.
-    let same_token = |action| match action {
-        Action::FetchAdd(1) => Action::Read,
-        other => other,
+    let same_token = |op: Op| {
+        op.with(match op.action {
+            Action::FetchAdd(1) => Action::Read,
+            other => other,
+        })
     };
     let fenced = [A.fenced(Fencing::Fused), A.fenced(Fencing::Inside)];
-    expect_caught("a token that stays", tickets.clone().mutate(same_token), &[&fenced, &fenced[..1]], "token");
+    expect_caught(
+        "a token that stays",
+        tickets.clone().setting(Setting::mutating(same_token)),
+        &[&fenced, &fenced[..1]],
+        "token",
+    );
     let hasty = [A.fenced(Fencing::Hasty)];
     expect_caught("a token drawn before the lock is had", tickets, &[&hasty, &hasty], "token");
 }

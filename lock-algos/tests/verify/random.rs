@@ -4,7 +4,7 @@ use onesided_lock_algos::{Backoff, Intent, LockAlgorithm, LockUse, Mode, Owner, 
 use onesided_lock_kit::program::region_words;
 use onesided_lock_kit::random::{drive, expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::wrong::{Flaw, Wrong, mcs, right};
-use onesided_lock_kit::{Action, Fencing, Layout, ModelMemory, Posted, Scenario, Section, Setting, Slots};
+use onesided_lock_kit::{Action, Fencing, Layout, ModelMemory, Op, Posted, Scenario, Section, Setting, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 use proptest::prelude::*;
 
@@ -137,75 +137,89 @@ fn wrong_queue_locks_are_caught() {
     const MARKED: u64 = 1 << 63;
     const READING: u64 = 1 << 62;
     /// Its name, its mutation, whether a rank dies, and what is found.
-    type Bend = (&'static str, fn(Action) -> Action, bool, &'static str);
+    type Bend = (&'static str, fn(Op) -> Op, bool, &'static str);
     let mutations: [Bend; 7] = [
         (
             "frees by a write",
-            |action| match action {
-                Action::CompareSwap(expected, 0) if expected & HOME_ALONE != 0 => Action::Write(0),
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::CompareSwap(expected, 0) if expected & HOME_ALONE != 0 => Action::Write(0),
+                    other => other,
+                })
             },
             false,
             "",
         ),
         (
             "no link",
-            |action| match action {
-                Action::Write(link) if link & MARKED != 0 && link & !MARKED & !READING & !0x3ff_ffff != 0 => {
-                    Action::Read
-                }
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::Write(link) if link & MARKED != 0 && link & !MARKED & !READING & !0x3ff_ffff != 0 => {
+                        Action::Read
+                    }
+                    other => other,
+                })
             },
             false,
             "wait without end",
         ),
         (
             "no grant",
-            |action| match action {
-                Action::Write(grant) if grant & MARKED != 0 && grant & !MARKED & !READING & !0x3ff_ffff == 0 => {
-                    Action::Read
-                }
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::Write(grant) if grant & MARKED != 0 && grant & !MARKED & !READING & !0x3ff_ffff == 0 => {
+                        Action::Read
+                    }
+                    other => other,
+                })
             },
             false,
             "wait without end",
         ),
         (
             "a grant without generation",
-            |action| match action {
-                Action::Write(grant) if grant & MARKED != 0 && grant & !MARKED & !READING & !0x3ff_ffff == 0 => {
-                    Action::Write(MARKED)
-                }
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::Write(grant) if grant & MARKED != 0 && grant & !MARKED & !READING & !0x3ff_ffff == 0 => {
+                        Action::Write(MARKED)
+                    }
+                    other => other,
+                })
             },
             false,
             "",
         ),
         (
             "a reader who does not count",
-            |action| match action {
-                Action::FetchAdd(add) if add == 1 << 36 => Action::Read,
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::FetchAdd(add) if add == 1 << 36 => Action::Read,
+                    other => other,
+                })
             },
             false,
             "",
         ),
         (
             "no recovery",
-            |action| match action {
-                Action::CompareSwap(_, new) if new & FROZEN != 0 => Action::Read,
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::CompareSwap(_, new) if new & FROZEN != 0 => Action::Read,
+                    other => other,
+                })
             },
             true,
             "wait without end",
         ),
         (
             "who comes last forgets the readers",
-            |action| match action {
-                Action::CompareSwap(expected, new) if new & HOME_ALONE != 0 && expected & FROZEN == 0 => {
-                    Action::CompareSwap(expected, new & !(0xff_ffff << 36))
-                }
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::CompareSwap(expected, new) if new & HOME_ALONE != 0 && expected & FROZEN == 0 => {
+                        Action::CompareSwap(expected, new & !(0xff_ffff << 36))
+                    }
+                    other => other,
+                })
             },
             false,
             "",

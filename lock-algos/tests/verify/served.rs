@@ -2,7 +2,7 @@
 
 use onesided_lock_algos::{DedicatedThread, EventThread};
 use onesided_lock_kit::random::{expect_caught, run};
-use onesided_lock_kit::{Action, Exploration, Search, Section, Setting};
+use onesided_lock_kit::{Action, Exploration, Op, Place, Search, Section, Setting};
 use onesided_remote_memory::FaultKind;
 
 use crate::bound;
@@ -84,62 +84,77 @@ const fn verb(word: u64) -> u64 {
 #[test]
 fn wrong_servers_and_owners_are_caught() {
     /// Its name, its mutation, whether a rank dies, and what is found.
-    type Bend = (&'static str, fn(Action) -> Action, bool, &'static str);
+    type Bend = (&'static str, fn(Op) -> Op, bool, &'static str);
     let mutations: [Bend; 6] = [
         (
             "does not ring",
-            |action| match action {
-                Action::Write(ring) if is_ring(ring) => Action::Read,
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::Write(ring) if is_ring(ring) => Action::Read,
+                    other => other,
+                })
             },
             false,
             "wait without end",
         ),
         (
             "does not ring at a release",
-            |action| match action {
-                Action::Write(ring) if is_ring(ring) && ring >> 12 & 0xf == 3 => Action::Read,
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::Write(ring) if is_ring(ring) && ring >> 12 & 0xf == 3 => Action::Read,
+                    other => other,
+                })
             },
             false,
             "",
         ),
         (
             "releases nothing",
-            |action| match action {
-                Action::Write(request) if verb(request) == 3 => Action::Read,
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::Write(request) if verb(request) == 3 => Action::Read,
+                    other => other,
+                })
             },
             false,
             "",
         ),
         (
             "asks to share what it wants alone",
-            |action| match action {
-                Action::Write(request) if verb(request) == 1 => Action::Write(request + 1),
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    // Not what the owner notes in its own node.
+                    Action::Write(request) if verb(request) == 1 && matches!(op.place, Place::Other(..)) => {
+                        Action::Write(request + 1)
+                    }
+                    other => other,
+                })
             },
             false,
             "exclusion",
         ),
         (
             "answers an earlier turn",
-            |action| match action {
-                Action::Write(answer) if answer >> 24 & 0xff == 1 && answer >> 32 == 2 => {
-                    Action::Write(answer - (1 << 32))
-                }
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::Write(answer) if answer >> 24 & 0xff == 1 && answer >> 32 == 2 => {
+                        Action::Write(answer - (1 << 32))
+                    }
+                    other => other,
+                })
             },
             false,
             "wait without end",
         ),
         (
             "grants to who is told that others have it",
-            |action| match action {
-                Action::Write(answer) if answer >> 24 & 0xff == 4 && !is_ring(answer) => {
-                    Action::Write(answer - (3 << 24))
-                }
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::Write(answer) if answer >> 24 & 0xff == 4 && !is_ring(answer) => {
+                        Action::Write(answer - (3 << 24))
+                    }
+                    other => other,
+                })
             },
             false,
             "exclusion",

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner};
 use onesided_lock_kit::program::region_words;
 use onesided_lock_kit::wrong::{mcs, queue, right, ticket, two_level};
-use onesided_lock_kit::{Action, Layout, ModelMemory, Slots};
+use onesided_lock_kit::{Action, Layout, ModelMemory, Op, Slots};
 use onesided_remote_memory::{Fault, Rank};
 
 pub(crate) const SLOTS: Slots = Slots::new(1);
@@ -80,7 +80,7 @@ pub(crate) fn run<T>(
 /// suspects that. Then rank 0 goes on: it must not acquire the lock before rank 3 has released.
 /// Returns how far it got: whether it held
 /// the lock before it was stopped, and whether rank 2 held it meanwhile.
-fn stop<A: LockAlgorithm>(lock: &A, mutate: Option<fn(Action) -> Action>, events: usize) -> (bool, bool) {
+fn stop<A: LockAlgorithm>(lock: &A, mutate: Option<fn(Op) -> Op>, events: usize) -> (bool, bool) {
     let memory = ModelMemory::new(7, region_words::<A>(SLOTS));
     memory.world().mutate = mutate;
     let all: Vec<_> = (0..7).map(|rank| memory.of(rank)).collect();
@@ -136,7 +136,7 @@ fn stop<A: LockAlgorithm>(lock: &A, mutate: Option<fn(Action) -> Action>, events
     (false, true)
 }
 
-pub(crate) fn stop_everywhere<A: LockAlgorithm>(lock: &A, mutate: Option<fn(Action) -> Action>) {
+pub(crate) fn stop_everywhere<A: LockAlgorithm>(lock: &A, mutate: Option<fn(Op) -> Op>) {
     let mut taken_meanwhile = 0;
     for events in 0..ENDLESS {
         match stop(lock, mutate, events) {
@@ -179,11 +179,13 @@ fn two_levels() {
 #[should_panic(expected = "rank 0, stopped")]
 fn tickets_that_begin_anew_are_caught() {
     const FROZEN: u64 = 1;
-    let mutate = |action| match action {
-        Action::CompareSwap(expected, new) if expected & FROZEN != 0 && new & FROZEN == 0 => {
-            Action::CompareSwap(expected, 0x7fff << 49) // one ticket out; then the counters restart
-        }
-        other => other,
+    let mutate = |op: Op| {
+        op.with(match op.action {
+            Action::CompareSwap(expected, new) if expected & FROZEN != 0 && new & FROZEN == 0 => {
+                Action::CompareSwap(expected, 0x7fff << 49) // one ticket out; then the counters restart
+            }
+            other => other,
+        })
     };
     stop_everywhere(&ticket::<15>(), Some(mutate));
 }
@@ -194,11 +196,13 @@ fn tickets_that_begin_anew_are_caught() {
 fn recoveries_without_a_nonce_are_caught() {
     const FROZEN: u64 = 1 << 62;
     const STAMP: u64 = ((1 << 26) - 1) << 36;
-    let mutate = |action| match action {
-        Action::CompareSwap(expected, new) if expected >> 62 == 0 && new & FROZEN != 0 => {
-            Action::CompareSwap(expected, new & !STAMP)
-        }
-        other => other,
+    let mutate = |op: Op| {
+        op.with(match op.action {
+            Action::CompareSwap(expected, new) if expected >> 62 == 0 && new & FROZEN != 0 => {
+                Action::CompareSwap(expected, new & !STAMP)
+            }
+            other => other,
+        })
     };
     stop_everywhere(&right(), Some(mutate));
 }
@@ -208,11 +212,13 @@ fn recoveries_without_a_nonce_are_caught() {
 fn recoveries_of_the_queue_without_a_nonce_are_caught() {
     const FROZEN: u64 = 1 << 63;
     const READERS: u64 = 0x1ff_ffff << 36;
-    let mutate = |action| match action {
-        Action::CompareSwap(expected, new) if expected & FROZEN == 0 && new & FROZEN != 0 => {
-            Action::CompareSwap(expected, FROZEN | new & READERS)
-        }
-        other => other,
+    let mutate = |op: Op| {
+        op.with(match op.action {
+            Action::CompareSwap(expected, new) if expected & FROZEN == 0 && new & FROZEN != 0 => {
+                Action::CompareSwap(expected, FROZEN | new & READERS)
+            }
+            other => other,
+        })
     };
     let caught = catch_unwind(|| stop_everywhere(&mcs(), Some(mutate)));
     let panic = caught.expect_err("nothing is caught").downcast::<String>().unwrap();

@@ -8,7 +8,7 @@ use onesided_lock_algos::{LockAlgorithm, Mode, Ticket};
 use onesided_lock_kit::program::lock_and_data;
 use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::wrong::ticket;
-use onesided_lock_kit::{AcquireKind, Action, Atomics, Ending, Exploration, Posted, Scenario, Section, Setting};
+use onesided_lock_kit::{AcquireKind, Action, Atomics, Ending, Exploration, Op, Posted, Scenario, Section, Setting};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 use proptest::prelude::*;
 
@@ -275,128 +275,156 @@ fn wrong_ones_are_caught() {
         expected & FROZEN != 0 && new & FROZEN == 0
     }
     /// Its name, its mutation, whether a rank dies, and what is found.
-    type Bend = (&'static str, fn(Action) -> Action, bool, &'static str);
+    type Bend = (&'static str, fn(Op) -> Op, bool, &'static str);
     let mutations: [Bend; 13] = [
         (
             "frees by a write",
-            |action| match action {
-                Action::FetchAdd(RETURN_X) => Action::Write(0),
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::FetchAdd(RETURN_X) => Action::Write(0),
+                    other => other,
+                })
             },
             false,
             "",
         ),
         (
             "a release that is not done",
-            |action| match action {
-                Action::FetchAdd(RETURN_X) => Action::Read,
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::FetchAdd(RETURN_X) => Action::Read,
+                    other => other,
+                })
             },
             false,
             "wait without end",
         ),
         (
             "a reader without a ticket",
-            |action| match action {
-                Action::FetchAdd(TAKE_S) => Action::Read,
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::FetchAdd(TAKE_S) => Action::Read,
+                    other => other,
+                })
             },
             false,
             "",
         ),
         (
             "an owner with a reader's ticket",
-            |action| match action {
-                Action::FetchAdd(TAKE_X) => Action::FetchAdd(TAKE_S),
-                Action::FetchAdd(RETURN_X) => Action::FetchAdd(RETURN_S),
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::FetchAdd(TAKE_X) => Action::FetchAdd(TAKE_S),
+                    Action::FetchAdd(RETURN_X) => Action::FetchAdd(RETURN_S),
+                    other => other,
+                })
             },
             false,
             "",
         ),
         (
             "a reader returns an owner's ticket",
-            |action| match action {
-                Action::FetchAdd(RETURN_S) => Action::FetchAdd(RETURN_X),
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::FetchAdd(RETURN_S) => Action::FetchAdd(RETURN_X),
+                    other => other,
+                })
             },
             false,
             "",
         ),
         (
             "an owner returns two tickets",
-            |action| match action {
-                Action::FetchAdd(RETURN_X) => Action::FetchAdd(2 * RETURN_X),
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::FetchAdd(RETURN_X) => Action::FetchAdd(2 * RETURN_X),
+                    other => other,
+                })
             },
             false,
             "",
         ),
         (
             "a guard that lets a carry through",
-            |action| match action {
-                Action::CompareSwap(expected, new) if expected & GUARDS != 0 && new == expected & !GUARDS => {
-                    Action::CompareSwap(expected, expected.wrapping_add(expected & GUARDS))
-                }
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::CompareSwap(expected, new) if expected & GUARDS != 0 && new == expected & !GUARDS => {
+                        Action::CompareSwap(expected, expected.wrapping_add(expected & GUARDS))
+                    }
+                    other => other,
+                })
             },
             false,
             "",
         ),
         (
             "withdraws whoever came since",
-            |action| match action {
-                Action::CompareSwap(expected, new) if withdraws(expected, new) => Action::Write(new),
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::CompareSwap(expected, new) if withdraws(expected, new) => Action::Write(new),
+                    other => other,
+                })
             },
             false,
             "",
         ),
         (
             "no recovery",
-            |action| match action {
-                Action::CompareSwap(expected, new) if new == expected | FROZEN && new != expected => Action::Read,
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::CompareSwap(expected, new) if new == expected | FROZEN && new != expected => Action::Read,
+                    other => other,
+                })
             },
             true,
             "wait without end",
         ),
         (
             "starts a recovery by a write",
-            |action| match action {
-                Action::CompareSwap(expected, new) if new == expected | FROZEN && new != expected => Action::Write(new),
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::CompareSwap(expected, new) if new == expected | FROZEN && new != expected => {
+                        Action::Write(new)
+                    }
+                    other => other,
+                })
             },
             true,
             "",
         ),
         (
             "recovers by a write",
-            |action| match action {
-                Action::CompareSwap(expected, new) if takes_over(expected, new) => Action::Write(new),
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::CompareSwap(expected, new) if takes_over(expected, new) => Action::Write(new),
+                    other => other,
+                })
             },
             true,
             "",
         ),
         (
             "leaves the tickets of the dead out",
-            |action| match action {
-                Action::CompareSwap(expected, new) if takes_over(expected, new) => {
-                    Action::CompareSwap(expected, (expected & !FROZEN).wrapping_add(TAKE_X))
-                }
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::CompareSwap(expected, new) if takes_over(expected, new) => {
+                        Action::CompareSwap(expected, (expected & !FROZEN).wrapping_add(TAKE_X))
+                    }
+                    other => other,
+                })
             },
             true,
             "",
         ),
         (
             "recovers without a ticket",
-            |action| match action {
-                Action::CompareSwap(expected, new) if takes_over(expected, new) => {
-                    Action::CompareSwap(expected, expected & !FROZEN)
-                }
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::CompareSwap(expected, new) if takes_over(expected, new) => {
+                        Action::CompareSwap(expected, expected & !FROZEN)
+                    }
+                    other => other,
+                })
             },
             true,
             "",

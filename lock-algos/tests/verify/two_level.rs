@@ -3,7 +3,7 @@
 
 use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::wrong::two_level;
-use onesided_lock_kit::{Action, Atomics, Checker, Exploration, Section, Setting};
+use onesided_lock_kit::{Action, Atomics, Checker, Exploration, Op, Section, Setting};
 use onesided_remote_memory::FaultKind;
 use proptest::prelude::*;
 
@@ -37,7 +37,7 @@ fn two_origins() {
             (&[&[EARLY, S], &[S, EARLY]], 2),
         ] {
             for lock in both(1) {
-                let exploration = Exploration::of(&lock).per_host(per_host);
+                let exploration = Exploration::of(&lock).setting(setting(per_host));
                 exploration.preemptions(preemptions).at_least(200).run(programs);
             }
         }
@@ -49,7 +49,7 @@ fn three_origins() {
     for programs in [&[&[X][..], &[X], &[X]], &[&[X], &[S], &[S]], &[&[EARLY], &[X], &[S]]] {
         for per_host in [3, 2] {
             for lock in both(1) {
-                Exploration::of(&lock).per_host(per_host).preemptions(2).at_least(300).run(programs);
+                Exploration::of(&lock).setting(setting(per_host)).preemptions(2).at_least(300).run(programs);
             }
         }
     }
@@ -68,7 +68,7 @@ fn on_cards() {
 fn cancelled() {
     for per_host in [3, 1] {
         for lock in both(1) {
-            Exploration::of(&lock).per_host(per_host).preemptions(1).at_least(500).run_cancelled();
+            Exploration::of(&lock).setting(setting(per_host)).preemptions(1).at_least(500).run_cancelled();
         }
     }
 }
@@ -89,7 +89,7 @@ fn a_death_inside_is_reported() {
         for (lock, kind) in
             [(two_level(1), FaultKind::ParticipantDied), (two_level(1).bypasses(1), FaultKind::OwnerDied)]
         {
-            let exploration = Exploration::of(&lock).per_host(per_host).preemptions(3);
+            let exploration = Exploration::of(&lock).setting(setting(per_host)).preemptions(3);
             exploration.run_death(X, kind);
             exploration.run_death(S, kind);
             exploration.run_death_of_reader(X);
@@ -102,12 +102,14 @@ fn a_death_inside_is_reported() {
 fn every_schedule() {
     const LOST: &[&[Section]] = &[&[X], &[X]];
     for per_host in [2, 1] {
-        let passing =
-            Checker::of(&two_level(1).bypasses(1)).per_host(per_host).at_most(bound(8_000, 25_000)).at_least(500);
+        let passing = Checker::of(&two_level(1).bypasses(1))
+            .setting(setting(per_host))
+            .at_most(bound(8_000, 25_000))
+            .at_least(500);
         passing.run(&[&[X, X], &[X]]);
         assert!(passing.clone().crashes(1).run(LOST).recoveries > 0);
         passing.stops(1).crashes(1).run(LOST);
-        let checker = Checker::of(&two_level(1)).per_host(per_host).at_most(bound(8_000, 25_000)).at_least(500);
+        let checker = Checker::of(&two_level(1)).setting(setting(per_host)).at_most(bound(8_000, 25_000)).at_least(500);
         for programs in [&[&[X, X][..], &[X]][..], &[&[X], &[S, X]], &[&[T, TS], &[X]]] {
             checker.run(programs);
         }
@@ -126,13 +128,15 @@ fn wrong_ones_are_caught() {
     const KEPT: u64 = 2 << 37;
     const STANDING: u64 = 3 << 37;
     /// Its name, its mutation, whether a rank dies, how many ranks share a host, and what is found.
-    type Bend = (&'static str, fn(Action) -> Action, bool, u32, &'static str);
+    type Bend = (&'static str, fn(Op) -> Op, bool, u32, &'static str);
     let mutations: [Bend; 5] = [
         (
             "a mark by a write",
-            |action| match action {
-                Action::CompareSwap(0, new) if new & MARK == MARK => Action::Write(new),
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::CompareSwap(0, new) if new & MARK == MARK => Action::Write(new),
+                    other => other,
+                })
             },
             false,
             1,
@@ -140,9 +144,11 @@ fn wrong_ones_are_caught() {
         ),
         (
             "keeps the lock and does not say so",
-            |action| match action {
-                Action::Write(state) if state & STANDING == KEPT => Action::Read,
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::Write(state) if state & STANDING == KEPT => Action::Read,
+                    other => other,
+                })
             },
             false,
             4,
@@ -150,11 +156,13 @@ fn wrong_ones_are_caught() {
         ),
         (
             "says that it keeps the lock, and gives it back",
-            |action| match action {
-                Action::Write(state) if state >> 48 == 0 && state & STANDING == 0 && state != 0 => {
-                    Action::Write(state | KEPT)
-                }
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::Write(state) if state >> 48 == 0 && state & STANDING == 0 && state != 0 => {
+                        Action::Write(state | KEPT)
+                    }
+                    other => other,
+                })
             },
             false,
             4,
@@ -162,9 +170,11 @@ fn wrong_ones_are_caught() {
         ),
         (
             "a mark that stays",
-            |action| match action {
-                Action::CompareSwap(expected, 0) if expected & MARK == MARK => Action::Read,
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::CompareSwap(expected, 0) if expected & MARK == MARK => Action::Read,
+                    other => other,
+                })
             },
             false,
             2,
@@ -172,11 +182,13 @@ fn wrong_ones_are_caught() {
         ),
         (
             "a mark of the same generation",
-            |action| match action {
-                Action::CompareSwap(expected, new) if new & MARK == MARK => {
-                    Action::CompareSwap(expected, new & !0x1f_ffff_ffff)
-                }
-                other => other,
+            |op: Op| {
+                op.with(match op.action {
+                    Action::CompareSwap(expected, new) if new & MARK == MARK => {
+                        Action::CompareSwap(expected, new & !0x1f_ffff_ffff)
+                    }
+                    other => other,
+                })
             },
             true,
             1,

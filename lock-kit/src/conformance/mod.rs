@@ -10,7 +10,7 @@ pub use report::{Report, Trial};
 
 use crate::loom::quietly;
 use crate::program::Section;
-use crate::{Atomics, Checker, Exploration, Explored, Linearizability, Search};
+use crate::{Atomics, Checker, Exploration, Explored, Linearizability, Op, Search, Setting};
 use programs::Programs;
 
 /// Runs the whole kit on a lock, in bounds that suit a test: some ten seconds.
@@ -50,6 +50,7 @@ pub struct Conformance<A> {
     recovers: bool,
     loses: bool,
     bypass: Option<u32>,
+    setting: Setting,
 }
 
 /// The most states of a check of three origins.
@@ -74,6 +75,7 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
             recovers: true,
             loses: true,
             bypass: None,
+            setting: Setting::USUAL,
         }
     }
 
@@ -124,6 +126,14 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         Self { bypass: Some(at_most), ..self }
     }
 
+    /// Plants a fault in every memory of the kit: operations and stores are posted as this returns
+    /// them. So a wrong lock is one line. The [throughput runs](crate::bench::ThroughputRun) have
+    /// memories that are not the kit's, and are left out.
+    #[must_use]
+    pub fn mutate(self, mutate: fn(Op) -> Op) -> Self {
+        Self { setting: Setting { mutate: Some(mutate), ..self.setting }, ..self }
+    }
+
     /// Runs the suite.
     ///
     /// # Panics
@@ -162,7 +172,7 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         if self.recovers {
             trial("a death inside", &|| self.death_inside());
         }
-        let checker = Checker::of(&self.lock);
+        let checker = Checker::of(&self.lock).setting(self.setting);
         let calm = self.bypass.map_or(checker.clone(), |at_most| checker.clone().bypass(at_most));
         trial("schedules", &|| self.schedules(&calm, &programs::CALM, |_| None));
         let stops = checker.clone().stops(1).crashes(u8::from(self.recovers));
@@ -184,8 +194,8 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         }
         trial("with a stop", &|| self.schedules(&stops, &programs::STOPS, |_| None));
         let seeded = |search: Search<A>| match self.seed {
-            Some(seed) => search.cases(self.cases).seed(seed),
-            None => search.cases(self.cases),
+            Some(seed) => search.cases(self.cases).setting(self.setting).seed(seed),
+            None => search.cases(self.cases).setting(self.setting),
         };
         let search = seeded(Search::of(&self.lock));
         trial("random programs", &|| self.cases_of(&search));
@@ -200,13 +210,15 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
                 trial("the same with a death", &|| self.cases_of(&histories.clone().deaths()));
             }
             #[cfg(feature = "bench")]
-            trial("contest", &|| self.contest());
+            if self.setting.mutate.is_none() {
+                trial("contest", &|| self.contest());
+            }
         }
         Report { lock: A::NAME, trials }
     }
 
     fn exploration(&self, preemptions: usize) -> Exploration<A> {
-        Exploration::of(&self.lock).preemptions(preemptions)
+        Exploration::of(&self.lock).setting(self.setting).preemptions(preemptions)
     }
 
     fn explored(&self, exploration: &Exploration<A>, programs: &[Programs<'_>]) -> Tried {

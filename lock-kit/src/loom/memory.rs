@@ -15,7 +15,8 @@ use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, R
 
 use crate::Crashable;
 use crate::posting::{check_own, resolve};
-use crate::trace::{Action, Effect, Trace};
+use crate::program::Names;
+use crate::trace::{Action, Effect, Planted, Trace};
 
 /// What atomic operations are atomic with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +65,7 @@ struct Shared {
     /// The operations that took effect, in order. Not part of the explored program: not a loom
     /// type.
     trace: Arc<std::sync::Mutex<Trace>>,
+    planted: Planted,
     /// The word whose changes a wait ignores if they came before the wait began.
     forgets: Option<usize>,
     size: u32,
@@ -104,6 +106,7 @@ impl LoomMemory {
             card,
             dead: AtomicU32::new(0),
             trace: Arc::default(),
+            planted: Planted { names: Names::of_words(region_words), mutate: None },
             forgets: None,
             size: ranks as u32,
             region_words,
@@ -118,6 +121,14 @@ impl LoomMemory {
     pub fn forgetting(mut self, word: Option<usize>) -> Self {
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
             shared.forgets = word;
+        }
+        self
+    }
+
+    /// The same memory, not shared yet, with these names and faults.
+    pub(super) fn planted(mut self, planted: Planted) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            shared.planted = planted;
         }
         self
     }
@@ -152,8 +163,12 @@ impl LoomMemory {
         self.change(index, Some((action, None)), |value| action.applied_to(value))
     }
 
-    fn operate_atomically(&self, index: usize, action: Action) -> u64 {
-        let Some(card) = &self.shared.card else { return self.operate(index, action) };
+    /// Posts an operation, or what is planted instead.
+    fn post(&self, index: usize, action: Action, notify: Notify) -> u64 {
+        let (index, action, _) = self.shared.planted.post(self.rank, index, action, notify);
+        let card =
+            self.shared.card.as_ref().filter(|_| matches!(action, Action::CompareSwap(..) | Action::FetchAdd(_)));
+        let Some(card) = card else { return self.operate(index, action) };
         let _alone = card.lock().unwrap();
         let before = self.change(index, None, |value| value);
         self.change(index, Some((action, Some(before))), |_| action.applied_to(before));
@@ -261,19 +276,19 @@ impl RemoteMemory for LoomMemory {
     }
 
     fn read(&self, word: usize) -> Self::Op {
-        ready(Ok(self.operate(word, Action::Read)))
+        ready(Ok(self.post(word, Action::Read, Notify::No)))
     }
 
-    fn write(&self, word: usize, value: u64, _notify: Notify) -> Self::Op {
-        ready(Ok(self.operate(word, Action::Write(value))))
+    fn write(&self, word: usize, value: u64, notify: Notify) -> Self::Op {
+        ready(Ok(self.post(word, Action::Write(value), notify)))
     }
 
     fn compare_swap(&self, word: usize, expected: u64, new: u64) -> Self::Op {
-        ready(Ok(self.operate_atomically(word, Action::CompareSwap(expected, new))))
+        ready(Ok(self.post(word, Action::CompareSwap(expected, new), Notify::No)))
     }
 
     fn fetch_add(&self, word: usize, add: u64) -> Self::Op {
-        ready(Ok(self.operate_atomically(word, Action::FetchAdd(add))))
+        ready(Ok(self.post(word, Action::FetchAdd(add), Notify::No)))
     }
 
     fn write_is_atomic(&self) -> bool {
@@ -287,7 +302,7 @@ impl RemoteMemory for LoomMemory {
 
     fn store(&self, own: usize, value: u64) -> Result<(), Fault> {
         self.check_own(own)?;
-        self.operate(own, Action::Write(value));
+        self.post(own, Action::Write(value), Notify::No);
         Ok(())
     }
 

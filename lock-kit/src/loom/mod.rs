@@ -12,9 +12,10 @@ use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 pub use memory::{Atomics, LoomMemory, block_on};
 
-use crate::program::{self, Layout, Section, Slots, Spawn, Task, lock_and_data};
+use crate::program::{self, Layout, Names, Section, Slots, Spawn, Task, lock_and_data};
 use crate::record::Record;
-use crate::trace::Trace;
+use crate::trace::{Planted, Trace};
+use crate::world::Setting;
 
 /// A check of one execution's end. It gets the memory of the lock's home.
 type Check = dyn Fn(&Record, &LoomMemory) -> Result<(), String> + Send + Sync;
@@ -33,13 +34,20 @@ pub struct Exploration<A> {
     preemptions: usize,
     at_least: usize,
     forgets: Option<usize>,
-    per_host: u32,
+    setting: Setting,
 }
 
 impl<A: LockAlgorithm + Clone> Exploration<A> {
     /// An exploration of this lock, over a CPU's atomics, with up to 2 preemptions.
     pub fn of(lock: &A) -> Self {
-        Self { lock: lock.clone(), atomics: Atomics::All, preemptions: 2, at_least: 1, forgets: None, per_host: 2 }
+        Self {
+            lock: lock.clone(),
+            atomics: Atomics::All,
+            preemptions: 2,
+            at_least: 1,
+            forgets: None,
+            setting: Setting::USUAL,
+        }
     }
 
     /// What atomic operations are atomic with.
@@ -61,10 +69,10 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
         Self { at_least: executions, ..self }
     }
 
-    /// This many ranks share a host; 2 by default.
+    /// The setting of the executions: its mutation, first word and hosts.
     #[must_use]
-    pub fn per_host(self, ranks: u32) -> Self {
-        Self { per_host: ranks, ..self }
+    pub fn setting(self, setting: Setting) -> Self {
+        Self { setting, ..self }
     }
 
     /// Waits for a word of the lock at its home ignore changes from before they began: see
@@ -188,7 +196,7 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
 
     #[track_caller]
     fn explored(&self, programs: &[&[Section]], check: Arc<Check>) -> Result<usize, String> {
-        let (lock, layout) = (Arc::new(self.lock.clone()), (self.atomics, self.forgets, self.per_host));
+        let (lock, layout) = (Arc::new(self.lock.clone()), (self.atomics, self.forgets, self.setting));
         let rounds: Vec<Vec<Section>> = programs.iter().map(|rounds| rounds.to_vec()).collect();
         let execution = move |last: &Last| execute(&lock, layout, &rounds, last, &*check);
         explore(self.preemptions, Arc::new(execution)).map_err(|(executions, what)| {
@@ -237,13 +245,16 @@ fn explore(preemptions: usize, execution: Arc<dyn Fn(&Last) + Send + Sync>) -> R
 /// One execution.
 fn execute<A: LockAlgorithm>(
     lock: &Arc<A>,
-    (atomics, forgets, per_host): (Atomics, Option<usize>, u32),
+    (atomics, forgets, setting): (Atomics, Option<usize>, Setting),
     programs: &[Vec<Section>],
     last: &Last,
     check: &Check,
 ) {
-    let slots = Slots { per_host, ..Slots::of(programs) };
-    let memory = LoomMemory::new(programs.len(), program::region_words::<A>(slots), atomics).forgetting(forgets);
+    let slots = Slots { per_host: setting.per_host, ..Slots::of(programs) };
+    let planted = Planted { names: Names::of::<A>(slots), mutate: setting.mutate };
+    let memory = LoomMemory::new(programs.len(), program::region_words::<A>(slots), atomics)
+        .forgetting(forgets)
+        .planted(planted);
     if let Ok(mut last) = last.lock() {
         *last = memory.shared_trace();
     }

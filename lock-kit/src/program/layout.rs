@@ -47,7 +47,89 @@ impl Slots {
     }
 }
 
+/// A word, as the author of a lock names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// The data of a rank.
+    Data(Rank),
+    /// This word of the lock at its home.
+    Lock(usize),
+    /// The counter of the lock's fencing tokens.
+    Token,
+    /// A word of the node of a rank's slot.
+    Node {
+        /// The rank.
+        rank: Rank,
+        /// Its slot.
+        slot: u16,
+        /// The index of the word in the node.
+        word: usize,
+    },
+    /// Another word of a rank's region, by its index there.
+    Other(Rank, usize),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Data(HOME) => write!(f, "the data"),
+            Self::Data(rank) => write!(f, "the data at rank {}", rank.0),
+            Self::Lock(index) => write!(f, "lock.word({index})"),
+            Self::Token => write!(f, "the fencing token"),
+            Self::Node { rank, slot: 0, word } => write!(f, "node({word}) of rank {}", rank.0),
+            Self::Node { rank, slot, word } => write!(f, "node({word}) of rank {} slot {slot}", rank.0),
+            Self::Other(rank, index) => write!(f, "word {index} at rank {}", rank.0),
+        }
+    }
+}
+
+/// The names of the words of all ranks' regions, which a memory numbers one after the other.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Names {
+    /// `None` if a memory was made without a lock.
+    lock: Option<(&'static AlgorithmWords, Slots)>,
+    region_words: usize,
+}
+
+impl Names {
+    pub(crate) const fn of<A: LockAlgorithm>(slots: Slots) -> Self {
+        Self { lock: Some((const { &AlgorithmWords::of::<A>() }, slots)), region_words: region_words::<A>(slots) }
+    }
+
+    /// Without a lock.
+    pub(crate) const fn of_words(region_words: usize) -> Self {
+        Self { lock: None, region_words }
+    }
+
+    pub(crate) fn place(&self, number: usize) -> Place {
+        let (rank, index) = (Rank((number / self.region_words) as u32), number % self.region_words);
+        let Some((words, slots)) = self.lock else { return Place::Other(rank, index) };
+        let node = index.checked_sub(words.node_at(0)).filter(|_| words.node > 0);
+        let (slot, word) = node.map_or((slots.each, 0), |at| ((at / words.node) as u16, at % words.node));
+        match index {
+            DATA => Place::Data(rank),
+            _ if rank == HOME && index < words.token_at() => Place::Lock(index - LOCK),
+            _ if rank == HOME && index == words.token_at() => Place::Token,
+            _ if slot < slots.each => Place::Node { rank, slot, word },
+            _ => Place::Other(rank, index),
+        }
+    }
+
+    pub(crate) fn number(&self, place: Place) -> usize {
+        let (rank, index) = match (place, self.lock) {
+            (Place::Data(rank), _) => (rank, DATA),
+            (Place::Other(rank, index), _) => (rank, index),
+            (Place::Lock(index), _) => (HOME, LOCK + index),
+            (Place::Token, Some((words, _))) => (HOME, words.token_at()),
+            (Place::Node { rank, slot, word }, Some((words, _))) => (rank, words.node_at(slot) + word),
+            (Place::Token | Place::Node { .. }, None) => unreachable!("a memory without a lock names no such word"),
+        };
+        rank.index() * self.region_words + index
+    }
+}
+
 /// The words that an algorithm needs, and where they lie in a region.
+#[derive(Debug)]
 struct AlgorithmWords {
     home: usize,
     node: usize,

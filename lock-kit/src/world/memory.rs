@@ -52,8 +52,8 @@ impl ModelMemory {
         self.world().region(self.rank).to_vec()
     }
 
-    fn post_one(&self, word: usize, action: Action, chained: bool) -> Reply {
-        let number = self.world().post(self.rank, self.view, word, action, chained);
+    fn post_one(&self, word: usize, what: (Action, Notify), chained: bool) -> Reply {
+        let number = self.world().post((self.rank, self.view), word, what, chained);
         Reply { world: Arc::clone(&self.world), number }
     }
 
@@ -175,23 +175,23 @@ impl RemoteMemory for ModelMemory {
     }
 
     fn read(&self, word: usize) -> Reply {
-        self.post_one(word, Action::Read, false)
+        self.post_one(word, (Action::Read, Notify::No), false)
     }
 
-    fn write(&self, word: usize, value: u64, _notify: Notify) -> Reply {
-        self.post_one(word, Action::Write(value), false)
+    fn write(&self, word: usize, value: u64, notify: Notify) -> Reply {
+        self.post_one(word, (Action::Write(value), notify), false)
     }
 
     fn compare_swap(&self, word: usize, expected: u64, new: u64) -> Reply {
-        self.post_one(word, Action::CompareSwap(expected, new), false)
+        self.post_one(word, (Action::CompareSwap(expected, new), Notify::No), false)
     }
 
     fn fetch_add(&self, word: usize, add: u64) -> Reply {
-        self.post_one(word, Action::FetchAdd(add), false)
+        self.post_one(word, (Action::FetchAdd(add), Notify::No), false)
     }
 
     fn post<const N: usize>(&self, links: [Link<usize>; N]) -> Chain<Reply, N> {
-        post_all(links, |word, action, chained| self.post_one(word, action, chained))
+        post_all(links, |word, what, chained| self.post_one(word, what, chained))
     }
 
     fn load(&self, own: usize) -> Result<u64, Fault> {
@@ -201,7 +201,7 @@ impl RemoteMemory for ModelMemory {
 
     fn store(&self, own: usize, value: u64) -> Result<(), Fault> {
         self.check_own(own)?;
-        self.world().store(self.view, own, value);
+        self.world().store(self.rank, self.view, own, value);
         Ok(())
     }
 

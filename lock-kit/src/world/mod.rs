@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::ops::Range;
 
-use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Rank};
 
 pub use memory::{ModelMemory, PauseEnd, Reply, Wait};
 pub(crate) use run::Run;
@@ -20,8 +20,8 @@ pub use run::{Server, Setting};
 pub(crate) use tasks::Tasks;
 
 use crate::digest::digest;
-use crate::program::HOME;
-use crate::trace::{Action, Effect, Trace};
+use crate::program::{HOME, Names};
+use crate::trace::{Action, Effect, Op, Planted, Trace};
 
 /// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -69,7 +69,7 @@ pub(crate) struct Pending {
 #[derive(Clone, Copy, Debug, Hash)]
 enum Kind {
     /// In flight to the word.
-    Travels { word: u32, action: Action, chained: bool },
+    Travels { word: u32, action: Action, notifies: bool, chained: bool },
     /// In effect, or lost; the reply, with the word's version, is in flight.
     Returns { word: u32, outcome: Result<u64, Fault>, version: u32 },
     /// Goes on when the word's version changes, or, unless it is a pause, a rank dies.
@@ -163,7 +163,8 @@ pub struct World {
     /// Whether the home's rank never crashes, because it serves the lock.
     home_lives: bool,
     /// Mutates operations on purpose.
-    pub mutate: Option<fn(Action) -> Action>,
+    pub mutate: Option<fn(Op) -> Op>,
+    pub(crate) names: Names,
     /// The number of posted operations of each kind.
     pub posted: Posted,
     /// The operations that took effect.
@@ -179,6 +180,7 @@ impl World {
         let words = vec![0; ranks * region_words];
         Self {
             region_words,
+            names: Names::of_words(region_words),
             versions: vec![0; words.len()],
             words,
             seen: vec![BTreeMap::new(); ranks],
@@ -262,8 +264,19 @@ impl World {
         self.next
     }
 
-    pub(crate) fn post(&mut self, origin: Rank, view: u16, word: usize, action: Action, chained: bool) -> u32 {
-        let action = self.mutate.map_or(action, |mutate| mutate(action));
+    fn planted(&self) -> Planted {
+        Planted { names: self.names, mutate: self.mutate }
+    }
+
+    /// `view`: the handle that posts.
+    pub(crate) fn post(
+        &mut self,
+        (origin, view): (Rank, u16),
+        word: usize,
+        (action, notify): (Action, Notify),
+        chained: bool,
+    ) -> u32 {
+        let (word, action, notify) = self.planted().post(origin, word, action, notify);
         let posted = &mut self.posted;
         *match action {
             Action::Read => &mut posted.reads,
@@ -278,7 +291,7 @@ impl World {
                 let outcome = Err(Fault::of(FaultKind::ConnectionLost, target));
                 Kind::Returns { word: word as u32, outcome, version: 0 }
             }
-            false => Kind::Travels { word: word as u32, action, chained },
+            false => Kind::Travels { word: word as u32, action, notifies: notify == Notify::Yes, chained },
         };
         let number = self.add(origin, view, kind);
         self.pending.entry(number).and_modify(|pending| pending.marked = marked);
@@ -306,8 +319,9 @@ impl World {
         value
     }
 
-    pub(crate) fn store(&mut self, view: u16, word: usize, value: u64) {
-        self.set(word, value);
+    pub(crate) fn store(&mut self, rank: Rank, view: u16, word: usize, value: u64) {
+        let (word, action, _) = self.planted().post(rank, word, Action::Write(value), Notify::No);
+        self.set(word, action.applied_to(self.words[word]));
         let version = self.versions[word];
         self.seen[usize::from(view)].insert(word as u32, version);
     }
@@ -354,7 +368,7 @@ impl World {
     /// outside of chains a write may overtake reads and atomics, and a read may overtake writes to
     /// other words.
     fn may_take_effect(&self, number: u32, pending: &Pending) -> bool {
-        let Kind::Travels { word, action, chained } = pending.kind else { return false };
+        let Kind::Travels { word, action, chained, .. } = pending.kind else { return false };
         if self.stopped == Some(pending.origin) {
             return false;
         }

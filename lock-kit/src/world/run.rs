@@ -10,8 +10,10 @@ use onesided_remote_memory::{Fault, Rank};
 
 use super::{Budget, Event, ModelMemory, Tasks, Time, World};
 use crate::Record;
-use crate::program::{self, Ending, HOME, LOCK, Layout, Section, Slots, host_words, idle, lock_and_data, region_words};
-use crate::trace::Action;
+use crate::program::{
+    self, Ending, HOME, LOCK, Layout, Names, Section, Slots, host_words, idle, lock_and_data, region_words,
+};
+use crate::trace::Op;
 
 /// More events than any run that ends has.
 const ENDLESS: usize = 3_000;
@@ -20,7 +22,7 @@ const ENDLESS: usize = 3_000;
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     /// Mutates the operations of the memory.
-    pub mutate: Option<fn(Action) -> Action>,
+    pub mutate: Option<fn(Op) -> Op>,
     /// The first word of the free lock.
     pub lock: u64,
     /// Whether the others' nodes always appear idle.
@@ -38,12 +40,19 @@ impl Setting {
     /// No mutation, and a lock of zeros.
     pub const USUAL: Self = Self { mutate: None, lock: 0, blind: false, timeless: false, per_host: 2, leaves: false };
 
+    /// The usual one with a mutation.
+    #[must_use]
+    pub const fn mutating(mutate: fn(Op) -> Op) -> Self {
+        Self { mutate: Some(mutate), ..Self::USUAL }
+    }
+
     pub(crate) fn memory<A: LockAlgorithm>(self, ranks: usize, slots: &mut Slots) -> ModelMemory {
         let Self { mutate, lock, blind, timeless, per_host, leaves } = self;
         *slots = Slots { blind, per_host, ..*slots };
         let memory = ModelMemory::new(ranks, region_words::<A>(*slots));
         let mut world = memory.world();
         (world.mutate, world.words[LOCK], world.home_lives) = (mutate, lock, A::SERVED);
+        world.names = Names::of::<A>(*slots);
         (world.leaves, world.host_words) = (leaves, host_words::<A>());
         world.time = if timeless { Time::WithoutDeadlines } else { Time::Free };
         drop(world);

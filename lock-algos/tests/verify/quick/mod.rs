@@ -28,7 +28,7 @@ mod ticket;
 mod two_level;
 
 use onesided_lock_algos::{LockAlgorithm, Owner};
-use onesided_lock_kit::{Checker, Search, Section};
+use onesided_lock_kit::{Checker, Search, Section, Setting};
 use onesided_remote_memory::Rank;
 
 /// A rank's owner, with a slot.
@@ -50,7 +50,7 @@ fn check<A: LockAlgorithm + Clone>(lock: &A, per_host: u32) {
     const X: Section = Section::EXCLUSIVE;
     const A: Section = X.touching(0);
     const B: Section = Section::SHARED.touching(0);
-    let checker = Checker::of(lock).per_host(per_host).delay_bound(1);
+    let checker = Checker::of(lock).setting(Setting { per_host, ..Setting::USUAL }).delay_bound(1);
     for programs in [&[&[A][..], &[A]][..], &[&[A.cancelled(1), B], &[A, B]], &[&[A], &[A.cancelled(2)], &[B]]] {
         checker.clone().delay_bound(2).at_most(5_000).run(programs);
     }

@@ -54,7 +54,10 @@ fn lost_connections() {
     const A: Section = Section::EXCLUSIVE.touching(0);
     let programs: [&[&[Section]]; 3] = [&[&[], &[A, A]], &[&[A], &[A, A]], &[&[A], &[A], &[A]]];
     for passes in [0, 1] {
-        let checker = Checker::of(&two_level(1).bypasses(passes)).per_host(1).same_host_is_safe().losses(1);
+        let checker = Checker::of(&two_level(1).bypasses(passes))
+            .setting(Setting { per_host: 1, ..Setting::USUAL })
+            .same_host_is_safe()
+            .losses(1);
         for programs in programs {
             assert!(checker.clone().delay_bound(2).run(programs).lost > 0);
         }
