@@ -138,6 +138,10 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// Whether the lock works only while its home runs [`serve`](Self::serve).
     const SERVED: bool = false;
 
+    /// Whether that server polls, so that requests need not [notify](onesided_remote_memory::Notify)
+    /// it: its executor never sleeps.
+    const SERVER_POLLS: bool = false;
+
     /// Whether the words at the home show a lock without owners and waiters. Meaningful only while
     /// no operation is in flight.
     #[must_use]

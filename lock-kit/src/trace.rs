@@ -84,6 +84,7 @@ pub(crate) struct Planted {
 impl Planted {
     /// The word and the operation that are posted instead of this.
     pub(crate) fn post(&self, origin: Rank, word: usize, action: Action, notify: Notify) -> (usize, Action, Notify) {
+        let notify = if self.names.is_polled(word) { Notify::Yes } else { notify };
         let Some(mutate) = self.mutate else { return (word, action, notify) };
         let Op { place, action, notify, .. } = mutate(Op { origin, place: self.names.place(word), action, notify });
         (self.names.number(place), action, notify)

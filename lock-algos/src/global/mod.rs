@@ -250,6 +250,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
     const PER_RANK_WORD: bool = A::PER_RANK_WORD;
     const HOST_WORDS: usize = A::HOST_WORDS;
     const SERVED: bool = A::SERVED;
+    const SERVER_POLLS: bool = A::SERVER_POLLS;
 
     fn is_free(home: &[u64]) -> bool {
         let (home, all) = home.split_at(home.len().saturating_sub(LOCK_ALL_WORDS));

@@ -140,6 +140,7 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
     const HOME_WORDS: usize = WAKE_EVENT + 1;
     const NODE_WORDS: usize = NOTE + 1;
     const SERVED: bool = true;
+    const SERVER_POLLS: bool = !SLEEPS;
 
     /// While the server runs, it alone knows the holders.
     fn is_free(home: &[u64]) -> bool {

@@ -4,6 +4,7 @@
 use onesided_lock_algos::LockAlgorithm;
 use onesided_lock_kit::wrong::{Flaw, Wrong, distributed, mcs, queue, right, ticket};
 use onesided_lock_kit::{Action, Checker, Explored, Fencing, Op, Section, Setting};
+use onesided_remote_memory::Notify;
 
 use crate::bound;
 use crate::loom::{S, T, X};
@@ -121,6 +122,13 @@ fn wrong_queue_locks_are_caught() {
         })
     };
     expect_caught("no grant", queue.clone().setting(Setting::mutating(no_grant)), &[&[X], &[X]], "wait without end");
+    let unsignaled = |op: Op| Op { notify: Notify::No, ..op };
+    expect_caught(
+        "an unsignaled grant",
+        queue.clone().setting(Setting::mutating(unsignaled)),
+        &[&[X], &[X]],
+        "wait without end",
+    );
     let stale = |op: Op| {
         op.with(match op.action {
             Action::Write(grant) if is_grant(grant) => Action::Write(grant & !GENERATION),

@@ -5,7 +5,7 @@ use std::panic::catch_unwind;
 
 use onesided_lock_kit::loom::{block_on, quietly};
 use onesided_lock_kit::{Atomics, LoomMemory};
-use onesided_remote_memory::{At, Fault, Patience, Rank, RegionId, RemoteMemory};
+use onesided_remote_memory::{At, Fault, Rank, RegionId, RemoteMemory};
 
 /// How a thread takes the count.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,7 +21,11 @@ async fn consume(memory: LoomMemory, reset: Reset) -> Result<(), Fault> {
     let count = memory.word(At { rank: Rank(0), region: RegionId(0), offset: 0 })?;
     let mut seen = 0;
     while seen < 2 {
-        let found = memory.wait_until(count, |count| count != 0, Patience::until(u64::MAX)).await?;
+        let found = memory.read(count).await?;
+        if found == 0 {
+            memory.pause(count, 0).await;
+            continue;
+        }
         seen += found;
         match reset {
             Reset::Stored => memory.store(count, 0)?,

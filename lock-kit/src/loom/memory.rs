@@ -91,6 +91,8 @@ const IDLE_PAUSES: [u64; 4] = [0, 1_000, 1_000_000, 400_000_000];
 struct Word {
     value: u64,
     version: u32,
+    /// How often a write has notified its waiters.
+    notified: u32,
 }
 
 impl LoomMemory {
@@ -159,30 +161,35 @@ impl LoomMemory {
         self.shared.state.lock().unwrap()
     }
 
-    fn operate(&self, index: usize, action: Action) -> u64 {
-        self.change(index, Some((action, None)), |value| action.applied_to(value))
-    }
-
     /// Posts an operation, or what is planted instead.
     fn post(&self, index: usize, action: Action, notify: Notify) -> u64 {
-        let (index, action, _) = self.shared.planted.post(self.rank, index, action, notify);
+        let (index, action, notify) = self.shared.planted.post(self.rank, index, action, notify);
         let card =
             self.shared.card.as_ref().filter(|_| matches!(action, Action::CompareSwap(..) | Action::FetchAdd(_)));
-        let Some(card) = card else { return self.operate(index, action) };
+        let Some(card) = card else {
+            return self.change(index, Some((action, None)), notify, |value| action.applied_to(value));
+        };
         let _alone = card.lock().unwrap();
-        let before = self.change(index, None, |value| value);
-        self.change(index, Some((action, Some(before))), |_| action.applied_to(before));
+        let before = self.change(index, None, Notify::No, |value| value);
+        self.change(index, Some((action, Some(before))), Notify::No, |_| action.applied_to(before));
         before
     }
 
     /// One step, recorded in the trace with its action and what that returns, if not what the step
     /// finds.
-    fn change(&self, index: usize, action: Option<(Action, Option<u64>)>, change: impl FnOnce(u64) -> u64) -> u64 {
+    fn change(
+        &self,
+        index: usize,
+        action: Option<(Action, Option<u64>)>,
+        notify: Notify,
+        change: impl FnOnce(u64) -> u64,
+    ) -> u64 {
         let mut state = self.state();
         let word = &mut state.words[index];
         let before = word.value;
         word.value = change(before);
         let changed = word.value != before;
+        word.notified += u32::from(notify == Notify::Yes);
         word.version += u32::from(changed);
         let version = word.version;
         state.seen[self.view][index] = version;
@@ -190,7 +197,7 @@ impl LoomMemory {
             self.note(index, action, (before, returned.unwrap_or(before)));
         }
         drop(state);
-        if changed {
+        if changed || notify == Notify::Yes {
             self.shared.changed.notify_all();
         }
         before
@@ -213,7 +220,7 @@ impl LoomMemory {
         let mut state = self.state();
         let forgotten = (self.shared.forgets == Some(index)).then(|| state.words[index].version);
         loop {
-            let Word { value, version } = state.words[index];
+            let Word { value, version, notified } = state.words[index];
             if predicate(value) && forgotten != Some(version) {
                 return Ok(value);
             }
@@ -230,7 +237,11 @@ impl LoomMemory {
                     loom::thread::yield_now();
                     return Err(Fault::new(FaultKind::TimedOut));
                 }
-                _ => state = self.shared.changed.wait(state).unwrap(),
+                _ => {}
+            }
+            let dead = self.shared.dead.load(Relaxed);
+            while state.words[index].notified == notified && self.shared.dead.load(Relaxed) == dead {
+                state = self.shared.changed.wait(state).unwrap();
             }
         }
     }
@@ -297,7 +308,7 @@ impl RemoteMemory for LoomMemory {
 
     fn load(&self, own: usize) -> Result<u64, Fault> {
         self.check_own(own)?;
-        Ok(self.operate(own, Action::Read))
+        Ok(self.change(own, Some((Action::Read, None)), Notify::No, |value| value))
     }
 
     fn store(&self, own: usize, value: u64) -> Result<(), Fault> {

@@ -115,6 +115,11 @@ impl Names {
         }
     }
 
+    /// Whether a write there is noticed without a notification: the lock's server polls its words.
+    pub(crate) fn is_polled(&self, number: usize) -> bool {
+        self.lock.is_some_and(|(words, _)| words.server_polls) && matches!(self.place(number), Place::Lock(_))
+    }
+
     pub(crate) fn number(&self, place: Place) -> usize {
         let (rank, index) = match (place, self.lock) {
             (Place::Data(rank), _) => (rank, DATA),
@@ -136,6 +141,7 @@ struct AlgorithmWords {
     host: usize,
     per_rank: bool,
     served: bool,
+    server_polls: bool,
 }
 
 impl AlgorithmWords {
@@ -146,6 +152,7 @@ impl AlgorithmWords {
             host: A::HOST_WORDS,
             per_rank: A::PER_RANK_WORD,
             served: A::SERVED,
+            server_polls: A::SERVER_POLLS,
         }
     }
 

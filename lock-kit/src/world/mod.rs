@@ -72,8 +72,9 @@ enum Kind {
     Travels { word: u32, action: Action, notifies: bool, chained: bool },
     /// In effect, or lost; the reply, with the word's version, is in flight.
     Returns { word: u32, outcome: Result<u64, Fault>, version: u32 },
-    /// Goes on when the word's version changes, or, unless it is a pause, a rank dies.
-    Waits { word: u32, version: u32, deaths: Option<u32>, until: u64 },
+    /// A pause looks by itself: it ends when the word's version is another one. A wait goes on when
+    /// the word's waiters have been notified since, or a rank has died: `deaths` before.
+    Waits { word: u32, since: u32, deaths: Option<u32>, until: u64 },
     /// Ready to be taken by its future.
     Ready { outcome: Result<u64, Fault>, timed_out: bool },
 }
@@ -124,6 +125,8 @@ pub struct World {
     /// The regions of all ranks, one after the other.
     pub words: Vec<u64>,
     versions: Vec<u32>,
+    /// How often a write has notified the waiters for each word.
+    notified: Vec<u32>,
     /// By handle: the version of each word that its last operation there saw.
     seen: Vec<BTreeMap<u32, u32>>,
     dead: Vec<bool>,
@@ -182,6 +185,7 @@ impl World {
             region_words,
             names: Names::of_words(region_words),
             versions: vec![0; words.len()],
+            notified: vec![0; words.len()],
             words,
             seen: vec![BTreeMap::new(); ranks],
             dead: vec![false; ranks],
@@ -299,16 +303,16 @@ impl World {
     }
 
     pub(crate) fn wait(&mut self, origin: Rank, view: u16, word: usize, until: u64) -> u32 {
-        let (version, deaths) = (self.versions[word], Some(self.deaths));
-        self.add(origin, view, Kind::Waits { word: word as u32, version, deaths, until })
+        let (since, deaths) = (self.notified[word], Some(self.deaths));
+        self.add(origin, view, Kind::Waits { word: word as u32, since, deaths, until })
     }
 
     pub(crate) fn pause(&mut self, origin: Rank, view: u16, word: usize, nanos: u64) -> u32 {
         self.posted.waits += 1;
         let word = word as u32;
-        let version = self.seen[usize::from(view)].get(&word).copied().unwrap_or(0);
+        let since = self.seen[usize::from(view)].get(&word).copied().unwrap_or(0);
         let until = self.now.saturating_add(nanos);
-        self.add(origin, view, Kind::Waits { word, version, deaths: None, until })
+        self.add(origin, view, Kind::Waits { word, since, deaths: None, until })
     }
 
     pub(crate) fn load(&mut self, rank: Rank, view: u16, word: usize) -> u64 {
@@ -346,8 +350,8 @@ impl World {
 
     /// A wait checked its word and goes on.
     pub(crate) fn wait_on(&mut self, number: u32, rank: Rank, view: u16, word: usize, until: u64) {
-        let (version, deaths) = (self.versions[word], Some(self.deaths));
-        let kind = Kind::Waits { word: word as u32, version, deaths, until };
+        let (since, deaths) = (self.notified[word], Some(self.deaths));
+        let kind = Kind::Waits { word: word as u32, since, deaths, until };
         self.pending.insert(number, Pending { origin: rank, view, kind, detached: false, marked: false });
     }
 
@@ -450,7 +454,7 @@ impl World {
 
     fn take_effect(&mut self, number: u32, lost: Option<Fault>) {
         let Some(pending) = self.pending.get(&number).copied() else { return };
-        let Kind::Travels { word, action, .. } = pending.kind else { return };
+        let Kind::Travels { word, action, notifies, .. } = pending.kind else { return };
         let (index, origin) = (word as usize, pending.origin);
         let found = self.words[index];
         let target = Rank(self.target(word) as u32);
@@ -469,6 +473,7 @@ impl World {
             self.last_arrival = Some(origin);
         }
         self.set(index, action.applied_to(found));
+        self.notified[index] += u32::from(notifies);
         let version = self.versions[index];
         let outcome = lost.map_or(Ok(found), Err);
         if pending.detached {

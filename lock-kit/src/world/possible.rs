@@ -60,8 +60,11 @@ impl World {
 
     /// Whether a wait or a pause ends.
     pub(super) fn goes_on(&self, kind: Kind) -> bool {
-        let Kind::Waits { word, version, deaths, .. } = kind else { return false };
-        self.versions[word as usize] != version || deaths.is_some_and(|deaths| deaths != self.deaths)
+        let Kind::Waits { word, since, deaths, .. } = kind else { return false };
+        match deaths {
+            None => self.versions[word as usize] != since,
+            Some(deaths) => self.notified[word as usize] != since || deaths != self.deaths,
+        }
     }
 
     fn may_be_lost(&self, pending: &Pending) -> bool {
