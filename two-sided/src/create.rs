@@ -80,17 +80,52 @@ const TOLD: u32 = 1024;
 impl<F: Fabric + 'static> CreateMessages<'_, F> {
     /// Makes a communicator whose contexts have these bits set.
     pub(crate) async fn run(world: &World<F>, bits: u32) -> Result<Messages<F>, Error> {
-        let shared = Shared::of(world);
-        let fabric = world.fabric();
+        let mut making = Making { world, context: None, fault: None };
+        let made = making.run(bits).await;
+        making.fault = made.as_ref().err().map(Error::fault);
+        let may_offer = made?;
+        let Some(context) = making.context.take() else { unreachable!("it is made") };
+        Ok(Messages::of(world, context, may_offer))
+    }
+
+    /// Blocks until every rank has arrived.
+    ///
+    /// # Errors
+    /// See [`Messages::new`].
+    pub fn wait(self) -> Result<Messages<F>, Error>
+    where
+        F: Drive,
+    {
+        self.block()
+    }
+}
+
+limited! {
+    ['w, F: 'static], CreateMessages<'w, F>, Messages<F>, Error, |create| create.world.fabric(),
+    |()| Self::run(create.world, 0), late failed(create.world.give_up_collectives())
+}
+
+/// The creation at a rank. Members may have the communicator when it fails here, or is dropped: their calls
+/// end then.
+struct Making<'w, F: Fabric> {
+    world: &'w World<F>,
+    context: Option<Context<F>>,
+    fault: Option<Fault>,
+}
+
+impl<F: Fabric + 'static> Making<'_, F> {
+    /// Returns whether members may read one another's slices.
+    async fn run(&mut self, bits: u32) -> Result<bool, Error> {
+        let world = self.world;
+        let (shared, fabric) = (Shared::of(world), world.fabric());
         introduce(fabric);
-        let mut context = None;
         let mine = match &shared.progress {
             // The gather below reports it to the others.
             Err(error) => Err(Fault::of(error.fault().kind(), fabric.rank())),
             // All ranks make such communicators in one order.
             Ok(progress) if world.size() == fabric.size() => {
                 let number = 2 * shared.wholes.fetch_add(1, Ordering::Relaxed);
-                context = Some(Context::open(Arc::clone(progress), number | bits));
+                self.context = Some(Context::open(Arc::clone(progress), number | bits));
                 Ok(number)
             }
             Ok(_) if world.rank() == 0 => shared.number_part(fabric),
@@ -113,29 +148,21 @@ impl<F: Fabric + 'static> CreateMessages<'_, F> {
         drop(all); // before others are waited for
         test_next(world);
         // It is open at all members before one of them sends.
-        let is_open = context.is_some();
-        let context = context.unwrap_or_else(|| Context::open(Arc::clone(progress), number | bits));
+        let is_open = self.context.is_some();
+        self.context.get_or_insert_with(|| Context::open(Arc::clone(progress), number | bits));
         if !is_open || fabric.capabilities().completes_at_post {
             world.meet(Collective::CreateMessages).await.map_err(failed)?;
         }
-        Ok(Messages::of(world, context, fabric.capabilities().completes_at_post && are_open(fabric)))
-    }
-
-    /// Blocks until every rank has arrived.
-    ///
-    /// # Errors
-    /// See [`Messages::new`].
-    pub fn wait(self) -> Result<Messages<F>, Error>
-    where
-        F: Drive,
-    {
-        self.block()
+        Ok(fabric.capabilities().completes_at_post && are_open(fabric))
     }
 }
 
-limited! {
-    ['w, F: 'static], CreateMessages<'w, F>, Messages<F>, Error, |create| create.world.fabric(),
-    |()| Self::run(create.world, 0), late failed(create.world.give_up_collectives())
+impl<F: Fabric> Drop for Making<'_, F> {
+    fn drop(&mut self) {
+        if let Some(context) = &self.context {
+            context.fail(self.world, self.fault);
+        }
+    }
 }
 
 /// Lets the other members of a communicator read this process.

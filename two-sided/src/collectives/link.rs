@@ -11,13 +11,13 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
-use onesided_fabric::{Fabric, Limit, NOBODY, Wait};
+use onesided_fabric::{Fabric, Limit, NOBODY, Wait, World};
 
 use super::kind::{Collective, CollectiveCall, Combines};
 use super::state::{Scratch, State};
 use crate::engine::{CONTROL, CallFailure, Direct, Engine, Found, Landed, Posting, Reason, Trouble};
 use crate::matching::Pattern;
-use crate::progress::Registered;
+use crate::progress::{Progress, Registered};
 use crate::receive::{Posted, Received};
 use crate::send::{Pending, What};
 use crate::taken::Taken;
@@ -217,13 +217,18 @@ impl<'m, F: Fabric> Core<'m, F> {
         if !self.state().fail(*failure) {
             return; // they were told before
         }
-        let (world, progress) = (self.messages.world(), self.messages.progress());
-        let (bytes, envelope) = (failure.to_bytes(), (self.key().0, failure.tag()));
-        let others = (0..world.size()).filter(|rank| *rank != world.rank() && world.is_alive(*rank));
-        for rank in others.filter_map(|rank| world.fabric_rank(rank)) {
-            if let Ok(Some(send)) = progress.send_eager(rank, envelope, &bytes) {
-                progress.with(|engine| engine.detach(send));
-            }
+        tell_all(self.messages.progress(), self.messages.world(), self.key().0, failure);
+    }
+}
+
+/// Tells the other members of a communicator why a call failed at this rank.
+#[cold]
+pub(crate) fn tell_all<F: Fabric>(progress: &Progress<F>, world: &World<F>, context: u32, failure: &CallFailure) {
+    let (bytes, envelope) = (failure.to_bytes(), (context, failure.tag()));
+    let others = (0..world.size()).filter(|rank| *rank != world.rank() && world.is_alive(*rank));
+    for rank in others.filter_map(|rank| world.fabric_rank(rank)) {
+        if let Ok(Some(send)) = progress.send_eager(rank, envelope, &bytes) {
+            progress.with(|engine| engine.detach(send));
         }
     }
 }

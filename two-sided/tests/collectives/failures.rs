@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::task::Poll;
 use std::time::Duration;
 
-use onesided_fabric::remote_memory::{FaultKind, RemoteMemory};
+use onesided_fabric::remote_memory::{FaultKind, Rank, RemoteMemory};
 use onesided_fabric::{Any, Drive, Fabric, World, block_on, threads};
 use onesided_sim::{End, Network, Simulation};
 use onesided_two_sided::{Collective, CollectiveFault, CollectiveRequest, Error, InPlace, Messages, Op, Tag};
@@ -237,6 +237,33 @@ fn a_death_ends_all_ranks() {
     let seeds = if std::env::var_os("ONESIDED_LONG").is_some() { 60 } else { 24 };
     for seed in 0..seeds {
         dies(2 + (seed % 8) as u32, seed, Network::default());
+    }
+}
+
+/// A rank dies while all make a communicator, which some have then, and others have not. Nobody leaves.
+#[test]
+fn a_death_in_the_creation_ends_the_calls_of_those_that_have_the_communicator() {
+    for seed in 0..200 {
+        let mut random = Random(seed);
+        let (size, at) = (3 + random.below(3) as u32, Duration::from_nanos(random.below(40_000)));
+        let step = Step::random(ALL[random.below(16) as usize], size, 300, &mut random);
+        let network = Network { detection_jitter: Duration::from_micros(50), ..Network::default() };
+        let simulation = Simulation::new(network).ranks(size).seed(seed).kill(1, at);
+        let step = &step;
+        let report = simulation.stalled_after(Duration::from_secs(60)).run(|world| async move {
+            let outcome = match Messages::new(&world).await {
+                Ok(messages) => step.run(&messages).await,
+                Err(error) => Err(error),
+            };
+            let own = world.fabric().world_segment(world.fabric().rank()).unwrap();
+            world.fabric().pause(world.fabric().word_in(&own, 0).unwrap(), 1_000_000_000).await;
+            outcome
+        });
+        assert_eq!(report.end, End::Finished, "seed {seed}, at {at:?}: {step:?}");
+        for error in report.results.into_iter().flatten().filter_map(Result::err) {
+            let is_of_death = error.kind() == FaultKind::PeerDied && error.fault().rank() == Some(Rank(1));
+            assert!(is_of_death, "seed {seed}, at {at:?}, {step:?}: {error}");
+        }
     }
 }
 
