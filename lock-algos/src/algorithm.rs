@@ -135,6 +135,10 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// is free.
     const HOST_WORDS: usize = 0;
 
+    /// Whether acquires recover the lock from owners that died. The waiters of a lock that does not
+    /// wait until their deadline.
+    const RECOVERS: bool = true;
+
     /// Whether the lock works only while its home runs [`serve`](Self::serve).
     const SERVED: bool = false;
 

@@ -270,6 +270,7 @@ impl<L: SimpleLock> LockAlgorithm for Simple<L> {
     const NAME: &'static str = L::NAME;
     const HOME_WORDS: usize = L::WORDS;
     const NODE_WORDS: usize = L::NODE_WORDS;
+    const RECOVERS: bool = false;
 
     fn is_free(home: &[u64]) -> bool {
         L::is_free(home)

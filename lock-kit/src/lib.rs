@@ -147,6 +147,7 @@
 
 #[cfg(feature = "bench")]
 pub mod bench;
+mod caught;
 #[cfg(feature = "verify")]
 mod conformance;
 #[cfg(feature = "verify")]

@@ -29,8 +29,9 @@ use crate::world::{Budget, Event, Run, Setting, Time};
 /// - whether a reply, or an operation, is [lost](Self::losses), so that its origin sees `Unknown`;
 /// - whether a rank is [stopped](Self::stops) until the others are done, or stuck for long.
 ///
-/// Time passes only if nothing else can happen, and only after a death, a stop or a loss: before
-/// that, a waiter must be woken by a change of the word that it waits for. What a rank does between
+/// Time passes only if nothing else can happen, and to a deadline only after a death, a stop or a
+/// loss: before that, a waiter must be notified, and a pause ends by itself a few times
+/// ([`Setting::woken`]: never). What a rank does between
 /// two awaits is one step, including loads and stores of its own words:
 /// [`Exploration`](crate::Exploration) separates them.
 ///
@@ -253,7 +254,7 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
             }
             let Some((chosen, _)) = path.last_mut() else { return Ok(explored) };
             *chosen += 1;
-            if known.len() >= self.states {
+            if known.len() >= self.states || self.setting.is_over() {
                 explored.complete = false;
                 return Ok(explored);
             }

@@ -136,6 +136,12 @@ impl Trace {
     }
 }
 
+/// A rank that waits.
+pub(crate) fn waiting(rank: Rank, place: Place, pauses: bool) -> String {
+    let how = if pauses { "pauses on" } else { "waits for a notification of" };
+    format!("rank {} {how} {place}", rank.0)
+}
+
 /// Words as a trace shows them.
 pub(crate) fn hex(words: &[u64]) -> String {
     let words: Vec<_> = words.iter().map(|word| format!("{word:#x}")).collect();

@@ -129,6 +129,43 @@ impl SimpleLock for Fails {
     }
 }
 
+/// A lock that grants to everybody, or is not released.
+#[derive(Clone, Copy, Debug)]
+struct Wrong {
+    is_released: bool,
+}
+
+impl SimpleLock for Wrong {
+    const NAME: &'static str = "wrong";
+    const WORDS: usize = 1;
+
+    async fn acquire<M: RemoteMemory>(&self, mut lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
+        while !self.is_released && lock.memory.compare_swap(lock.word(0), 0, 1).await? != 0 {
+            lock.pause(0).await?;
+        }
+        Ok(())
+    }
+
+    async fn release<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
+        lock.memory.read(lock.word(0)).await.map(drop)
+    }
+}
+
+#[test]
+fn a_contest_of_a_wrong_lock_ends_and_says_what_is_wrong() {
+    let (stuck, free) = (Simple::new(Wrong { is_released: false }), Simple::new(Wrong { is_released: true }));
+    let error = ThroughputRun::of(&stuck).lasting(Duration::from_millis(1)).threads().unwrap_err();
+    assert!(error.is_timed_out(), "{error}");
+    for (lock, expected) in [(stuck, "no acquire succeeds"), (free, "exclusion: rank")] {
+        let contest = ThroughputRun::of(&lock).at_home().origins(3).section(Duration::from_micros(1));
+        let error = contest.lasting(Duration::from_millis(1)).verdict().unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+    let right = TestAndSet::default();
+    let contest = ThroughputRun::of(&right).at_home().section(Duration::from_micros(1)).readers(50).origins(9);
+    assert!(contest.lasting(Duration::from_millis(1)).verdict().unwrap().counts.len() == 9);
+}
+
 #[test]
 fn a_rank_that_fails_ends_the_contest_with_its_own_error() {
     let fails = Fails::default();

@@ -1,11 +1,12 @@
 //! Distributed reader counters: the tests of the other locks, and its own: the operations that it
 //! posts, writer flags that are left to the next owner, and writer flags of dead owners.
 
+use crate::woken_exploration;
 use onesided_lock_algos::{DistributedCounters, Mode};
 use onesided_lock_kit::program::{lock_and_data, per_rank_word};
 use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::wrong::distributed;
-use onesided_lock_kit::{Action, Atomics, Exploration, Op, Posted, Scenario, Section, Setting};
+use onesided_lock_kit::{Action, Atomics, Op, Posted, Scenario, Section, Setting};
 use onesided_remote_memory::FaultKind;
 use proptest::prelude::*;
 
@@ -67,7 +68,7 @@ fn marks_are_left_to_the_next_owner() {
 }
 
 fn explore(programs: &[&[Section]], preemptions: usize, at_least: usize) {
-    let exploration = Exploration::of(&distributed::<2>()).preemptions(preemptions).at_least(at_least);
+    let exploration = woken_exploration(&distributed::<2>()).preemptions(preemptions).at_least(at_least);
     exploration.run_with(programs, |record, memory| {
         let home = memory.region();
         let (lock, data) = lock_and_data::<DistributedCounters<2>>(&home);
@@ -103,25 +104,25 @@ fn three_origins() {
 #[test]
 fn on_cards() {
     for programs in [&[&[X, S][..], &[S, X]][..], &[&[X], &[X], &[S]]] {
-        Exploration::of(&distributed::<2>()).atomics(Atomics::OneAnother).preemptions(1).at_least(50).run(programs);
+        woken_exploration(&distributed::<2>()).atomics(Atomics::OneAnother).preemptions(1).at_least(50).run(programs);
     }
 }
 
 #[test]
 fn cancelled() {
-    Exploration::of(&distributed::<4>()).preemptions(1).at_least(500).run_cancelled();
+    woken_exploration(&distributed::<4>()).preemptions(1).at_least(500).run_cancelled();
 }
 
 #[test]
 fn tries() {
     for programs in [&[&[T, TS][..], &[X, S]][..], &[&[T, T], &[S, S]]] {
-        Exploration::of(&distributed::<4>()).at_least(100).run(programs);
+        woken_exploration(&distributed::<4>()).at_least(100).run(programs);
     }
 }
 
 #[test]
 fn a_death_inside_is_reported() {
-    let exploration = Exploration::of(&distributed::<2>()).preemptions(3);
+    let exploration = woken_exploration(&distributed::<2>()).preemptions(3);
     exploration.run_death(X, FaultKind::ParticipantDied);
     exploration.run_death(S, FaultKind::ParticipantDied);
     exploration.run_death_of_reader(X);

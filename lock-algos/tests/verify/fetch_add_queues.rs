@@ -5,12 +5,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use crate::woken_exploration;
 use onesided_lock_algos::{FetchAddQueue, LockAlgorithm, Mode, Owner};
 use onesided_lock_kit::program::{lock_and_data, region_words};
 use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::world::Time;
 use onesided_lock_kit::wrong::queue;
-use onesided_lock_kit::{Action, Atomics, Exploration, ModelMemory, Op, Posted, Scenario, Section, Setting};
+use onesided_lock_kit::{Action, Atomics, ModelMemory, Op, Posted, Scenario, Section, Setting};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 use proptest::prelude::*;
 
@@ -134,7 +135,7 @@ fn consecutive_readers_are_notified_together() {
 /// Verifies a lock of few bits and entries, including the order of its tickets if all of them
 /// enter.
 fn explore_order<const BITS: u32, const RING: usize>(programs: &[&[Section]], preemptions: usize) -> usize {
-    Exploration::of(&queue::<BITS, RING>()).preemptions(preemptions).run_with(programs, |record, memory| {
+    woken_exploration(&queue::<BITS, RING>()).preemptions(preemptions).run_with(programs, |record, memory| {
         let home = memory.region();
         let (lock, data) = lock_and_data::<FetchAddQueue<BITS, RING>>(&home);
         record.check_end::<FetchAddQueue<BITS, RING>>(lock, data)?;
@@ -178,7 +179,7 @@ fn three_origins() {
 #[test]
 fn readers_for_one_place() {
     for programs in [&[&[X, X][..], &[S, S], &[S]][..], &[&[X], &[S, S], &[S, X]]] {
-        Exploration::of(&queue::<2, 1>()).preemptions(1).at_least(70).run(programs);
+        woken_exploration(&queue::<2, 1>()).preemptions(1).at_least(70).run(programs);
     }
 }
 
@@ -186,27 +187,27 @@ fn readers_for_one_place() {
 #[test]
 fn on_cards() {
     for (programs, preemptions) in [(&[&[X, S][..], &[S, X]][..], 2), (&[&[X], &[X], &[S]], 2)] {
-        let cards = Exploration::of(&queue::<2, 2>()).atomics(Atomics::OneAnother);
+        let cards = woken_exploration(&queue::<2, 2>()).atomics(Atomics::OneAnother);
         cards.preemptions(preemptions).at_least(100).run(programs);
     }
 }
 
 #[test]
 fn cancelled() {
-    Exploration::of(&queue::<4, 2>()).preemptions(1).at_least(600).run_cancelled();
+    woken_exploration(&queue::<4, 2>()).preemptions(1).at_least(600).run_cancelled();
     // More owners than tickets.
-    Exploration::of(&queue::<1, 1>()).preemptions(1).at_least(600).run_cancelled();
+    woken_exploration(&queue::<1, 1>()).preemptions(1).at_least(600).run_cancelled();
 }
 
 #[test]
 fn tries() {
-    Exploration::of(&queue::<4, 2>()).at_least(300).run(&[&[T, TS], &[X, S]]);
-    Exploration::of(&queue::<1, 1>()).at_least(300).run(&[&[T, TS], &[X, S]]);
+    woken_exploration(&queue::<4, 2>()).at_least(300).run(&[&[T, TS], &[X, S]]);
+    woken_exploration(&queue::<1, 1>()).at_least(300).run(&[&[T, TS], &[X, S]]);
 }
 
 #[test]
 fn a_death_inside_is_suspected() {
-    let exploration = Exploration::of(&queue::<2, 2>()).preemptions(bound(3, 4));
+    let exploration = woken_exploration(&queue::<2, 2>()).preemptions(bound(3, 4));
     exploration.run_death(X, FaultKind::ParticipantDied);
     exploration.run_death(S, FaultKind::ParticipantDied);
     exploration.run_death_of_reader(X);
@@ -219,7 +220,7 @@ fn of_two_survivors_one_recovers() {
         let recoveries = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&recoveries);
         let dies = dying.dying();
-        let exploration = Exploration::of(&queue::<2, 2>()).preemptions(1);
+        let exploration = woken_exploration(&queue::<2, 2>()).preemptions(1);
         exploration.run_with(&[&[others[0]], &[dies], &[others[1]]], move |record, memory| {
             let home = memory.region();
             let (lock, _) = lock_and_data::<FetchAddQueue<2, 2>>(&home);

@@ -2,9 +2,10 @@
 //! algorithms for the targets; and its own: two alternating groups, owners that bypass waiters, one
 //! death that two words report.
 
+use crate::{woken_checker, woken_exploration};
 use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::wrong::{global, mcs, right, ticket};
-use onesided_lock_kit::{Action, Atomics, Checker, Exploration, Op, Section, Setting};
+use onesided_lock_kit::{Action, Atomics, Op, Section, Setting};
 use onesided_remote_memory::FaultKind;
 use proptest::prelude::*;
 
@@ -69,42 +70,42 @@ fn two_origins() {
         (&[&[T, TS], &[X, S]], 2, 300),
         (&[&[TS, T], &[T, TS]], 2, 300),
     ] {
-        Exploration::of(&tested()).preemptions(preemptions).at_least(at_least).run(programs);
+        woken_exploration(&tested()).preemptions(preemptions).at_least(at_least).run(programs);
     }
 }
 
 #[test]
 fn three_origins() {
     for programs in [&[&[X][..], &[X], &[S]], &[&[X], &[S], &[S]], &[&[EARLY], &[TS], &[S]]] {
-        Exploration::of(&tested()).preemptions(2).at_least(1_000).run(programs);
+        woken_exploration(&tested()).preemptions(2).at_least(1_000).run(programs);
         let (preemptions, at_least) = bound((1, 50), (2, 1_000));
-        Exploration::of(&global::<_, 1>(right())).preemptions(preemptions).at_least(at_least).run(programs);
+        woken_exploration(&global::<_, 1>(right())).preemptions(preemptions).at_least(at_least).run(programs);
     }
     let (preemptions, at_least) = bound((1, 50), (2, 1_000));
-    Exploration::of(&global::<_, 15>(ticket::<2>())).preemptions(preemptions).at_least(at_least).run(&[
+    woken_exploration(&global::<_, 15>(ticket::<2>())).preemptions(preemptions).at_least(at_least).run(&[
         &[X],
         &[X],
         &[S],
     ]);
-    Exploration::of(&global::<_, 15>(mcs())).preemptions(1).at_least(50).run(&[&[X], &[X], &[S]]);
+    woken_exploration(&global::<_, 15>(mcs())).preemptions(1).at_least(50).run(&[&[X], &[X], &[S]]);
 }
 
 #[test]
 fn on_cards() {
     for programs in [&[&[X, S][..], &[S, X]][..], &[&[X], &[X], &[S]]] {
-        Exploration::of(&tested()).atomics(Atomics::OneAnother).preemptions(2).at_least(50).run(programs);
+        woken_exploration(&tested()).atomics(Atomics::OneAnother).preemptions(2).at_least(50).run(programs);
     }
 }
 
 #[test]
 fn cancelled() {
-    Exploration::of(&tested()).preemptions(1).at_least(500).run_cancelled();
+    woken_exploration(&tested()).preemptions(1).at_least(500).run_cancelled();
 }
 
 /// The target's lock names an owner; the lock-all word names none.
 #[test]
 fn a_death_inside_is_reported() {
-    let exploration = Exploration::of(&tested()).preemptions(3);
+    let exploration = woken_exploration(&tested()).preemptions(3);
     exploration.run_death(X, FaultKind::OwnerDied);
     exploration.run_death(S, FaultKind::OwnerDied);
     exploration.run_death_of_reader(X);
@@ -137,20 +138,20 @@ fn checked() {
     const B: Section = S.touching(0);
     let lock = tested();
     // Each waiter of a group may see the other group inside, and one turn of it.
-    let calm = Checker::of(&lock).bypass(2);
+    let calm = woken_checker(&lock).bypass(2);
     for programs in [&[&[X][..], &[X]], &[&[X], &[S, X]], &[&[S], &[X, S]], &[&[T, TS], &[X]]] {
         assert!(calm.clone().at_least(500).run(programs).complete);
     }
-    let calm = Checker::of(&lock);
+    let calm = woken_checker(&lock);
     for [x, y, z] in [[A, A, B], [A, B, B]] {
         assert!(calm.clone().at_most(bound(10_000, 40_000)).run(&[&[x], &[y], &[z]]).bypassed <= 2);
     }
-    let dies = Checker::of(&lock).crashes(1).at_most(bound(15_000, 60_000)).at_least(1_000);
+    let dies = woken_checker(&lock).crashes(1).at_most(bound(15_000, 60_000)).at_least(1_000);
     for programs in [&[&[X][..], &[X]], &[&[X], &[S]], &[&[S], &[X]], &[&[T], &[X]], &[&[X.cancelled(1)], &[S]]] {
         assert!(dies.run(programs).recoveries > 0, "{programs:?}");
     }
-    let stops = Checker::of(&lock).stops(1).crashes(1).at_most(bound(15_000, 60_000)).at_least(1_000);
-    let loses = Checker::of(&lock).losses(1).at_most(bound(15_000, 60_000)).at_least(200);
+    let stops = woken_checker(&lock).stops(1).crashes(1).at_most(bound(15_000, 60_000)).at_least(1_000);
+    let loses = woken_checker(&lock).losses(1).at_most(bound(15_000, 60_000)).at_least(200);
     for programs in [&[&[X][..], &[X]], &[&[X], &[S]], &[&[S], &[X]]] {
         stops.run(programs);
         assert!(loses.run(programs).lost > 0, "{programs:?}");

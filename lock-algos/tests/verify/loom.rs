@@ -1,10 +1,11 @@
 //! Every interleaving up to a bound, by loom.
 
+use crate::woken_exploration;
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner};
 use onesided_lock_kit::loom::block_on;
 use onesided_lock_kit::program::region_words;
 use onesided_lock_kit::wrong::{self, Flaw, Wrong, right};
-use onesided_lock_kit::{Atomics, Exploration, Fencing, Layout, LoomMemory, Section, Slots};
+use onesided_lock_kit::{Atomics, Fencing, Layout, LoomMemory, Section, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::bound;
@@ -21,7 +22,7 @@ pub(crate) const TS: Section = S.trying();
 /// the algorithm, the bound and loom's version, not on chance.
 #[track_caller]
 fn verify_right(programs: &[&[Section]], preemptions: usize, at_least: usize) {
-    Exploration::of(&right()).preemptions(preemptions).at_least(at_least).run(programs);
+    woken_exploration(&right()).preemptions(preemptions).at_least(at_least).run(programs);
 }
 
 #[track_caller]
@@ -79,7 +80,7 @@ fn on_cards() {
     for (programs, preemptions, at_least) in
         [(&[&[X, X][..], &[X, X]][..], 3, 300), (&[&[X, S], &[S, X]], 3, 300), (&[&[EARLY], &[X], &[S]], 2, 100)]
     {
-        let cards = Exploration::of(&right()).atomics(Atomics::OneAnother);
+        let cards = woken_exploration(&right()).atomics(Atomics::OneAnother);
         cards.preemptions(preemptions).at_least(at_least).run(programs);
     }
 }
@@ -96,14 +97,14 @@ fn mcs() {
         (&[&[X], &[S], &[S]], 2),
         (&[&[X], &[X], &[S]], 2),
     ] {
-        Exploration::of(&wrong::mcs()).preemptions(preemptions).at_least(100).run(programs);
+        woken_exploration(&wrong::mcs()).preemptions(preemptions).at_least(100).run(programs);
     }
 }
 
 #[test]
 fn cancelled() {
-    Exploration::of(&right()).at_least(10_000).run_cancelled();
-    Exploration::of(&wrong::mcs()).preemptions(1).at_least(1_500).run_cancelled();
+    woken_exploration(&right()).at_least(10_000).run_cancelled();
+    woken_exploration(&wrong::mcs()).preemptions(1).at_least(1_500).run_cancelled();
 }
 
 /// A try beside a waiter, and beside another try.
@@ -119,7 +120,7 @@ fn tries() {
             (&[&[T, TS], &[TS, T]], 2),
             (&[&[TS], &[S], &[T]], 2),
         ] {
-            Exploration::of(algorithm).preemptions(preemptions).at_least(100).run(programs);
+            woken_exploration(algorithm).preemptions(preemptions).at_least(100).run(programs);
         }
     }
     verify_tries(&right());
@@ -164,13 +165,13 @@ fn tries_share_with_readers_only() {
 fn test_and_set_that_checks() {
     let lock = right().checked();
     for programs in [&[&[X, S][..], &[S, X]][..], &[&[X], &[X], &[S]]] {
-        Exploration::of(&lock).preemptions(3).at_least(1_000).run(programs);
+        woken_exploration(&lock).preemptions(3).at_least(1_000).run(programs);
     }
-    Exploration::of(&lock).preemptions(1).at_least(500).run_cancelled();
+    woken_exploration(&lock).preemptions(1).at_least(500).run_cancelled();
 }
 
 fn verify_death<A: LockAlgorithm + Clone>(lock: &A, kind: FaultKind) {
-    let exploration = Exploration::of(lock).preemptions(bound(3, 4));
+    let exploration = woken_exploration(lock).preemptions(bound(3, 4));
     exploration.run_death(X, kind);
     exploration.run_death(S, kind);
     exploration.run_death_of_reader(X);
@@ -191,7 +192,7 @@ fn a_death_in_the_queue_is_suspected() {
 fn tokens_rise() {
     fn fenced<A: LockAlgorithm + Clone>(lock: &A, fencing: Fencing) -> Result<usize, String> {
         let [x, s] = [X, S].map(|round| round.touching(0).fenced(fencing));
-        let exploration = Exploration::of(lock).preemptions(2);
+        let exploration = woken_exploration(lock).preemptions(2);
         let programs = [vec![vec![x, x], vec![x]], vec![vec![x, s], vec![s, x]], vec![vec![x], vec![x], vec![s]]];
         programs[..bound(2, 3)]
             .iter()
@@ -214,7 +215,7 @@ fn tokens_rise() {
 
 /// Loom's message about a flaw.
 fn verdict(flaw: Flaw, atomics: Atomics, programs: &[&[Section]]) -> String {
-    match Exploration::of(&Wrong::new(flaw)).atomics(atomics).preemptions(3).verdict(programs) {
+    match woken_exploration(&Wrong::new(flaw)).atomics(atomics).preemptions(3).verdict(programs) {
         Ok(executions) => format!("passed {executions} executions"),
         Err(violation) => violation,
     }

@@ -14,6 +14,9 @@
 //! The locks of [`onesided_lock_kit::wrong`] are wrong on purpose: a test that they pass is
 //! worthless.
 
+use onesided_lock_algos::LockAlgorithm;
+use onesided_lock_kit::{Checker, Exploration, Setting};
+
 mod conformance;
 mod distributed;
 mod fetch_add_queues;
@@ -30,6 +33,16 @@ mod shared_event;
 mod stopped;
 mod tickets;
 mod two_level;
+
+/// An exploration in which waiters depend on no pause that ends by itself.
+pub(crate) fn woken_exploration<A: LockAlgorithm + Clone>(lock: &A) -> Exploration<A> {
+    Exploration::of(lock).setting(Setting { woken: true, ..Setting::USUAL })
+}
+
+/// A check of the same.
+pub(crate) fn woken_checker<A: LockAlgorithm + Clone>(lock: &A) -> Checker<A> {
+    Checker::of(lock).setting(Setting { woken: true, ..Setting::USUAL })
+}
 
 /// A bound of a search: of every `cargo test`, or, with `ONESIDED_LONG` set, of `scripts/test
 /// --long`. With both, the locks that are wrong on purpose are caught.

@@ -1,6 +1,7 @@
 //! The kit's model checker against locks that are wrong on purpose, and the locks whose connections
 //! are lost. `conformance` has the other checks of the shipped locks.
 
+use crate::woken_checker;
 use onesided_lock_algos::LockAlgorithm;
 use onesided_lock_kit::wrong::{Flaw, Wrong, distributed, mcs, queue, right, ticket};
 use onesided_lock_kit::{Action, Checker, Explored, Fencing, Op, Section, Setting};
@@ -21,7 +22,7 @@ fn whole(explored: Explored) -> usize {
 /// An operation or a reply is lost, and the origin's connection with it: its acquire or release
 /// fails, and the others go on as after its death. A rank crashes as well.
 fn lost<L: LockAlgorithm + Clone>(lock: &L) -> usize {
-    let checker = Checker::of(lock).losses(1);
+    let checker = woken_checker(lock).losses(1);
     let lost = [&[&[A][..], &[A]], &[&[B], &[A]], &[&[T], &[A]]].map(|programs| {
         let explored = checker.run(programs);
         assert!(explored.lost > 0, "{}: {programs:?}: {explored}", L::NAME);
@@ -53,7 +54,7 @@ fn lost_connections() {
 fn check_small<L: LockAlgorithm + Clone>(lock: &L, at_least: usize) {
     let programs: [&[&[Section]]; 3] = [&[&[A], &[A]], &[&[A], &[B]], &[&[B], &[B]]];
     let of = |checker: Checker<L>| programs.map(|programs| checker.run(programs).states).iter().sum::<usize>();
-    let calm = Checker::of(lock);
+    let calm = woken_checker(lock);
     let states = programs.map(|programs| whole(calm.run(programs))).iter().sum::<usize>();
     let bounded = calm.at_most(bound(5_000, 20_000));
     let lost = bounded.clone().losses(1);
@@ -93,7 +94,7 @@ fn wrong_locks_are_caught() {
         (Flaw::WaitsForTheDead, 1, two, "wait without end"),
         (Flaw::TakesFromDeadReadersAtOnce, 1, &[&[S], &[S], &[X]], ""),
     ] {
-        expect_caught(&format!("{flaw:?}"), Checker::of(&Wrong::new(flaw)).crashes(crashes), programs, expected);
+        expect_caught(&format!("{flaw:?}"), woken_checker(&Wrong::new(flaw)).crashes(crashes), programs, expected);
     }
 }
 
@@ -107,7 +108,7 @@ fn wrong_queue_locks_are_caught() {
     const fn is_grant(value: u64) -> bool {
         value & MARKED != 0 && value & !(MARKED | 1 << 62 | GENERATION) == 0
     }
-    let queue = Checker::of(&mcs());
+    let queue = woken_checker(&mcs());
     let frees_by_a_write = |op: Op| {
         op.with(match op.action {
             Action::CompareSwap(expected, 0) if expected & QUEUED != 0 => Action::Write(0),
@@ -157,7 +158,7 @@ fn wrong_tickets_are_caught() {
     const BITS: u32 = 15;
     const RETURN_X: u64 = 1 << (64 - BITS);
     const TAKE_S: u64 = 1 << 1;
-    let tickets = Checker::of(&ticket::<BITS>());
+    let tickets = woken_checker(&ticket::<BITS>());
     let frees_by_a_write = |op: Op| {
         op.with(match op.action {
             Action::FetchAdd(RETURN_X) => Action::Write(0),
@@ -192,7 +193,7 @@ fn wrong_tickets_are_caught() {
     // The last arrival enters first.
     expect_caught(
         "test-and-set is not fair",
-        Checker::of(&right()).bypass(0),
+        woken_checker(&right()).bypass(0),
         &[&[X, X], &[X]],
         "later acquires bypassed a waiter",
     );

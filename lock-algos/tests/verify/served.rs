@@ -1,8 +1,9 @@
 //! The served locks, with their server as one more task beside the origins.
 
+use crate::woken_exploration;
 use onesided_lock_algos::{DedicatedThread, EventThread};
 use onesided_lock_kit::random::{expect_caught, run};
-use onesided_lock_kit::{Action, Exploration, Op, Place, Search, Section, Setting};
+use onesided_lock_kit::{Action, Op, Place, Search, Section, Setting};
 use onesided_remote_memory::FaultKind;
 
 use crate::bound;
@@ -15,7 +16,7 @@ const TIMELESS: Setting = Setting { timeless: true, ..Setting::USUAL };
 const BELL: usize = 1;
 
 fn explore(programs: &[&[Section]], preemptions: usize, at_least: usize) {
-    Exploration::of(&EventThread::default()).preemptions(preemptions).at_least(at_least).run(programs);
+    woken_exploration(&EventThread::default()).preemptions(preemptions).at_least(at_least).run(programs);
 }
 
 #[test]
@@ -24,7 +25,7 @@ fn two_origins() {
     explore(&[&[X], &[X]], preemptions, at_least);
     explore(&[&[X, S], &[S, X]], 1, 1_000);
     explore(&[&[S], &[X.early(1)]], 1, 500);
-    Exploration::of(&DedicatedThread::default()).preemptions(1).run(&[&[X], &[S]]);
+    woken_exploration(&DedicatedThread::default()).preemptions(1).run(&[&[X], &[S]]);
 }
 
 #[test]
@@ -50,7 +51,7 @@ fn acquires_that_are_given_up() {
 
 #[test]
 fn the_dead_are_named() {
-    let lock = Exploration::of(&EventThread::default()).preemptions(1);
+    let lock = woken_exploration(&EventThread::default()).preemptions(1);
     lock.run_death(X, FaultKind::OwnerDied);
     lock.run_death(S, FaultKind::OwnerDied);
     lock.run_death_of_reader(X);
@@ -68,7 +69,7 @@ fn searched() {
 /// from that before the check of the request slots.
 #[test]
 fn an_event_that_is_set_again_without_a_look_is_caught() {
-    let verdict = Exploration::of(&EventThread::default()).preemptions(1).forgetting(BELL).verdict(&[&[X], &[X]]);
+    let verdict = woken_exploration(&EventThread::default()).preemptions(1).forgetting(BELL).verdict(&[&[X], &[X]]);
     assert!(verdict.as_ref().is_err_and(|what| what.contains("deadlock")), "{verdict:?}");
 }
 

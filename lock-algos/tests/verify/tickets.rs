@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use crate::woken_exploration;
 use onesided_lock_algos::{LockAlgorithm, Mode, Ticket};
 use onesided_lock_kit::program::lock_and_data;
 use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::wrong::ticket;
-use onesided_lock_kit::{AcquireKind, Action, Atomics, Ending, Exploration, Op, Posted, Scenario, Section, Setting};
+use onesided_lock_kit::{AcquireKind, Action, Atomics, Ending, Op, Posted, Scenario, Section, Setting};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 use proptest::prelude::*;
 
@@ -145,7 +146,7 @@ fn uncontended_costs_two_operations() {
 
 /// Verifies a lock of few bits, including the order of its tickets if all of them enter.
 fn explore_order<const BITS: u32>(programs: &[&[Section]], preemptions: usize) -> usize {
-    Exploration::of(&ticket::<BITS>()).preemptions(preemptions).run_with(programs, |record, memory| {
+    woken_exploration(&ticket::<BITS>()).preemptions(preemptions).run_with(programs, |record, memory| {
         let home = memory.region();
         let (lock, data) = lock_and_data::<Ticket<BITS>>(&home);
         record.check_end::<Ticket<BITS>>(lock, data)?;
@@ -174,7 +175,7 @@ fn two_origins() {
 #[test]
 fn on_cards() {
     for (programs, preemptions) in [(&[&[X, S][..], &[S, X]][..], 2), (&[&[X], &[X], &[S]], 2)] {
-        let cards = Exploration::of(&ticket::<2>()).atomics(Atomics::OneAnother);
+        let cards = woken_exploration(&ticket::<2>()).atomics(Atomics::OneAnother);
         cards.preemptions(preemptions).at_least(100).run(programs);
     }
 }
@@ -195,22 +196,22 @@ fn three_origins() {
 #[test]
 fn cancelled() {
     let (preemptions, at_least) = bound((1, 700), (2, 10_000));
-    Exploration::of(&ticket::<4>()).preemptions(preemptions).at_least(at_least).run_cancelled();
+    woken_exploration(&ticket::<4>()).preemptions(preemptions).at_least(at_least).run_cancelled();
     // More owners than tickets.
-    Exploration::of(&ticket::<1>()).preemptions(preemptions).at_least(at_least).run_cancelled();
+    woken_exploration(&ticket::<1>()).preemptions(preemptions).at_least(at_least).run_cancelled();
 }
 
 /// One bit: two origins have more owners than tickets of a mode.
 #[test]
 fn when_oversubscribed() {
     for programs in [&[&[X, X][..], &[X, X]][..], &[&[S, X], &[S, S]], &[&[X], &[S], &[S]], &[&[S], &[S], &[S]]] {
-        Exploration::of(&ticket::<1>()).at_least(500).run(programs);
+        woken_exploration(&ticket::<1>()).at_least(500).run(programs);
     }
 }
 
 #[test]
 fn a_death_inside_is_suspected() {
-    let exploration = Exploration::of(&ticket::<2>()).preemptions(bound(3, 4));
+    let exploration = woken_exploration(&ticket::<2>()).preemptions(bound(3, 4));
     exploration.run_death(X, FaultKind::ParticipantDied);
     exploration.run_death(S, FaultKind::ParticipantDied);
     exploration.run_death_of_reader(X);
@@ -223,7 +224,7 @@ fn of_two_survivors_one_recovers() {
         let recoveries = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&recoveries);
         let dies = dying.dying();
-        let exploration = Exploration::of(&ticket::<2>()).preemptions(1);
+        let exploration = woken_exploration(&ticket::<2>()).preemptions(1);
         exploration.run_with(&[&[others[0]], &[dies], &[others[1]]], move |record, memory| {
             let home = memory.region();
             let (lock, _) = lock_and_data::<Ticket<2>>(&home);

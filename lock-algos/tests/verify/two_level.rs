@@ -1,9 +1,10 @@
 //! The two-level lock: the tests of the other locks, on one host and on several, and its own:
 //! deaths of the rank that holds the queue. Its operations at the home: [`crate::marks`].
 
+use crate::{woken_checker, woken_exploration};
 use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::wrong::two_level;
-use onesided_lock_kit::{Action, Atomics, Checker, Exploration, Op, Section, Setting};
+use onesided_lock_kit::{Action, Atomics, Op, Section, Setting};
 use onesided_remote_memory::FaultKind;
 use proptest::prelude::*;
 
@@ -37,7 +38,7 @@ fn two_origins() {
             (&[&[EARLY, S], &[S, EARLY]], 2),
         ] {
             for lock in both(1) {
-                let exploration = Exploration::of(&lock).setting(setting(per_host));
+                let exploration = woken_exploration(&lock).setting(setting(per_host));
                 exploration.preemptions(preemptions).at_least(200).run(programs);
             }
         }
@@ -49,7 +50,7 @@ fn three_origins() {
     for programs in [&[&[X][..], &[X], &[X]], &[&[X], &[S], &[S]], &[&[EARLY], &[X], &[S]]] {
         for per_host in [3, 2] {
             for lock in both(1) {
-                Exploration::of(&lock).setting(setting(per_host)).preemptions(2).at_least(300).run(programs);
+                woken_exploration(&lock).setting(setting(per_host)).preemptions(2).at_least(300).run(programs);
             }
         }
     }
@@ -59,7 +60,7 @@ fn three_origins() {
 fn on_cards() {
     for programs in [&[&[X, S][..], &[S, X]][..], &[&[X], &[X], &[S]]] {
         for (lock, least) in both(1).iter().zip([50, 25]) {
-            Exploration::of(lock).atomics(Atomics::OneAnother).preemptions(1).at_least(least).run(programs);
+            woken_exploration(lock).atomics(Atomics::OneAnother).preemptions(1).at_least(least).run(programs);
         }
     }
 }
@@ -68,7 +69,7 @@ fn on_cards() {
 fn cancelled() {
     for per_host in [3, 1] {
         for lock in both(1) {
-            Exploration::of(&lock).setting(setting(per_host)).preemptions(1).at_least(500).run_cancelled();
+            woken_exploration(&lock).setting(setting(per_host)).preemptions(1).at_least(500).run_cancelled();
         }
     }
 }
@@ -77,7 +78,7 @@ fn cancelled() {
 fn tries() {
     for programs in [&[&[T, TS][..], &[X, S]][..], &[&[T, T], &[S, S]]] {
         for lock in both(1) {
-            Exploration::of(&lock).at_least(100).run(programs);
+            woken_exploration(&lock).at_least(100).run(programs);
         }
     }
 }
@@ -89,7 +90,7 @@ fn a_death_inside_is_reported() {
         for (lock, kind) in
             [(two_level(1), FaultKind::ParticipantDied), (two_level(1).bypasses(1), FaultKind::OwnerDied)]
         {
-            let exploration = Exploration::of(&lock).setting(setting(per_host)).preemptions(3);
+            let exploration = woken_exploration(&lock).setting(setting(per_host)).preemptions(3);
             exploration.run_death(X, kind);
             exploration.run_death(S, kind);
             exploration.run_death_of_reader(X);
@@ -102,14 +103,15 @@ fn a_death_inside_is_reported() {
 fn every_schedule() {
     const LOST: &[&[Section]] = &[&[X], &[X]];
     for per_host in [2, 1] {
-        let passing = Checker::of(&two_level(1).bypasses(1))
+        let passing = woken_checker(&two_level(1).bypasses(1))
             .setting(setting(per_host))
             .at_most(bound(8_000, 25_000))
             .at_least(500);
         passing.run(&[&[X, X], &[X]]);
         assert!(passing.clone().crashes(1).run(LOST).recoveries > 0);
         passing.stops(1).crashes(1).run(LOST);
-        let checker = Checker::of(&two_level(1)).setting(setting(per_host)).at_most(bound(8_000, 25_000)).at_least(500);
+        let checker =
+            woken_checker(&two_level(1)).setting(setting(per_host)).at_most(bound(8_000, 25_000)).at_least(500);
         for programs in [&[&[X, X][..], &[X]][..], &[&[X], &[S, X]], &[&[T, TS], &[X]]] {
             checker.run(programs);
         }

@@ -8,9 +8,9 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use onesided_fabric::{Fabric, Task};
-use onesided_lock_algos::LockAlgorithm;
+use onesided_lock_algos::{LockAlgorithm, Mode};
 use onesided_remote_memory::{Fault, Rank, RemoteMemory};
-use onesided_sim::{SimFabric, SimSegment, Simulation};
+use onesided_sim::{End, SimFabric, SimSegment, Simulation};
 
 use super::context::{LockMemory, Site, Spot};
 use super::throughput::{Beside, Common, Origin, Outcome, Stop, ThroughputRun};
@@ -26,6 +26,31 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
     /// If the lock fails, without deaths and losses.
     #[must_use]
     pub fn simulated(&self) -> Outcome {
+        let (outcome, _, failed) = self.simulate();
+        failed.map_or(outcome, |failed| panic!("{failed}"))
+    }
+
+    /// The same of a lock that may be wrong. It is an error as well if owners exclude each other
+    /// while both are inside, which takes a [section](Self::section), and if no acquire succeeds in
+    /// the second half of the run.
+    ///
+    /// # Errors
+    /// What the lock did wrong. The same run does it again.
+    pub fn verdict(&self) -> Result<Outcome, String> {
+        let (outcome, end, failed) = self.simulate();
+        if let Some(failed) = failed {
+            return Err(failed);
+        }
+        if outcome.longest_gap > self.long / 2 {
+            let (name, gap, acquired) = (A::NAME, outcome.longest_gap, outcome.acquisitions());
+            return Err(format!(
+                "{name}: no acquire succeeds for {gap:?}, after {acquired}: ranks wait without end: {end}"
+            ));
+        }
+        Ok(outcome)
+    }
+
+    fn simulate(&self) -> (Outcome, End, Option<String>) {
         let acquired = AtomicU64::new(0);
         let hosts = if A::HOST_WORDS > 0 { self.origins / self.per_host.max(1) } else { 0 };
         let contest = &Contest {
@@ -35,24 +60,27 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
             stopped: Cell::new(false),
             stops: Cell::new(None),
             rest: Cell::new(AFTER_STOP),
-            failed: Cell::new(None),
+            failed: RefCell::default(),
+            inside: Cell::default(),
         };
         let simulation = Simulation::new(self.network.clone())
-            .ranks(self.origins.saturating_add(1))
+            .ranks(self.origins.saturating_add(contest.first_origin()))
             .per_host(self.per_host)
             .seed(self.seed)
             .events(self.events)
             .until(self.long);
         // Without a result, which would take room of every rank.
         let report = simulation.run_direct(|fabric| contest.take_part(fabric));
-        if let Some((rank, fault)) = contest.failed.get() {
-            panic!("{}, {rank}: {fault}", A::NAME);
-        }
         let onesided_sim::Counts { reads, writes, compare_swaps, fetch_adds, .. } = report.counts;
         let notes = contest.notes.take();
         let (counts, worst_p99) = notes.each.of_each();
-        let whole = report.virtual_time.as_nanos() as u64;
-        Outcome {
+        let whole = match report.end {
+            // Nothing happens in the rest of the time.
+            End::Deadlock(_) if self.long < Duration::MAX => self.long,
+            _ => report.virtual_time,
+        };
+        let whole = whole.as_nanos() as u64;
+        let outcome = Outcome {
             worst_p99: worst_p99.unwrap_or(whole),
             longest_gap: Duration::from_nanos(notes.longest_gap.max(whole - notes.last_at)),
             counts,
@@ -62,7 +90,8 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
             operations: Operations { reads, writes, compare_swaps, fetch_adds },
             events: report.events,
             trace: report.trace,
-        }
+        };
+        (outcome, report.end, contest.failed.take())
     }
 }
 
@@ -94,18 +123,24 @@ struct Contest<'a, A> {
     stops: Cell<Option<Rank>>,
     /// How many acquisitions are to follow.
     rest: Cell<u32>,
-    /// The first fault of a rank.
-    failed: Cell<Option<(Rank, Fault)>>,
+    /// What the lock did wrong first.
+    failed: RefCell<Option<String>>,
+    /// The exclusive owners that are inside, and the shared ones.
+    inside: Cell<[u32; 2]>,
 }
 
 impl<A: LockAlgorithm> Contest<'_, A> {
+    const fn first_origin(&self) -> u32 {
+        if self.common.run.at_home { 0 } else { 1 }
+    }
+
     /// The program of a rank: the home's, or an origin's.
     fn take_part(&self, fabric: SimFabric) -> impl Future<Output = ()> {
         let place = self.place(&fabric);
         let mut origin = Origin::new(Site::new(fabric, place), self);
         async move {
             let (fabric, contest) = (&origin.site.fabric, origin.beside);
-            if fabric.rank() == Rank(0) {
+            if fabric.rank().0 < contest.first_origin() {
                 if let (true, Some((by, server))) = (A::SERVED, contest.common.run.server)
                     && let Err(fault) = fabric.serve_apart(server(contest.common.run.lock, fabric.clone()), by)
                 {
@@ -130,7 +165,7 @@ impl<A: LockAlgorithm> Contest<'_, A> {
     }
 
     fn fails(&self, fabric: &SimFabric, fault: Fault) {
-        self.failed.set(self.failed.get().or(Some((fabric.rank(), fault))));
+        self.failed.borrow_mut().get_or_insert_with(|| format!("{}, {}: {fault}", A::NAME, fabric.rank()));
     }
 }
 
@@ -144,7 +179,7 @@ impl<A: LockAlgorithm> Beside<SimFabric, A> for Contest<'_, A> {
 
     fn acquired(&self, site: &Site<'_, SimFabric, A>, waited: u64, others: u64) {
         let (now, rank) = (site.fabric.now(), site.fabric.rank());
-        self.notes.borrow_mut().add(rank.index() - 1, now, waited, others);
+        self.notes.borrow_mut().add((rank.0 - self.first_origin()) as usize, now, waited, others);
         let stops_now = |stop: Stop| now >= stop.after.as_nanos() as u64 && !self.stopped.replace(true);
         if self.common.run.stop.is_some_and(stops_now) {
             self.stops.set(Some(rank));
@@ -157,6 +192,24 @@ impl<A: LockAlgorithm> Beside<SimFabric, A> for Contest<'_, A> {
         }
     }
 
+    fn passes(&self, site: &Site<'_, SimFabric, A>, mode: Mode, enters: bool) {
+        let mut inside = self.inside.get();
+        let [alone, shared] = inside;
+        if enters && (alone > 0 || shared > 0 && mode == Mode::Exclusive) {
+            let (rank, at) = (site.fabric.rank(), site.fabric.now());
+            let what = || {
+                format!(
+                    "{}: exclusion: {rank} entered {mode:?} at {at} ns while {alone} exclusive and {shared} shared owners are inside",
+                    A::NAME
+                )
+            };
+            self.failed.borrow_mut().get_or_insert_with(what);
+        }
+        let count = &mut inside[usize::from(mode == Mode::Shared)];
+        *count = count.saturating_add_signed(if enters { 1 } else { -1 });
+        self.inside.set(inside);
+    }
+
     async fn spend(&self, site: &Site<'_, SimFabric, A>, long: Duration) -> Result<(), Fault> {
         let stops = self.stops.get() == Some(site.fabric.rank());
         let long = match self.common.run.stop.filter(|_| stops) {
@@ -166,6 +219,7 @@ impl<A: LockAlgorithm> Beside<SimFabric, A> for Contest<'_, A> {
                 long + stopped
             }
             Some(Stop { long: None, .. }) => {
+                self.inside.take();
                 site.fabric.die();
                 return std::future::pending().await;
             }

@@ -2,10 +2,12 @@
 
 use std::cell::RefCell;
 use std::hint::spin_loop;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use onesided_fabric::{Any, Error, Fabric, Segment, SegmentKey, World, block_on, threads};
+use onesided_fabric::{Any, Drive, Error, Fabric, Segment, SegmentKey, World, threads, wait_timeout};
 use onesided_lock_algos::LockAlgorithm;
 use onesided_remote_memory::{Fault, FaultKind};
 
@@ -31,7 +33,8 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
     ///
     /// # Errors
     /// Those of the fabric, and those of the lock: if several ranks fail, that of the first one.
-    /// The others then cancel their acquires.
+    /// The others then cancel their acquires. `TimedOut` if an acquire or a release does not end within
+    /// 3 s more than the run takes. (A lock that spins without waiting ends nothing.)
     ///
     /// # Panics
     /// If a rank panics.
@@ -76,6 +79,16 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
         Ok(outcome)
     }
 
+    /// Waits for an acquire and its release; `TimedOut` if the lock is stuck.
+    fn ended<D: Drive>(&self, drive: &D, once: impl Future<Output = Result<(), Fault>>) -> Result<(), Fault> {
+        let mut once = pin!(once);
+        match once.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(ended) => ended,
+            Poll::Pending => wait_timeout(drive, &mut once, self.long.saturating_add(STUCK))
+                .unwrap_or(Err(Fault::new(FaultKind::TimedOut))),
+        }
+    }
+
     fn origin(
         &self,
         world: &World<Any>,
@@ -114,7 +127,7 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
             let untimed = Untimed(common);
             let mut origin = Origin::new(Site::new(fabric.clone(), place), &untimed);
             while !over[0].load(Ordering::Relaxed) && !barrier.failed().load(Ordering::Relaxed) {
-                block_on(fabric, origin.once())?;
+                self.ended(fabric, origin.once())?;
                 count += 1;
             }
             lasted = started.elapsed();
@@ -131,7 +144,7 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
             let mut origin = Origin::new(Site::new(counted.clone(), place), &timed);
             origin.site.generation = generation; // the nodes are the same
             while !over[1].load(Ordering::Relaxed) && !barrier.failed().load(Ordering::Relaxed) {
-                block_on(&counted, origin.once())?;
+                self.ended(&counted, origin.once())?;
             }
             Ok::<_, Fault>(())
         });
@@ -141,6 +154,9 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
         Ok(Some(RankResult { count, lasted, waits, bypasses, operations: counted.operations() }))
     }
 }
+
+/// No acquire takes so long after the end of the run, in which the others stop.
+const STUCK: Duration = Duration::from_secs(3);
 
 /// The median time that reading the clock takes, in nanoseconds.
 fn clock_takes(fabric: &impl Fabric) -> u64 {

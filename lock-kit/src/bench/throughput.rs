@@ -27,6 +27,7 @@ pub struct ThroughputRun<'a, A> {
     pub(super) seed: u64,
     pub(super) network: Network,
     pub(super) per_host: u32,
+    pub(super) at_home: bool,
     pub(super) events: u64,
     pub(super) server: Option<(ServerThread, Server<A>)>,
     pub(super) stop: Option<Stop>,
@@ -56,6 +57,7 @@ impl<'a, A: LockAlgorithm> ThroughputRun<'a, A> {
             seed: 1,
             network: Network { jitter: Duration::from_nanos(200), ..Network::default() },
             per_host: u32::MAX,
+            at_home: false,
             events: u64::MAX,
             server: None,
             stop: None,
@@ -109,6 +111,13 @@ impl<'a, A: LockAlgorithm> ThroughputRun<'a, A> {
     /// words](LockAlgorithm::HOST_WORDS).
     pub const fn per_host(mut self, ranks: u32) -> Self {
         self.per_host = ranks;
+        self
+    }
+
+    /// The lock's home is one of the origins of a simulation, rank 0: for a lock whose words count
+    /// ranks from 0.
+    pub const fn at_home(mut self) -> Self {
+        self.at_home = true;
         self
     }
 
@@ -219,6 +228,11 @@ pub(super) trait Beside<F: Fabric, A> {
     /// Records a wait, in nanoseconds, and the number of acquisitions of others meanwhile.
     fn acquired(&self, site: &Site<'_, F, A>, waited: u64, others: u64);
 
+    /// An owner enters or leaves a section that takes time.
+    fn passes(&self, site: &Site<'_, F, A>, mode: Mode, enters: bool) {
+        let _ = (site, mode, enters);
+    }
+
     /// Lets the time of the section pass, or of the idle phase.
     async fn spend(&self, site: &Site<'_, F, A>, long: Duration) -> Result<(), Fault>;
 }
@@ -300,7 +314,9 @@ impl<'m, F: Fabric, A: LockAlgorithm, B: Beside<F, A>> Origin<'m, F, A, B> {
                 );
             }
             if !this.run().section.is_zero() || this.run().stop.is_some() {
+                this.beside.passes(&this.site, mode, true);
                 this.beside.spend(&this.site, this.run().section).await?;
+                this.beside.passes(&this.site, mode, false);
             }
             let released = this.run().lock.start_release(this.lock_use(words, mode))?.await;
             this.run().lock.finish_release(this.lock_use(words, mode), released).await?;

@@ -34,6 +34,11 @@ pub(super) const TRIPLES: [Programs<'_>; 4] =
 /// Over a card's atomics.
 pub(super) const ON_CARDS: [Programs<'_>; 2] = [&[&[X, S], &[S, X]], &[&[X], &[X], &[S]]];
 
+/// The shortest, with many preemptions.
+pub(super) const SHORTEST: [Programs<'_>; 2] = [&[&[A], &[A]], &[&[X], &[X]]];
+/// From words near their ends: more acquires than the counters have room for.
+pub(super) const AT_THE_ENDS: [Programs<'_>; 3] = [&[&[X, X], &[X, X]], &[&[X], &[X], &[X]], &[&[X, S], &[S, X]]];
+
 /// In every schedule.
 pub(super) const CALM: [Programs<'_>; 7] = [
     &[&[X, X], &[X]],

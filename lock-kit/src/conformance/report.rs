@@ -1,6 +1,7 @@
 //! The report of a conformance suite.
 
 use std::fmt;
+use std::time::Duration;
 
 /// The trials of a [`Conformance`](super::Conformance) and their results. Displayed as one line for
 /// each trial, and each violation in full: the programs, the events, and how to reproduce it.
@@ -21,6 +22,8 @@ pub struct Trial {
     pub tried: usize,
     /// The same in words, or the violation.
     pub outcome: Result<String, String>,
+    /// How long it took.
+    pub took: Duration,
 }
 
 impl Report {
@@ -55,12 +58,11 @@ impl fmt::Display for Report {
             0 => writeln!(f, "{} conforms", self.lock)?,
             _ => writeln!(f, "{} does not conform: {violated} of {} trials", self.lock, self.trials.len())?,
         }
-        for Trial { name, outcome, .. } in &self.trials {
+        for Trial { name, outcome, took, .. } in &self.trials {
+            write!(f, "  {name:<22} {:>6.1} s  ", took.as_secs_f64())?;
             match outcome {
-                Ok(how) => writeln!(f, "  {name:<22} {how}")?,
-                Err(violation) => {
-                    writeln!(f, "  {name:<22} VIOLATED: {}", violation.lines().next().unwrap_or_default())?
-                }
+                Ok(how) => writeln!(f, "{how}")?,
+                Err(violation) => writeln!(f, "VIOLATED: {}", violation.lines().next().unwrap_or_default())?,
             }
         }
         self.violations().try_for_each(|violation| writeln!(f, "\n{violation}"))

@@ -1,9 +1,11 @@
 //! Remote memory of loom types: an operation is one step (an atomic of a card two), and a wait
 //! blocks the thread until the word changes.
 //!
-//! Waits that spin would exceed loom's branches with three threads. A wait that blocks also proves
-//! more: an algorithm that makes progress only because its pauses end by themselves deadlocks here.
+//! Waits that spin would exceed loom's branches with three threads. A pause ends by itself only if no
+//! task can go on, a few times, or not at all ([`Setting::woken`]): then an algorithm that makes
+//! progress only because its pauses end by themselves deadlocks here.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::{Future, Ready, ready};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -11,12 +13,14 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use loom::sync::{Condvar, Mutex, MutexGuard};
+use onesided_lock_algos::LockAlgorithm;
 use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory, Watch};
 
 use crate::Crashable;
 use crate::posting::{check_own, resolve};
-use crate::program::Names;
-use crate::trace::{Action, Effect, Planted, Trace};
+use crate::program::{LOCK, Names, Slots};
+use crate::trace::{Action, Effect, Planted, Trace, waiting};
+use crate::world::{Setting, UNWOKEN};
 
 /// What atomic operations are atomic with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,11 +69,26 @@ struct Shared {
     /// The operations that took effect, in order. Not part of the explored program: not a loom
     /// type.
     trace: Arc<std::sync::Mutex<Trace>>,
+    waits: std::sync::Mutex<Waits>,
+    woken: bool,
     planted: Planted,
     /// The word whose changes a wait ignores if they came before the wait began.
     forgets: Option<usize>,
     size: u32,
     region_words: usize,
+}
+
+/// Which tasks wait. Not part of the explored program either.
+#[derive(Default)]
+struct Waits {
+    /// The tasks that have not ended. 0 if they are not counted: loom then finds a deadlock itself.
+    active: usize,
+    /// By handle: the rank that waits, its word, and whether it pauses.
+    blocked: BTreeMap<usize, (Rank, usize, bool)>,
+    /// How often all pauses ended because no task could go on.
+    ended: u32,
+    /// The same since a word changed.
+    still: u32,
 }
 
 struct State {
@@ -108,6 +127,8 @@ impl LoomMemory {
             card,
             dead: AtomicU32::new(0),
             trace: Arc::default(),
+            waits: std::sync::Mutex::default(),
+            woken: false,
             planted: Planted { names: Names::of_words(region_words), mutate: None },
             forgets: None,
             size: ranks as u32,
@@ -127,12 +148,76 @@ impl LoomMemory {
         self
     }
 
-    /// The same memory, not shared yet, with these names and faults.
-    pub(super) fn planted(mut self, planted: Planted) -> Self {
+    /// The same memory, not shared yet, of a lock in this setting. `counts`: its tasks are counted,
+    /// by [`begins`](Self::begins) and [`ends`](Self::ends).
+    pub(super) fn set<A: LockAlgorithm>(mut self, setting: &Setting, slots: Slots, counts: usize) -> Self {
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
-            shared.planted = planted;
+            shared.planted = Planted { names: Names::of::<A>(slots), mutate: setting.mutate };
+            (shared.woken, shared.waits) = (setting.woken, Waits { active: counts, ..Waits::default() }.into());
         }
+        let mut state = self.state();
+        for (word, value) in state.words[LOCK..].iter_mut().zip(setting.words::<A>()) {
+            word.value = value;
+        }
+        drop(state);
         self
+    }
+
+    /// A task begins, if they are counted.
+    pub(super) fn begins(&self) {
+        let mut waits = self.waits();
+        waits.active += usize::from(waits.active > 0);
+    }
+
+    /// A counted task ends.
+    pub(super) fn ends(&self) {
+        let mut waits = self.waits();
+        waits.active = waits.active.saturating_sub(1);
+        let all_wait = waits.active > 0 && waits.blocked.len() == waits.active;
+        drop(waits);
+        if all_wait {
+            let _state = self.state(); // the last of them sleeps
+            self.settle();
+        }
+    }
+
+    fn waits(&self) -> std::sync::MutexGuard<'_, Waits> {
+        self.shared.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends all pauses if no task can go on, a few times. `true`: they end.
+    fn settle(&self) -> bool {
+        let mut waits = self.waits();
+        if waits.active == 0 || waits.blocked.len() < waits.active {
+            return false;
+        }
+        let pauses = waits.blocked.values().any(|(_, _, pauses)| *pauses);
+        if !self.shared.woken && pauses && waits.still < UNWOKEN {
+            (waits.ended, waits.still) = (waits.ended + 1, waits.still + 1);
+            waits.blocked.clear();
+            drop(waits);
+            self.shared.changed.notify_all();
+            return true;
+        }
+        let all: Vec<_> = waits
+            .blocked
+            .values()
+            .map(|(rank, word, pauses)| waiting(*rank, self.shared.planted.names.place(*word), *pauses))
+            .collect();
+        drop(waits);
+        panic!("deadlock, ranks wait without end: {}", all.join(", "));
+    }
+
+    /// Waits for a change, or for the end of all pauses.
+    fn block<'s>(&'s self, state: MutexGuard<'s, State>, word: usize, pauses: bool) -> MutexGuard<'s, State> {
+        self.waits().blocked.insert(self.view, (self.rank, word, pauses));
+        let all_end = self.settle();
+        if all_end { state } else { self.shared.changed.wait(state).unwrap() }
+    }
+
+    fn wake(&self) {
+        self.waits().blocked.clear();
+        self.shared.changed.notify_all();
     }
 
     /// The same memory, seen from another rank.
@@ -198,7 +283,10 @@ impl LoomMemory {
         }
         drop(state);
         if changed || notify == Notify::Yes {
-            self.shared.changed.notify_all();
+            if changed {
+                self.waits().still = 0;
+            }
+            self.wake();
         }
         before
     }
@@ -233,7 +321,7 @@ impl LoomMemory {
                     *clock = deadline.max(*clock);
                     let now = *clock;
                     drop(state);
-                    assert!(now < ENDLESS, "waits without end for the dead");
+                    assert!(now < ENDLESS, "ranks wait without end for the dead");
                     loom::thread::yield_now();
                     return Err(Fault::new(FaultKind::TimedOut));
                 }
@@ -241,7 +329,7 @@ impl LoomMemory {
             }
             let dead = self.shared.dead.load(Relaxed);
             while state.words[index].notified == notified && self.shared.dead.load(Relaxed) == dead {
-                state = self.shared.changed.wait(state).unwrap();
+                state = self.block(state, index, false);
             }
         }
     }
@@ -251,18 +339,19 @@ impl LoomMemory {
     fn block_while_unchanged(&self, index: usize, nanos: u64) {
         let me = self.rank.index();
         let mut state = self.state();
-        while state.words[index].version == state.seen[self.view][index] {
+        let ended = self.waits().ended;
+        while state.words[index].version == state.seen[self.view][index] && self.waits().ended == ended {
             if self.failed_rank().is_some() {
                 let idle = state.idle[me];
                 state.idle[me] = (idle + 1).min(IDLE_PAUSES.len() - 1);
                 state.clocks[me] += nanos.max(IDLE_PAUSES[idle]);
                 let now = state.clocks[me];
                 drop(state);
-                assert!(now < ENDLESS, "waits without end for the dead");
+                assert!(now < ENDLESS, "ranks wait without end for the dead");
                 loom::thread::yield_now();
                 return;
             }
-            state = self.shared.changed.wait(state).unwrap();
+            state = self.block(state, index, true);
         }
         state.idle[me] = 0;
     }
@@ -354,7 +443,7 @@ impl Crashable for LoomMemory {
         let state = self.state();
         self.shared.dead.fetch_or(1 << self.rank.0, Relaxed);
         drop(state);
-        self.shared.changed.notify_all();
+        self.wake();
     }
 }
 

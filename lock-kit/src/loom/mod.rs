@@ -2,20 +2,25 @@
 
 mod memory;
 
-use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use onesided_lock_algos::{LockAlgorithm, Mode};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 pub use memory::{Atomics, LoomMemory, block_on};
 
-use crate::program::{self, Layout, Names, Section, Slots, Spawn, Task, lock_and_data};
+use crate::caught::caught;
+pub use crate::caught::quietly;
+
+use crate::program::{self, Layout, Section, Slots, Spawn, Task, lock_and_data};
 use crate::record::Record;
-use crate::trace::{Planted, Trace};
+use crate::trace::Trace;
 use crate::world::Setting;
+
+/// The faults of a previous owner that died.
+pub(crate) const RECOVERED: [FaultKind; 2] = [FaultKind::OwnerDied, FaultKind::ParticipantDied];
 
 /// A check of one execution's end. It gets the memory of the lock's home.
 type Check = dyn Fn(&Record, &LoomMemory) -> Result<(), String> + Send + Sync;
@@ -33,6 +38,7 @@ pub struct Exploration<A> {
     atomics: Atomics,
     preemptions: usize,
     at_least: usize,
+    at_most: Option<usize>,
     forgets: Option<usize>,
     setting: Setting,
 }
@@ -45,6 +51,7 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
             atomics: Atomics::All,
             preemptions: 2,
             at_least: 1,
+            at_most: None,
             forgets: None,
             setting: Setting::USUAL,
         }
@@ -67,6 +74,12 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
     #[must_use]
     pub fn at_least(self, executions: usize) -> Self {
         Self { at_least: executions, ..self }
+    }
+
+    /// Ends after about so many executions, in no particular order.
+    #[must_use]
+    pub fn at_most(self, executions: usize) -> Self {
+        Self { at_most: Some(executions), ..self }
     }
 
     /// The setting of the executions: its mutation, first word and hosts.
@@ -113,13 +126,12 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
         }
     }
 
-    /// As [`run`](Self::run), for locks that are expected to be wrong: loom's panics are not
-    /// printed.
+    /// As [`run`](Self::run), for locks that may be wrong.
     ///
     /// # Errors
     /// The message with which [`run`](Self::run) panics.
     pub fn verdict(&self, programs: &[&[Section]]) -> Result<usize, String> {
-        quietly(|| self.explored(programs, Arc::new(free_at_the_end::<A>)))
+        self.explored(programs, Arc::new(free_at_the_end::<A>))
     }
 
     /// Runs acquires that are cancelled, before the first or the second read of their intent,
@@ -142,8 +154,17 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
         let mut executions = 0;
         for asked in 0..2 {
             let [x, s] = [X.cancelled(asked), S.cancelled(asked)];
-            for programs in
-                [&[&[x, X][..], &[X]][..], &[&[s, X], &[X]], &[&[x, S], &[S]], &[&[s, S], &[X]], &[&[x], &[S], &[X]]]
+            for programs in [
+                &[&[x, X][..], &[X]][..],
+                &[&[X], &[x, X]],
+                &[&[s, X], &[X]],
+                &[&[x, S], &[S]],
+                &[&[s, S], &[X]],
+                &[&[x], &[S], &[X]],
+                &[&[X], &[x]],
+            ]
+            .into_iter()
+            .filter(|programs| self.setting.allows(programs))
             {
                 executions += self.explored(programs, Arc::new(free_at_the_end::<A>))?;
             }
@@ -162,13 +183,13 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
         self.death(Mode::Exclusive, survivor, vec![kind]).unwrap_or_else(|violation| panic!("{violation}"));
     }
 
-    /// The same for a shared section: rank 0 recovers nothing.
+    /// The same for a shared section: rank 0 recovers nothing, if the lock has a shared mode.
     ///
     /// # Panics
     /// As [`run`](Self::run).
     #[track_caller]
     pub fn run_death_of_reader(&self, survivor: Section) {
-        self.death(Mode::Shared, survivor, Vec::new()).unwrap_or_else(|violation| panic!("{violation}"));
+        self.death(Mode::Shared, survivor, RECOVERED.to_vec()).unwrap_or_else(|violation| panic!("{violation}"));
     }
 
     /// Implements both, with a fault of one of these kinds.
@@ -176,22 +197,47 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
         let outcomes = Arc::new([const { AtomicUsize::new(0) }; 2]);
         let count = Arc::clone(&outcomes);
         let dies = Section { mode: dying, ..Section::EXCLUSIVE }.dying();
-        let poisons = !kinds.is_empty();
+        let poisons = Arc::new(AtomicBool::new(false));
+        let poisoned = Arc::clone(&poisons);
         let check = move |record: &Record, _: &LoomMemory| {
             let recoveries: Vec<_> = record.entered().into_iter().filter_map(|(_, recovered)| recovered).collect();
             count[recoveries.len().min(1)].fetch_add(1, Relaxed);
+            // A lock without a shared mode holds it exclusively.
+            let held_alone = record.order().contains(&(Rank(1), Mode::Exclusive));
+            poisoned.fetch_or(held_alone, Relaxed);
+            let named = |fault: &Fault| kinds.iter().any(|kind| *fault == Fault::of(*kind, Rank(1)));
             match (record.violation(), &recoveries[..], record.entered().len()) {
+                (Some(violation), ..) => Err(violation),
                 (None, [], 2) => Ok(()),
-                (None, [fault], 2) if kinds.iter().any(|kind| *fault == Fault::of(*kind, Rank(1))) => Ok(()),
-                seen => Err(format!("{seen:?}")),
+                (None, [fault], 2) if held_alone && named(fault) => Ok(()),
+                (None, recoveries, entered) => Err(format!(
+                    "after rank 1 died inside, {entered} acquires succeeded, and recovered from {recoveries:?}"
+                )),
             }
         };
         let executions = self.explored(&[&[survivor], &[dies]], Arc::new(check))?;
         let [without, with] = [0, 1].map(|outcome| outcomes[outcome].load(Relaxed) > 0);
-        match without && with == poisons {
-            true => Ok(executions),
-            false => Err(format!("{}: {outcomes:?} without a recovering owner and with one", A::NAME)),
+        match (without, with, poisons.load(Relaxed)) {
+            (true, with, poisons) if with == poisons => Ok(executions),
+            (false, ..) => Err(format!("{}: rank 0 never enters before rank 1 dies inside, {dying:?}", A::NAME)),
+            (_, true, _) => Err(format!("{}: an owner recovers though a reader died inside", A::NAME)),
+            (_, false, _) => Err(format!("{}: no owner recovers after rank 1 died inside", A::NAME)),
         }
+    }
+
+    /// What one owner adds to the words of the lock by this section; `None` if that fails.
+    pub(crate) fn alone(&self, section: Section) -> Option<Vec<u64>> {
+        let found = Arc::new(Mutex::new(None));
+        let (found_by_check, first) = (Arc::clone(&found), self.setting.words::<A>());
+        let check = move |record: &Record, memory: &LoomMemory| {
+            free_at_the_end::<A>(record, memory)?;
+            let home = memory.region();
+            let added = lock_and_data::<A>(&home).0.iter().zip(&first).map(|(word, first)| word.wrapping_sub(*first));
+            *found_by_check.lock().unwrap() = Some(added.collect());
+            Ok(())
+        };
+        self.explored(&[&[section]], Arc::new(check)).ok()?;
+        found.lock().ok()?.take()
     }
 
     #[track_caller]
@@ -199,7 +245,11 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
         let (lock, layout) = (Arc::new(self.lock.clone()), (self.atomics, self.forgets, self.setting));
         let rounds: Vec<Vec<Section>> = programs.iter().map(|rounds| rounds.to_vec()).collect();
         let execution = move |last: &Last| execute(&lock, layout, &rounds, last, &*check);
-        explore(self.preemptions, Arc::new(execution)).map_err(|(executions, what)| {
+        let mut model = loom::model::Builder::new();
+        (model.preemption_bound, model.max_permutations) = (Some(self.preemptions), self.at_most);
+        model.max_duration = self.setting.until.map(|until| until.saturating_duration_since(Instant::now()));
+        model.checkpoint_interval = 100; // how often it looks at these
+        explore(model, Arc::new(execution)).map_err(|(executions, what)| {
             let Self { atomics, preemptions, .. } = self;
             format!(
                 "{}: {what}\n in execution {executions} of {programs:?}\n with {preemptions} preemptions, atomics \
@@ -215,13 +265,11 @@ type Last = Mutex<Arc<Mutex<Trace>>>;
 
 /// Runs all executions and returns their number. On a violation also the panic's message, and the
 /// operations before it.
-fn explore(preemptions: usize, execution: Arc<dyn Fn(&Last) + Send + Sync>) -> Result<usize, (usize, String)> {
+fn explore(model: loom::model::Builder, execution: Arc<dyn Fn(&Last) + Send + Sync>) -> Result<usize, (usize, String)> {
     let executions = Arc::new(AtomicUsize::new(0));
     let last: Arc<Last> = Arc::default();
     let explored = {
         let (executions, last) = (Arc::clone(&executions), Arc::clone(&last));
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(preemptions);
         move || {
             model.check(move || {
                 executions.fetch_add(1, Relaxed);
@@ -229,13 +277,13 @@ fn explore(preemptions: usize, execution: Arc<dyn Fn(&Last) + Send + Sync>) -> R
             });
         }
     };
-    let ended = catch_unwind(AssertUnwindSafe(explored));
+    let ended = caught(explored);
     let executions = executions.load(Relaxed);
-    ended.map(|()| executions).map_err(|panic| {
-        let what = match panic.downcast::<String>() {
-            Ok(message) => *message,
-            Err(other) => other.downcast::<&str>().map_or_else(|_| "?".into(), |message| message.to_string()),
-        };
+    ended.map(|()| executions).map_err(|mut what| {
+        if what.contains("maximum number of branches") {
+            what = "ranks wait without end: a loop of the lock goes on without a pause, or the programs are too long"
+                .into();
+        }
         let trace = last.lock().unwrap_or_else(PoisonError::into_inner);
         let trace = trace.lock().unwrap_or_else(PoisonError::into_inner);
         (executions, format!("{what}\n its operations:\n{trace}"))
@@ -251,10 +299,9 @@ fn execute<A: LockAlgorithm>(
     check: &Check,
 ) {
     let slots = Slots { per_host: setting.per_host, ..Slots::of(programs) };
-    let planted = Planted { names: Names::of::<A>(slots), mutate: setting.mutate };
     let memory = LoomMemory::new(programs.len(), program::region_words::<A>(slots), atomics)
         .forgetting(forgets)
-        .planted(planted);
+        .set::<A>(&setting, slots, if A::SERVED { 0 } else { programs.len() });
     if let Ok(mut last) = last.lock() {
         *last = memory.shared_trace();
     }
@@ -262,8 +309,9 @@ fn execute<A: LockAlgorithm>(
     let spawned = Arc::new(Mutex::new(Vec::new()));
     let origin = |rank: usize| -> Task {
         let (rounds, record) = (programs[rank].clone(), Arc::clone(&record));
-        let spawn = spawning(Arc::clone(&spawned));
-        Box::pin(program::run(memory.of(rank), Arc::clone(lock), slots, rounds, record, spawn))
+        let memory = memory.of(rank);
+        let spawn = spawning(Arc::clone(&spawned), memory.of(rank));
+        counted(memory.of(rank), program::run(memory, Arc::clone(lock), slots, rounds, record, spawn))
     };
     let server = A::SERVED.then(|| Server::start(&memory, lock, slots, &record));
     let others: Vec<_> = (1..programs.len()).map(|rank| thread(origin(rank))).collect();
@@ -284,9 +332,18 @@ fn thread(task: Task) -> loom::thread::JoinHandle<()> {
     loom::thread::spawn(|| block_on(task))
 }
 
-fn spawning(threads: Arc<Mutex<Threads>>) -> Spawn {
+/// A task whose end is counted.
+fn counted(memory: LoomMemory, task: impl Future<Output = ()> + Send + 'static) -> Task {
+    Box::pin(async move {
+        task.await;
+        memory.ends();
+    })
+}
+
+fn spawning(threads: Arc<Mutex<Threads>>, memory: LoomMemory) -> Spawn {
     Box::new(move |task| {
-        let thread = thread(task);
+        memory.begins();
+        let thread = thread(counted(memory.of(0), task));
         threads.lock().unwrap().push(thread);
     })
 }
@@ -331,27 +388,4 @@ pub fn free_at_the_end<A: LockAlgorithm>(record: &Record, memory: &LoomMemory) -
     let home = memory.region();
     let (lock, data) = lock_and_data::<A>(&home);
     record.check_end::<A>(lock, data)
-}
-
-thread_local! {
-    /// Whether panics of this thread are expected by a test.
-    static EXPECTED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs a function that is expected to panic, on this thread and without output: a backtrace does
-/// not fit loom's small stacks.
-pub fn quietly<T>(work: impl FnOnce() -> T) -> T {
-    static QUIET: Once = Once::new();
-    QUIET.call_once(|| {
-        let others = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            if !EXPECTED.get() {
-                others(panic);
-            }
-        }));
-    });
-    EXPECTED.set(true);
-    let done = work();
-    EXPECTED.set(false);
-    done
 }

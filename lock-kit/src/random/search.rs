@@ -9,7 +9,7 @@ use proptest::test_runner::{RngAlgorithm, TestError, TestRng, TestRunner};
 
 use super::Setting;
 use super::scenario::{Plan, Scenario, run};
-use crate::linear::{run as run_sections, sections};
+use crate::linear::{DataSection, run as run_sections, sections};
 use crate::program::{AcquireKind, Ending, Fencing, Section};
 
 /// `may_leave`: cancelled acquires give up their places now and then, as if their rank left.
@@ -154,15 +154,38 @@ impl<A: LockAlgorithm + Clone> Search<A> {
         };
         match self.sections {
             Sections::Programs => {
-                let among = self::cases(round(setting.leaves), *dies);
-                search_among(seed, *cases, among, &|case| run(*setting, lock, case).map(drop))
+                let among =
+                    self::cases(round(setting.leaves), *dies).prop_map(few(setting.owners, Section::is_cancelled));
+                search_among(seed, *cases, among, &|case| over(setting, || run(*setting, lock, case).map(drop)))
                     .map_err(|found| said(&found.reason, &found.minimal))
             }
             Sections::Histories { flushes } => {
-                search_among(seed, *cases, sections(*dies), &|case| run_sections(*setting, flushes, lock, case))
+                let is_cancelled = |section: &DataSection| section.cancelled.is_some();
+                let among = sections(*dies).prop_map(few(setting.owners, is_cancelled));
+                search_among(seed, *cases, among, &|case| over(setting, || run_sections(*setting, flushes, lock, case)))
                     .map_err(|found| said(&found.reason, &found.minimal))
             }
         }
+    }
+}
+
+/// Runs a case, if there is time for it.
+fn over(setting: &Setting, run: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    if setting.is_over() { Ok(()) } else { run() }
+}
+
+/// Cuts the programs of a case to what so few owners do ([`Setting::owners`]).
+fn few<S>(owners: u32, is_cancelled: fn(&S) -> bool) -> impl Fn(Scenario<S>) -> Scenario<S> {
+    move |mut case| {
+        if owners < u32::MAX {
+            case.programs.truncate(owners as usize);
+            for program in &mut case.programs {
+                let alone = program.iter().position(is_cancelled).map_or(program.len(), |first| first + 1);
+                program.truncate(alone);
+            }
+            case.death = case.death.map(|plan| Plan { rank: plan.rank % case.programs.len(), ..plan });
+        }
+        case
     }
 }
 

@@ -71,6 +71,12 @@ impl Death {
         } else {
             None
         };
-        missed.map_or(Ok(()), |what| Err(format!("{what}: {after:?}")))
+        let hint = match state.gave_back {
+            true => {
+                "; a cancelled acquire had recovered the lock and called `release_poisoned`, whose default poisons nothing"
+            }
+            false => "",
+        };
+        missed.map_or(Ok(()), |what| Err(format!("{what}: {after:?}{hint}")))
     }
 }

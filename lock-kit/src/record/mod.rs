@@ -50,6 +50,8 @@ struct State {
     /// The most bypasses of a waiter.
     bypassed: u32,
     deaths: Vec<Death>,
+    /// Whether a cancelled acquire recovered the lock, and released it as poisoned.
+    gave_back: bool,
     /// The number of sections that each rank has begun.
     rounds: BTreeMap<u32, u32>,
     /// The highest token of an exclusive owner, and of any owner.
@@ -163,7 +165,9 @@ impl Record {
 
     /// A cancelled acquire succeeded: what it recovered is left to the next owner.
     pub fn holds(&self, owner: Owner, mode: Mode) {
-        self.state().takes(owner, mode);
+        let mut state = self.state();
+        state.gave_back = true;
+        state.takes(owner, mode);
     }
 
     /// A release is complete, or a cancelled acquire has ended.

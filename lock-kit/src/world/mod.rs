@@ -115,6 +115,8 @@ const ENDLESS: u32 = 48;
 /// The same while a rank is stopped, with changes in between: others may put the word under
 /// recovery again and again.
 const OUTWAITED: u32 = 96;
+/// The same for each rank while all are alive: a lock that looks at two words pauses twice.
+pub(crate) const UNWOKEN: u32 = 4;
 /// The same while a rank's end is not known: no lock waits for that without a bound.
 const UNHEARD: u32 = 3;
 
@@ -163,6 +165,8 @@ pub struct World {
     pub(crate) host_words: Range<usize>,
     /// Whether a rank that ends leaves in order.
     pub leaves: bool,
+    /// See [`Setting::woken`].
+    pub(crate) woken: bool,
     /// Whether the home's rank never crashes, because it serves the lock.
     home_lives: bool,
     /// Mutates operations on purpose.

@@ -2,7 +2,7 @@
 
 use onesided_remote_memory::Rank;
 
-use super::{ENDLESS, Event, Kind, OUTWAITED, Pending, Time, UNHEARD, World};
+use super::{ENDLESS, Event, Kind, OUTWAITED, Pending, Time, UNHEARD, UNWOKEN, World};
 use crate::program::HOME;
 
 impl World {
@@ -78,11 +78,15 @@ impl World {
     fn last_resort(&self, at_work: &[bool]) -> Option<Event> {
         let others_at_work =
             (0..self.ranks()).map(Rank).any(|rank| self.stopped != Some(rank) && at_work[rank.index()]);
-        // While all ranks are alive, none is stopped and nothing was lost, waiters must be woken.
+        // While all ranks are alive, none is stopped and nothing was lost, waiters must be woken, and
+        // pauses end a few times.
         let troubled = self.dead.contains(&true) || self.stopped.is_some() || !self.lost.is_empty();
         let outwaited = self.stopped.is_some() && self.outwaited >= OUTWAITED;
-        let passes = troubled && self.idle < ENDLESS && others_at_work && !outwaited;
-        match self.timers().next().filter(|_| passes) {
+        let most = if troubled { ENDLESS } else { UNWOKEN * at_work.len() as u32 };
+        let passes = self.idle < most && others_at_work && !outwaited;
+        let is_pause = |number: &u32| matches!(self.pending[number].kind, Kind::Waits { deaths: None, .. });
+        let ends = |(_, number): &(u64, u32)| passes && (troubled || !self.woken && is_pause(number));
+        match self.timers().find(ends) {
             Some((_, number)) => Some(Event::Time(number)),
             None => self.stopped.map(|_| Event::Continue),
         }

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use onesided_lock_algos::LockAlgorithm;
 use onesided_remote_memory::{Fault, Rank};
@@ -25,6 +26,8 @@ pub struct Setting {
     pub mutate: Option<fn(Op) -> Op>,
     /// The first word of the free lock.
     pub lock: u64,
+    /// All its words at its home, instead of that.
+    pub home: Option<u64>,
     /// Whether the others' nodes always appear idle.
     pub blind: bool,
     /// Whether no wait ends by its deadline, as if time stood still: a lost wake-up is then a wait
@@ -34,11 +37,47 @@ pub struct Setting {
     pub per_host: u32,
     /// Whether a rank that ends leaves in order, wherever its tasks are, instead of dying.
     pub leaves: bool,
+    /// Whether only a change of its word ends a pause while all ranks are alive. Otherwise pauses also
+    /// end if nothing else can happen, as in windows.
+    pub woken: bool,
+    /// How many owners, of one rank each, use the lock at a time. Generated programs keep below it.
+    pub owners: u32,
+    /// When a check, a search or an exploration stops, without a violation.
+    pub until: Option<Instant>,
 }
 
 impl Setting {
     /// No mutation, and a lock of zeros.
-    pub const USUAL: Self = Self { mutate: None, lock: 0, blind: false, timeless: false, per_host: 2, leaves: false };
+    pub const USUAL: Self = Self {
+        mutate: None,
+        lock: 0,
+        home: None,
+        blind: false,
+        timeless: false,
+        per_host: 2,
+        leaves: false,
+        woken: false,
+        owners: u32::MAX,
+        until: None,
+    };
+
+    /// The words of the free lock.
+    pub(crate) fn words<A: LockAlgorithm>(&self) -> Vec<u64> {
+        let mut words = vec![self.home.unwrap_or(0); A::HOME_WORDS];
+        words[0] = self.home.unwrap_or(self.lock);
+        words
+    }
+
+    /// Whether its time is over.
+    pub(crate) fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
+
+    /// Whether the owners of these programs are so few, and those of each rank one at a time.
+    pub(crate) fn allows(&self, programs: &[&[Section]]) -> bool {
+        let alone = |sections: &[Section]| sections.iter().rev().skip(1).all(|section| !section.is_cancelled());
+        self.owners == u32::MAX || programs.len() <= self.owners as usize && programs.iter().all(|rounds| alone(rounds))
+    }
 
     /// The usual one with a mutation.
     #[must_use]
@@ -47,13 +86,13 @@ impl Setting {
     }
 
     pub(crate) fn memory<A: LockAlgorithm>(self, ranks: usize, slots: &mut Slots) -> ModelMemory {
-        let Self { mutate, lock, blind, timeless, per_host, leaves } = self;
+        let Self { mutate, blind, timeless, per_host, leaves, woken, .. } = self;
         *slots = Slots { blind, per_host, ..*slots };
         let memory = ModelMemory::new(ranks, region_words::<A>(*slots));
         let mut world = memory.world();
-        (world.mutate, world.words[LOCK], world.home_lives) = (mutate, lock, A::SERVED);
-        world.names = Names::of::<A>(*slots);
-        (world.leaves, world.host_words) = (leaves, host_words::<A>());
+        (world.mutate, world.names, world.home_lives) = (mutate, Names::of::<A>(*slots), A::SERVED);
+        world.words[LOCK..LOCK + A::HOME_WORDS].copy_from_slice(&self.words::<A>());
+        (world.leaves, world.woken, world.host_words) = (leaves, woken, host_words::<A>());
         world.time = if timeless { Time::WithoutDeadlines } else { Time::Free };
         drop(world);
         memory
@@ -154,6 +193,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         if self.events > ENDLESS {
             self.tasks.ended().map_err(|waits| format!("{waits}, after {ENDLESS} events"))?;
         }
+        self.tasks.panicked()?;
         self.record.violation().map_or(Ok(()), Err)
     }
 

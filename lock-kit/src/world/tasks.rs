@@ -6,6 +6,7 @@ use std::task::{Context, Waker};
 use onesided_remote_memory::Rank;
 
 use super::{Event, ModelMemory};
+use crate::caught::caught;
 use crate::program::{Spawn, Task};
 
 /// The tasks of all ranks, polled as their events happen.
@@ -13,11 +14,13 @@ pub(crate) struct Tasks {
     pub(crate) memory: ModelMemory,
     tasks: Vec<(Rank, Task)>,
     spawned: Arc<Mutex<Vec<(Rank, Task)>>>,
+    /// The first panic of a task.
+    panicked: Option<String>,
 }
 
 impl Tasks {
     pub(crate) fn over(memory: ModelMemory) -> Self {
-        Self { memory, tasks: Vec::new(), spawned: Arc::default() }
+        Self { memory, tasks: Vec::new(), spawned: Arc::default(), panicked: None }
     }
 
     /// Starts a task of a rank, made of the rank's memory and a function that spawns others.
@@ -43,7 +46,17 @@ impl Tasks {
     fn poll(&mut self, rank: Rank) {
         let mut context = Context::from_waker(Waker::noop());
         loop {
-            self.tasks.retain_mut(|(of, task)| *of != rank || task.as_mut().poll(&mut context).is_pending());
+            let panicked = &mut self.panicked;
+            self.tasks.retain_mut(|(of, task)| {
+                *of != rank
+                    || match caught(|| task.as_mut().poll(&mut context).is_pending()) {
+                        Ok(goes_on) => goes_on,
+                        Err(message) => {
+                            panicked.get_or_insert(format!("rank {}: the lock panicked: {message}", rank.0));
+                            false
+                        }
+                    }
+            });
             let spawned = std::mem::take(&mut *self.spawned.lock().unwrap());
             if spawned.is_empty() {
                 break;
@@ -73,8 +86,14 @@ impl Tasks {
         concerned
     }
 
-    /// Checks that all tasks have ended.
+    /// The first panic of a task.
+    pub(crate) fn panicked(&self) -> Result<(), String> {
+        self.panicked.clone().map_or(Ok(()), Err)
+    }
+
+    /// Checks that all tasks have ended, and none by a panic.
     pub(crate) fn ended(&self) -> Result<(), String> {
+        self.panicked()?;
         let ranks: Vec<_> = self.tasks.iter().map(|(rank, _)| rank.0).collect();
         if ranks.is_empty() { Ok(()) } else { Err(format!("ranks {ranks:?} wait without end")) }
     }
