@@ -91,8 +91,7 @@ pub use onesided_two_sided::Error as MessageError;
 pub use onesided_two_sided::{Block, Collective, CollectiveCall, CollectiveFault, Commutative, InPlace, Reduction};
 pub use onesided_two_sided::{
     Explanation, Message, Messages, OfferedFrom, Payload, PersistentRecv, PersistentSend, ProgressMode, Protocol,
-    Registrations, Rendezvous, Rules, ServedGuard, ServedLock, Source, Status, Tag, Tags, UnknownRule, Unmatched,
-    WrongMembers,
+    Registrations, Rules, ServedGuard, ServedLock, Source, Status, Tag, Tags, UnknownRule, Unmatched, WrongMembers,
 };
 pub use onesided_windows::Error as WindowError;
 pub use onesided_windows::{

@@ -213,7 +213,7 @@
 //!
 //! | rule | says | if it is not there |
 //! |---|---|---|
-//! | `rget`, `rput`, `pipeline`, `copy` | who moves a long message ([`Rendezvous`](crate::Rendezvous)) | `rget` |
+//! | `rget`, `rput`, `pipeline`, `copy` | who moves a long message ([`Protocol`](crate::Protocol)) | `rget` |
 //! | `offered=BYTES`, `offered=never`, `offered=measured` | from which length on a slice is offered to another process of this host, with `rget` | `offered=measured` |
 //! | `eager=BYTES`, `eager=packet` | the longest eager message, at least 128 bytes; a synchronous send is never eager | `eager=packet` |
 //!
@@ -251,7 +251,7 @@
 //!
 //! To register memory takes a card as long as to move it, or longer. So a message whose memory was
 //! not registered before gets half of the wire by RGET, and less by RPUT. In a *pipeline*
-//! ([`Rendezvous::Pipeline`](crate::Rendezvous::Pipeline), woodall-2006) each side registers a piece
+//! ([`Protocol::Pipeline`](crate::Protocol::Pipeline), woodall-2006) each side registers a piece
 //! while the pieces before it move: a new buffer of a rank that chose it is not registered before it
 //! is sent. The first and the last piece are short, as nothing moves while the one is registered, and
 //! nothing is registered while the other moves. The memory stays registered for the messages after.
@@ -290,7 +290,7 @@
 //! their way, and they go to memory of the receive: so none of it is an unexpected message. What is
 //! kept registered for later messages gives way first. A [buffer](crate::Messages::buffer) that is made at
 //! the limit is not registered, and its messages go in packets. A rank may choose packets
-//! ([`Rendezvous::Copy`](crate::Rendezvous::Copy)): its messages register nothing then.
+//! ([`Protocol::Copy`](crate::Protocol::Copy)): its messages register nothing then.
 //! [`registrations`](crate::Messages::registrations) counts what a rank has registered and was refused;
 //! a [`dump`](crate::dump) tells of that, and of what is under way in packets.
 //!

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use onesided::{Messages, ProgressMode, Rendezvous, Tag, Window, World};
+use onesided::{Messages, ProgressMode, Protocol, Tag, Window, World};
 
 use crate::jobs::{self, Role, ok};
 use crate::messages::{elements, ring_by};
@@ -19,7 +19,7 @@ pub(crate) const ROLES: &[Role] = &[
 /// takes seconds: each mode has one there.
 fn ring(world: World) {
     let messages = Messages::new(&world).wait().unwrap();
-    let both = [Rendezvous::Rget, Rendezvous::Rput];
+    let both = [Protocol::Rget, Protocol::Rput];
     for (number, mode) in [ProgressMode::Hybrid, ProgressMode::TwoThreads, ProgressMode::Thread].into_iter().enumerate()
     {
         messages.set_progress(mode).unwrap();
@@ -70,7 +70,7 @@ fn receiver_computes(world: World) {
     let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
     let hear = |step| eventually(DEADLINE, "rank 0 goes on", || window.local().read(0..1) == [step]);
     let sent = elements(0, 1 << 17);
-    for (round, rendezvous) in (1..).zip([Rendezvous::Rget, Rendezvous::Rput, Rendezvous::Rget]) {
+    for (round, rendezvous) in (1..).zip([Protocol::Rget, Protocol::Rput, Protocol::Rget]) {
         messages.set_rendezvous(rendezvous);
         world.barrier().wait().unwrap();
         if world.rank() == 0 {

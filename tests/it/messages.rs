@@ -10,7 +10,7 @@ mod stopped;
 
 use std::time::Duration;
 
-use onesided::{Fault, FaultKind, Messages, Rendezvous, Source, Tag, Window, World};
+use onesided::{Fault, FaultKind, Messages, Protocol, Source, Tag, Window, World};
 use onesided_fabric::remote_memory::Rank;
 use onesided_fabric::{Fabric, Segment, SegmentKey, block_on};
 
@@ -19,14 +19,14 @@ use crate::jobs::{self, Role, die, ok};
 use crate::support::{DEADLINE, eventually};
 
 pub(crate) const ROLES: &[Role] = &[
-    ("messages: ring", |world| ring(&world, Rendezvous::Rget)),
-    ("messages: written ring", |world| ring(&world, Rendezvous::Rput)),
-    ("messages: ring in pieces", |world| ring(&world, Rendezvous::Pipeline)),
+    ("messages: ring", |world| ring(&world, Protocol::Rget)),
+    ("messages: written ring", |world| ring(&world, Protocol::Rput)),
+    ("messages: ring in pieces", |world| ring(&world, Protocol::Pipeline)),
     ("messages: writing sender dies", |world| one_dies(&world, writing_sender_dies)),
     ("messages: written receiver dies", |world| one_dies(&world, written_receiver_dies)),
     ("messages: sender dies between pieces", |world| one_dies(&world, sender_dies_between_pieces)),
     ("messages: receiver dies between pieces", |world| one_dies(&world, receiver_dies_between_pieces)),
-    ("messages: ring in packets", |world| ring(&world, Rendezvous::Copy)),
+    ("messages: ring in packets", |world| ring(&world, Protocol::Copy)),
     ("messages: sender dies between packets", |world| one_dies(&world, packets::sender_dies)),
     ("messages: receiver dies between packets", |world| one_dies(&world, packets::receiver_dies)),
     ("messages: no more memory at one", |world| packets::no_more_memory(&world, &[1])),
@@ -54,12 +54,12 @@ pub(crate) fn elements(rank: u32, len: usize) -> Vec<u64> {
     (0..len as u64).map(|at| at * 1_000 + u64::from(rank)).collect()
 }
 
-fn ring(world: &World, rendezvous: Rendezvous) {
+fn ring(world: &World, rendezvous: Protocol) {
     ring_by(world, rendezvous);
     ok();
 }
 
-pub(crate) fn ring_by(world: &World, rendezvous: Rendezvous) {
+pub(crate) fn ring_by(world: &World, rendezvous: Protocol) {
     let messages = Messages::new(world).wait().unwrap();
     messages.set_rendezvous(rendezvous);
     let (me, all) = (world.rank(), world.size());
@@ -188,7 +188,7 @@ fn receiver_dies(world: &World, messages: &Messages) {
 
 /// Rank 1 exposes memory for messages that nobody writes any more, rank 2 posts its receive later.
 fn writing_sender_dies(world: &World, messages: &Messages) {
-    messages.set_rendezvous(Rendezvous::Rput);
+    messages.set_rendezvous(Protocol::Rput);
     if world.rank() == 0 {
         let lost = elements(0, 10_000);
         let _lost = [1, 2].map(|to| messages.send(&lost, to, Tag(0)));
@@ -206,7 +206,7 @@ fn writing_sender_dies(world: &World, messages: &Messages) {
 
 /// It may be written, or have no receive.
 fn written_receiver_dies(world: &World, messages: &Messages) {
-    messages.set_rendezvous(Rendezvous::Rput);
+    messages.set_rendezvous(Protocol::Rput);
     if world.rank() == 0 {
         let _received = messages.recv::<u64>(1, Tag(0));
         barrier(world, messages);
@@ -229,11 +229,11 @@ fn many_pieces() -> usize {
 }
 
 fn sender_dies_between_pieces(world: &World, messages: &Messages) {
-    sender_dies_between(world, messages, Rendezvous::Pipeline);
+    sender_dies_between(world, messages, Protocol::Pipeline);
 }
 
 /// Rank 0 dies while pieces move to ranks 1 and 2.
-fn sender_dies_between(world: &World, messages: &Messages, rendezvous: Rendezvous) {
+fn sender_dies_between(world: &World, messages: &Messages, rendezvous: Protocol) {
     messages.set_rendezvous(rendezvous);
     if world.rank() == 0 {
         let sent = elements(0, many_pieces());
@@ -252,11 +252,11 @@ fn sender_dies_between(world: &World, messages: &Messages, rendezvous: Rendezvou
 }
 
 fn receiver_dies_between_pieces(world: &World, messages: &Messages) {
-    receiver_dies_between(world, messages, Rendezvous::Pipeline);
+    receiver_dies_between(world, messages, Protocol::Pipeline);
 }
 
 /// Rank 0 dies while pieces of ranks 1 and 2 move to it.
-fn receiver_dies_between(world: &World, messages: &Messages, rendezvous: Rendezvous) {
+fn receiver_dies_between(world: &World, messages: &Messages, rendezvous: Protocol) {
     messages.set_rendezvous(rendezvous);
     if world.rank() == 0 {
         let _received = [1, 2].map(|from| messages.recv::<u64>(from, Tag(0)));
@@ -307,7 +307,7 @@ fn connection_breaks(world: World) {
         assert_eq!(messages.recv::<u64>(1, Tag(1)).deadline(DEADLINE).wait().unwrap().0, [7]);
         is_lost(messages.recv::<u64>(1, Tag(2)).deadline(DEADLINE).wait().unwrap_err().fault());
     }
-    for rendezvous in [Rendezvous::Rget, Rendezvous::Rput, Rendezvous::Pipeline, Rendezvous::Copy] {
+    for rendezvous in [Protocol::Rget, Protocol::Rput, Protocol::Pipeline, Protocol::Copy] {
         messages.set_rendezvous(rendezvous);
         for len in LENGTHS {
             let sent = elements(me, len);

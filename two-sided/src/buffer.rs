@@ -16,14 +16,14 @@ use crate::engine::Announced;
 use crate::pieces::Pieces;
 use crate::progress::{Progress, Registered};
 use crate::receive::Start;
+use crate::send::{Content, What};
 use crate::shaped::CHUNK;
 use crate::taken::{Sink, get};
-use crate::wire::By;
-use crate::{Error, Messages, Payload, SendRequest, Source, Status, Tag, Tags};
+use crate::{Error, Messages, Payload, Protocol, SendRequest, Source, Status, Tag, Tags};
 
 /// Elements in registered memory, for messages that no CPU copies where the fabric has a card: the
 /// receiver's card reads them out of the sender's buffer into its own, or the sender's card writes
-/// them there ([`Rendezvous`](crate::Rendezvous)).
+/// them there ([`Protocol`](crate::Protocol)).
 /// On shared memory the CPU copies them. The memory is [the library's](Messages::buffer), registered
 /// once, and used again by the next buffer when this one is dropped (leave pinned: woodall-2006), or
 /// [the program's](Messages::buffer_of).
@@ -185,7 +185,7 @@ impl<F: Fabric> Messages<F> {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
         let bytes = (capacity as u64).saturating_mul(size_of::<T>() as u64);
         let memory = match bytes <= isize::MAX as u64 {
-            true => self.memory_for(None, bytes),
+            true => self.memory_for(self.protocol_of_buffers(), bytes),
             false => Err(Fault::new(FaultKind::NoMemory)),
         };
         let memory = memory.map_err(|fault| Error::Buffer { bytes, fault: self.world().translate(fault) })?;
@@ -260,11 +260,9 @@ impl<F: Fabric> Messages<F> {
     /// A dropped handle does not stop the message. Its failure is not reported, and the buffer is
     /// gone.
     pub fn send_buffer<T: Payload>(&self, buffer: Buffer<T, F>, to: u32, tag: Tag) -> SendBuffer<'_, T, F> {
-        let bytes = (buffer.len * size_of::<T>()) as u64;
-        SendBuffer {
-            send: SendRequest::start_registered(self, buffer.memory(), (bytes, to, tag)),
-            buffer: Some(buffer),
-        }
+        let what = What { to, tag, bytes: (buffer.len * size_of::<T>()) as u64 };
+        let content = self.rank("send", to).map(|to| (to, Content::Registered(buffer.memory())));
+        SendBuffer { send: SendRequest::start(self, what, content.map_err(Box::new), false), buffer: Some(buffer) }
     }
 
     /// Receives the next message that fits (`MPI_Irecv`) into a buffer, which it may not exceed. A long
@@ -426,7 +424,7 @@ impl<T: Payload, F: Fabric> Sink<F> for Buffer<T, F> {
         let len = announced.key.len.min(self.room() as u64);
         match announced.by {
             _ if len == 0 => Ok(()),
-            By::Offered => {
+            Protocol::Offered => {
                 // The kernel copies out of the sender's slice, and not into what peers have mapped.
                 let copy = bytemuck::allocation::try_zeroed_slice_box(len as usize);
                 let mut copy: Box<[u8]> = copy.map_err(|()| Fault::new(FaultKind::NoMemory))?;

@@ -70,7 +70,7 @@ pub use crate::collectives::{
 };
 pub use crate::create::CreateMessages;
 pub use crate::error::{Error, Unmatched, WrongMembers};
-pub use crate::explanation::{Explanation, Protocol, Rendezvous};
+pub use crate::explanation::Explanation;
 pub use crate::group::CreateGroup;
 pub use crate::handler::ProgressMode;
 #[doc(hidden)]
@@ -80,7 +80,7 @@ pub use crate::messages::Messages;
 pub use crate::persistent::{PersistentRecv, PersistentSend};
 pub use crate::probe::{MatchProbe, Message, Probe};
 pub use crate::receive::{Recv, RecvInto};
-pub use crate::rules::{OfferedFrom, Rules, UnknownRule};
+pub use crate::rules::{OfferedFrom, Protocol, Rules, UnknownRule};
 pub use crate::send::SendRequest;
 pub use crate::served_lock::{AcquireServed, CreateServedLock, ServedGuard, ServedLock};
 pub use crate::source::{Payload, Source, Status, Tag, Tags};

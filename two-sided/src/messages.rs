@@ -11,6 +11,8 @@ use crate::collectives::{State, tell_all};
 use crate::engine::{CallFailure, Engine, Landed, Reason};
 use crate::matching::{COLLECTIVE, Envelope, GROUPS, LOCK, Pattern};
 use crate::progress::{Progress, Registered};
+use crate::send::{Content, What};
+use crate::shaped;
 use crate::{
     CreateMessages, Error, MatchProbe, Payload, Probe, ProgressMode, Recv, RecvInto, SendRequest, Shape, Source,
     Status, Tag, Tags, Unmatched,
@@ -200,7 +202,7 @@ impl<F: Fabric> Messages<F> {
     #[inline]
     pub fn send<'m, T: Payload>(&'m self, elements: &'m [T], to: u32, tag: Tag) -> SendRequest<'m, F> {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
-        SendRequest::start(self, bytemuck::cast_slice(elements), (to, tag), false)
+        self.send_slice(bytemuck::cast_slice(elements), (to, tag), false)
     }
 
     /// Sends the elements of a slice that a shape selects, in the shape's order. Only their bytes are
@@ -255,12 +257,29 @@ impl<F: Fabric> Messages<F> {
         synchronous: bool,
     ) -> SendRequest<'m, F> {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
-        let run = shape.contiguous().and_then(|run| elements.get(run));
-        let bytes = bytemuck::cast_slice(run.unwrap_or(elements));
-        match run {
-            Some(_) => SendRequest::start(self, bytes, (to, tag), synchronous),
-            None => SendRequest::start_shaped(self, (bytes, size_of::<T>()), shape, (to, tag), synchronous),
+        if let Some(run) = shape.contiguous().and_then(|run| elements.get(run)) {
+            return self.send_slice(bytemuck::cast_slice(run), (to, tag), synchronous);
         }
+        let (element, bytes) = (size_of::<T>(), bytemuck::cast_slice(elements));
+        let cursor = shaped::cursor("send_shaped", shape, (element, bytes.len()));
+        let content = cursor.and_then(|cursor| Ok((self.rank("send", to)?, Content::Shape(cursor, bytes))));
+        SendRequest::start(self, What { to, tag, bytes: shaped::bytes(shape, element) as u64 }, content, synchronous)
+    }
+
+    #[inline]
+    pub(crate) fn send_slice<'m>(
+        &'m self,
+        bytes: &'m [u8],
+        (to, tag): (u32, Tag),
+        synchronous: bool,
+    ) -> SendRequest<'m, F> {
+        SendRequest::start(self, What { to, tag, bytes: bytes.len() as u64 }, self.slice(to, bytes), synchronous)
+    }
+
+    /// A slice that is to go to a rank.
+    #[inline]
+    pub(crate) fn slice<'m>(&self, to: u32, bytes: &'m [u8]) -> Result<(Rank, Content<'m, 'm, F>), Box<Error>> {
+        Ok((self.rank("send", to)?, Content::Slice(bytes)))
     }
 
     /// Sends a message whose handle is complete when a receive that fits was posted and has begun to
@@ -274,7 +293,7 @@ impl<F: Fabric> Messages<F> {
     /// As [`send`](Self::send).
     pub fn send_synchronous<'m, T: Payload>(&'m self, elements: &'m [T], to: u32, tag: Tag) -> SendRequest<'m, F> {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
-        SendRequest::start(self, bytemuck::cast_slice(elements), (to, tag), true)
+        self.send_slice(bytemuck::cast_slice(elements), (to, tag), true)
     }
 
     /// [`send_shaped`](Self::send_shaped), complete when

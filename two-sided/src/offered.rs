@@ -9,16 +9,16 @@ use std::time::Instant;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
 use onesided_fabric::{Fabric, NOBODY, Offer, PeerProcesses, Segment, SegmentKey, Taken};
 
+use crate::Protocol;
 use crate::progress::{Progress, Registered};
-use crate::rules::Way;
 
 /// The slice of a send, until its receiver has it.
 pub(crate) struct OfferedSlice<'b, F: Fabric> {
     memory: Registered<F>,
     bytes: &'b [u8],
     to: Rank,
-    /// Of a [try](crate::rules): its way, and how long this rank has copied, in nanoseconds.
-    tried: Option<(Way, u64)>,
+    /// Of a [try](crate::rules): how it goes, and how long this rank has copied, in nanoseconds.
+    tried: Option<(Protocol, u64)>,
 }
 
 fn offer<'s, F: Fabric>(fabric: &F, memory: &'s F::Segment) -> Result<Offer<'s>, Fault> {
@@ -44,24 +44,23 @@ impl<'b, F: Fabric> OfferedSlice<'b, F> {
         to: Rank,
     ) -> Result<(Self, Option<Registered<F>>), Fault> {
         let slice = Self::publish(progress, bytes, to)?;
-        let Some(way) = progress.rules.begin_try(bytes.len()) else { return Ok((slice, None)) };
-        let slice = Self { tried: Some((way, 0)), ..slice };
+        let Some(by) = progress.rules.begin_try(bytes.len()) else { return Ok((slice, None)) };
+        let slice = Self { tried: Some((by, 0)), ..slice };
         let (offer, begun) = (offer(&progress.fabric, slice.memory.segment())?, Instant::now());
         offer.ask_time();
-        let copy = match way {
-            Way::Slice => None,
-            Way::Copy => slice.copy(progress, offer),
+        let (copy, nanos) = match by {
+            Protocol::Offered => (None, 0),
+            _ => (slice.copy(progress, offer), begun.elapsed().as_nanos() as u64),
         };
-        let nanos = if way == Way::Copy { begun.elapsed().as_nanos() as u64 } else { 0 };
-        Ok((Self { tried: Some((way, nanos)), ..slice }, copy))
+        Ok((Self { tried: Some((by, nanos)), ..slice }, copy))
     }
 
     /// The receiver has it: of a try, what it took.
     pub(crate) fn learn(&self, progress: &Progress<F>) {
-        let Some((way, nanos)) = self.tried else { return };
+        let Some((by, nanos)) = self.tried else { return };
         let time = offer(&progress.fabric, self.memory.segment()).ok().and_then(Offer::time);
         if let Some(time) = time {
-            progress.rules.learn(way, self.bytes.len(), nanos + time);
+            progress.rules.learn(by, self.bytes.len(), nanos + time);
         }
     }
 

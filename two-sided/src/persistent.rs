@@ -6,6 +6,7 @@ use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::Rank;
 
 use crate::matching::Pattern;
+use crate::send::{Content, What};
 use crate::{Error, Messages, Payload, RecvInto, SendRequest, Source, Tag, Tags};
 
 /// A receiver and a tag, to be sent to again and again. See [`Messages::send_init`].
@@ -95,7 +96,9 @@ impl<'m, F: Fabric> PersistentSend<'m, F> {
         'm: 'a,
     {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
-        SendRequest::start_to(self.messages, self.rank, bytemuck::cast_slice(elements), (self.to, self.tag))
+        let bytes: &[u8] = bytemuck::cast_slice(elements);
+        let what = What { to: self.to, tag: self.tag, bytes: bytes.len() as u64 };
+        SendRequest::start(self.messages, what, Ok((self.rank, Content::Slice(bytes))), false)
     }
 
     /// Starts several in their order, each with its elements (`MPI_Startall`), as

@@ -8,15 +8,14 @@ use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
 use onesided_fabric::{Call, Drive, Fabric, Limit, Segment, SegmentKey, Wait, limited};
-use onesided_layouts::{Cursor, Shape};
+use onesided_layouts::Cursor;
 
-use crate::engine::{Direct, Engine, Listed, QUEUED_MAX, TooLong};
+use crate::engine::{Direct, Engine, Listed, QUEUED_MAX};
 use crate::offered::OfferedSlice;
 use crate::progress::{Progress, Registered};
-use crate::rules::Way;
-use crate::shaped::{self, CHUNK};
-use crate::wire::By;
-use crate::{Error, Messages, Source, Tag};
+use crate::rules::Choice;
+use crate::shaped::CHUNK;
+use crate::{Error, Messages, Protocol, Source, Tag};
 
 /// A send that is under way. See [`Messages::send`].
 #[must_use = "the failure of a send is reported by its handle alone"]
@@ -48,6 +47,72 @@ impl What {
     const fn failed(self, fault: Fault) -> Error {
         let Self { to, tag, bytes } = self;
         Error::Send { to, tag, bytes, fault, has_left: None }
+    }
+}
+
+/// What a send takes its message from.
+pub(crate) enum Content<'m, 'c, F: Fabric> {
+    Slice(&'m [u8]),
+    /// The elements of a shape in memory, which are packed at once.
+    Shape(Cursor<'c>, &'c [u8]),
+    /// The first bytes of it.
+    Registered(&'c Registered<F>),
+}
+
+impl<'m, F: Fabric> Content<'m, '_, F> {
+    /// Copies the next bytes, which are those from an offset on.
+    fn read(&mut self, progress: &Progress<F>, at: u64, into: &mut [u8]) -> Result<(), Fault> {
+        match self {
+            Self::Slice(bytes) => into.copy_from_slice(&bytes[at as usize..][..into.len()]),
+            Self::Shape(cursor, memory) => _ = cursor.pack(memory, into),
+            Self::Registered(memory) => return memory.read(progress, at, into),
+        }
+        Ok(())
+    }
+
+    /// Offers a slice, if it is to be.
+    fn offer(&self, progress: &'m Progress<F>, to: Rank, choice: &Choice) -> Option<Offered<'m, F>> {
+        let Self::Slice(bytes) = self else { return None };
+        let len = bytes.len() as u64;
+        match choice.protocol(len) {
+            Protocol::Offered if choice.is_tried(len) => OfferedSlice::publish_try(progress, bytes, to).ok(),
+            Protocol::Offered => OfferedSlice::publish(progress, bytes, to).ok().map(|slice| (slice, None)),
+            _ => None,
+        }
+    }
+
+    /// Memory with the message, and how it moves from there. A message to this rank itself is copied, as
+    /// its send is over at once.
+    fn register(
+        mut self,
+        messages: &Messages<F>,
+        to: Rank,
+        (bytes, by): (u64, Protocol),
+    ) -> Result<(Registered<F>, Protocol), Fault> {
+        let progress = messages.progress();
+        let is_own = to == progress.fabric.rank();
+        let memory = match self {
+            Self::Registered(memory) if !is_own => Arc::clone(memory),
+            _ => messages.memory_for(by, bytes)?,
+        };
+        match &mut self {
+            Self::Registered(from) if is_own => progress.copy_own(from, &memory, bytes)?,
+            Self::Registered(_) => {}
+            Self::Slice(bytes) => memory.write(progress, 0, bytes)?,
+            Self::Shape(cursor, from) => {
+                let mut chunk = [0; CHUNK];
+                for at in (0..bytes).step_by(CHUNK) {
+                    let packed = cursor.pack(from, &mut chunk);
+                    memory.write(progress, at, &chunk[..packed])?;
+                }
+            }
+        }
+        let by = match by {
+            _ if memory.is_plain() => Protocol::Copy,
+            _ if !memory.is_whole() && !is_own => Protocol::Pipeline,
+            by => by,
+        };
+        Ok((memory, by))
     }
 }
 
@@ -110,17 +175,17 @@ impl<F: Fabric> Pending<'_, F> {
 }
 
 impl<'m, F: Fabric> SendRequest<'m, F> {
+    /// Starts a send of what is to go to a rank of the fabric, or says why there is none.
     #[inline]
-    pub(crate) fn start(messages: &'m Messages<F>, bytes: &'m [u8], (to, tag): (u32, Tag), synchronous: bool) -> Self {
-        let what = What { to, tag, bytes: bytes.len() as u64 };
-        Self::begun(messages, what, Self::post(messages, messages.context(), bytes, (what, synchronous)))
-    }
-
-    /// Starts a send to a rank that was looked up before.
-    #[inline]
-    pub(crate) fn start_to(messages: &'m Messages<F>, rank: Rank, bytes: &'m [u8], (to, tag): (u32, Tag)) -> Self {
-        let what = What { to, tag, bytes: bytes.len() as u64 };
-        Self::begun(messages, what, Self::post_to(messages, (messages.context(), rank), bytes, (what, false)))
+    pub(crate) fn start(
+        messages: &'m Messages<F>,
+        what: What,
+        content: Result<(Rank, Content<'m, '_, F>), Box<Error>>,
+        synchronous: bool,
+    ) -> Self {
+        let started = content
+            .and_then(|(to, content)| Self::post(messages, (messages.context(), to), content, (what, synchronous)));
+        Self::begun(messages, what, started)
     }
 
     /// The handle, made in its place where the message is on its way: a move would wait for the
@@ -136,16 +201,17 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
     /// Starts sends in their order: eager ones next to one another with one lock.
     pub(crate) fn start_all(messages: &'m Messages<F>, all: &[Listed<'m>]) -> Vec<Self> {
         let (progress, context) = (messages.progress(), messages.context());
+        let what = |bytes: &[u8], to, tag| What { to, tag, bytes: bytes.len() as u64 };
         let mut requests = Vec::with_capacity(all.len());
         while requests.len() < all.len() {
             let rank_of = |rank| messages.world().fabric_rank(rank);
             progress.send_eager_all(context, &all[requests.len()..], rank_of, |rank, send| {
                 let (bytes, to, tag) = all[requests.len()];
                 let pending = send.map(|send| Pending { progress, to: rank, send: send as u32, offered: None });
-                requests.push(Self::started(messages, What { to, tag, bytes: bytes.len() as u64 }, Ok(pending)));
+                requests.push(Self::started(messages, what(bytes, to, tag), Ok(pending)));
             });
             if let Some((bytes, to, tag)) = all.get(requests.len()) {
-                requests.push(Self::start(messages, bytes, (*to, *tag), false));
+                requests.push(Self::start(messages, what(bytes, *to, *tag), messages.slice(*to, bytes), false));
             }
         }
         requests
@@ -166,178 +232,70 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
         Error::Send { to, tag, bytes, fault: Fault::new(FaultKind::TimedOut), has_left }
     }
 
-    /// Sends the elements of a shape in memory. They are packed at once.
-    pub(crate) fn start_shaped(
-        messages: &'m Messages<F>,
-        (memory, element): (&[u8], usize),
-        shape: Shape<'_>,
-        (to, tag): (u32, Tag),
-        synchronous: bool,
-    ) -> Self {
-        let what = What { to, tag, bytes: shaped::bytes(shape, element) as u64 };
-        let started = shaped::cursor("send_shaped", shape, (element, memory.len()))
-            .and_then(|cursor| Self::post_packed(messages, (cursor, memory), what, synchronous));
-        Self::started(messages, what, started)
-    }
-
-    /// Sends the first bytes of registered memory. A message to this rank itself is copied, as its
-    /// send is over at once.
-    pub(crate) fn start_registered(
-        messages: &'m Messages<F>,
-        memory: &Registered<F>,
-        (bytes, to, tag): (u64, u32, Tag),
-    ) -> Self {
-        let what = What { to, tag, bytes };
-        Self::started(messages, what, Self::post_registered(messages, memory, what))
-    }
-
-    fn post_registered(messages: &'m Messages<F>, memory: &Registered<F>, what: What) -> Started<'m, F> {
-        let to = messages.rank("send", what.to)?;
-        let read = |bytes: &mut [u8]| memory.read(messages.progress(), 0, bytes);
-        if let Some(started) = Self::eager_by(messages, (what, to), read) {
-            return started;
-        }
-        Self::announce(messages, messages.context(), (what, to), false, |progress| {
-            if to != progress.fabric.rank() {
-                return Ok((Arc::clone(memory), None));
-            }
-            let copy = messages.memory_for(Some(to), what.bytes)?;
-            progress.copy_own(memory, &copy, what.bytes)?;
-            Ok((copy, None))
-        })
-    }
-
     /// Starts a send in a context of the communicator.
     #[inline]
     pub(crate) fn post(
         messages: &'m Messages<F>,
-        context: u32,
-        bytes: &'m [u8],
-        (what, synchronous): (What, bool),
-    ) -> Started<'m, F> {
-        let to = messages.rank("send", what.to)?;
-        Self::post_to(messages, (context, to), bytes, (what, synchronous))
-    }
-
-    #[inline]
-    fn post_to(
-        messages: &'m Messages<F>,
         (context, to): (u32, Rank),
-        bytes: &'m [u8],
+        mut content: Content<'m, '_, F>,
         (what, synchronous): (What, bool),
     ) -> Started<'m, F> {
         if !synchronous
-            && bytes.len() <= messages.progress().rules.eager()
-            && let Ok(started) = Self::eager(messages, context, bytes, (what, to))
+            && what.bytes <= messages.progress().rules.eager() as u64
+            && let Some(started) = Self::eager(messages, (context, to), &mut content, what)
         {
-            return Ok(started);
-        }
-        Self::announce_slice(messages, context, bytes, (what, to), synchronous)
-    }
-
-    fn announce_slice(
-        messages: &'m Messages<F>,
-        context: u32,
-        bytes: &'m [u8],
-        (what, to): (What, Rank),
-        synchronous: bool,
-    ) -> Started<'m, F> {
-        Self::announce(messages, context, (what, to), synchronous, |progress| {
-            let offered = match messages.way(to, bytes.len()) {
-                Some(Way::Copy) => None,
-                Some(Way::Slice) => OfferedSlice::publish(progress, bytes, to).ok().map(|slice| (slice, None)),
-                None => OfferedSlice::publish_try(progress, bytes, to).ok(),
-            };
-            if let Some(offered) = offered {
-                return Ok((offered.0.memory(), Some(offered)));
-            }
-            let memory = messages.memory_for(Some(to), what.bytes)?;
-            memory.write(progress, 0, bytes)?;
-            Ok((memory, None))
-        })
-    }
-
-    /// A message for a packet is packed into a vector, a longer one into registered memory.
-    fn post_packed(
-        messages: &'m Messages<F>,
-        (mut cursor, memory): (Cursor<'_>, &[u8]),
-        what: What,
-        synchronous: bool,
-    ) -> Started<'m, F> {
-        let to = messages.rank("send", what.to)?;
-        let pack = |bytes: &mut [u8]| {
-            cursor.pack(memory, bytes);
-            Ok(())
-        };
-        if !synchronous && let Some(started) = Self::eager_by(messages, (what, to), pack) {
             return started;
         }
-        Self::announce(messages, messages.context(), (what, to), synchronous, |progress| {
-            let (copy, mut chunk) = (messages.memory_for(Some(to), what.bytes)?, [0; CHUNK]);
-            for at in (0..what.bytes).step_by(CHUNK) {
-                let packed = cursor.pack(memory, &mut chunk);
-                copy.write(progress, at, &chunk[..packed])?;
-            }
-            Ok((copy, None))
-        })
+        Self::announce(messages, (context, to), content, (what, synchronous))
     }
 
-    /// Sends what `write` writes, if it fits a packet that may wait.
-    fn eager_by(
-        messages: &'m Messages<F>,
-        (what, to): (What, Rank),
-        write: impl FnOnce(&mut [u8]) -> Result<(), Fault>,
-    ) -> Option<Started<'m, F>> {
-        let len =
-            usize::try_from(what.bytes).ok().filter(|len| *len <= messages.progress().eager_max(to).min(QUEUED_MAX))?;
-        let mut bytes = vec![0; len];
-        if let Err(fault) = write(&mut bytes) {
-            return Some(Err(Box::new(what.failed(fault))));
-        }
-        match Self::eager(messages, messages.context(), &bytes, (what, to)) {
-            Ok(sent) => Some(Ok(sent)),
-            Err(TooLong) => unreachable!("it may wait"),
-        }
-    }
-
-    /// `Ok(None)`: the message is on its way.
+    /// Sends the message as a packet, if it fits one that can leave now or may wait.
     #[inline]
     fn eager(
         messages: &'m Messages<F>,
-        context: u32,
-        bytes: &[u8],
-        (what, to): (What, Rank),
-    ) -> Result<Option<Pending<'m, F>>, TooLong> {
+        (context, to): (u32, Rank),
+        content: &mut Content<'_, '_, F>,
+        what: What,
+    ) -> Option<Started<'m, F>> {
         let progress = messages.progress();
-        let send = progress.send_eager(to, (context, what.tag.0), bytes)?;
-        Ok(send.map(|send| Pending { progress, to, send: send as u32, offered: None }))
+        let sent = match content {
+            Content::Slice(bytes) => progress.send_eager(to, (context, what.tag.0), bytes),
+            packed => {
+                let most = progress.eager_max(to).min(QUEUED_MAX); // it may wait, as it is packed once
+                let mut bytes = vec![0; usize::try_from(what.bytes).ok().filter(|len| *len <= most)?];
+                if let Err(fault) = packed.read(progress, 0, &mut bytes) {
+                    return Some(Err(Box::new(what.failed(fault))));
+                }
+                progress.send_eager(to, (context, what.tag.0), &bytes)
+            }
+        };
+        let send = sent.ok()?;
+        Some(Ok(send.map(|send| Pending { progress, to, send: send as u32, offered: None })))
     }
 
-    /// Announces what `publish` returns, to be moved when there is a receive: memory with a copy of the
-    /// message, or where its slice is.
+    /// Announces the message, to be moved when there is a receive: its slice, or memory that has it.
     fn announce(
         messages: &'m Messages<F>,
-        context: u32,
-        (what, to): (What, Rank),
-        synchronous: bool,
-        publish: impl FnOnce(&'m Progress<F>) -> Result<(Registered<F>, Option<Offered<'m, F>>), Fault>,
+        (context, to): (u32, Rank),
+        content: Content<'m, '_, F>,
+        (what, synchronous): (What, bool),
     ) -> Started<'m, F> {
-        let (progress, envelope) = (messages.progress(), (context, what.tag.0));
+        let (progress, choice) = (messages.progress(), messages.choose(to));
         let announce = || {
-            let (memory, mut offered) = publish(progress)?;
-            let by = match offered {
-                Some(_) => By::Offered,
-                None => messages.moved_by(to, &memory),
+            let mut offered = content.offer(progress, to, &choice);
+            let (memory, by) = match &offered {
+                Some((slice, _)) => (slice.memory(), Protocol::Offered),
+                None => content.register(messages, to, (what.bytes, choice.otherwise))?,
             };
             let key = match by {
-                By::Pipeline | By::Copy => {
+                Protocol::Pipeline | Protocol::Copy => {
                     SegmentKey { rank: progress.fabric.rank(), region: RegionId(0), len: 0, address: 0, rkey: 0 }
                 }
-                By::Read | By::Offered | By::Write => memory.segment().key(),
+                _ => memory.segment().key(),
             };
             let key = SegmentKey { len: what.bytes, ..key };
             let send = progress.with(|engine| {
-                let send = engine.send_rendezvous(to, envelope, (key, by), Arc::clone(&memory));
+                let send = engine.send_rendezvous(to, (context, what.tag.0), (key, by), Arc::clone(&memory));
                 if synchronous {
                     engine.make_synchronous(send);
                 }
@@ -346,7 +304,7 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
                 }
                 send
             });
-            if by == By::Pipeline {
+            if by == Protocol::Pipeline {
                 memory.prepare(progress, 0); // while the receiver does
             }
             Ok(Some(Pending { progress, to, send: send as u32, offered: offered.map(|(slice, _)| Box::new(slice)) }))

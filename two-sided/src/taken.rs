@@ -8,8 +8,7 @@ use crate::engine::{Announced, Held, Here, Holding, is_refused};
 use crate::progress::{Progress, Registered};
 use crate::receive::{Posted, Received};
 use crate::shaped::{CHUNK, Places};
-use crate::wire::By;
-use crate::{Error, Messages, Payload, Source, Status, Tag, Tags, offered};
+use crate::{Error, Messages, Payload, Protocol, Source, Status, Tag, Tags, offered};
 
 /// A message that a task has: read, or given back when this is dropped.
 pub(crate) struct Taken<'m, F: Fabric> {
@@ -72,7 +71,7 @@ impl<'m, F: Fabric> Taken<'m, F> {
                 Holding::Moved(here) => break self.ends(here.and_then(|here| self.copy_moved(into, here))),
                 Holding::ToCome(receive) => self.arrives(receive).await,
                 Holding::ToRead(announced) => match into.read(progress, &announced).await {
-                    Err(fault) if announced.by == By::Read && is_refused(fault) => {
+                    Err(fault) if announced.by == Protocol::Rget && is_refused(fault) => {
                         progress.with(|engine| engine.copy_held(self.held.message));
                     }
                     read => break self.deliver(read),
@@ -139,7 +138,7 @@ pub(crate) async fn get<F: Fabric>(
 ) -> Result<(), Fault> {
     match by {
         _ if key.len == 0 => Ok(()),
-        By::Offered => offered::read(progress, key, into).await,
+        Protocol::Offered => offered::read(progress, key, into).await,
         _ => {
             let memory = progress.open(key)?;
             progress.fabric.get(&memory, at as u64, into).await
@@ -229,7 +228,7 @@ impl<F: Fabric> Sink<F> for Places<'_> {
     /// In chunks where that costs nothing more.
     async fn read(&mut self, progress: &Progress<F>, announced: &Announced) -> Result<(), Fault> {
         let len = self.len.min(usize::try_from(announced.key.len).unwrap_or(usize::MAX));
-        let is_whole = announced.by == By::Offered || !progress.fabric.capabilities().completes_at_post;
+        let is_whole = announced.by == Protocol::Offered || !progress.fabric.capabilities().completes_at_post;
         let chunk = if is_whole { len } else { len.min(CHUNK) };
         let packed = bytemuck::allocation::try_zeroed_slice_box(chunk);
         let mut packed: Box<[u8]> = packed.map_err(|()| Fault::new(FaultKind::NoMemory))?;

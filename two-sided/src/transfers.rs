@@ -7,12 +7,12 @@ use std::task::{Context, Poll, ready};
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Fabric, NOBODY, SegmentKey, Taken, Transport};
 
+use crate::Protocol;
 use crate::elements::{Allocate, Elements};
 use crate::engine::{Engine, Here, ToExpose, ToMove, ToRead, is_refused};
 use crate::offered;
 use crate::pieces::Pieces;
 use crate::progress::{Progress, Registered};
-use crate::wire::By;
 
 /// A transfer of an announced message whose receive is not waited for now, or which its sender
 /// writes.
@@ -179,9 +179,9 @@ impl<F: Fabric> Progress<F> {
     /// Registers what is exposed next. What cannot be registered comes in packets.
     fn begin_expose(&self, expose: ToExpose<Registered<F>>) -> Begun<F> {
         let ToExpose { message, len, by, at, memory, allocate } = expose;
-        if by != By::Copy {
+        if by != Protocol::Copy {
             let memory = match memory.filter(|memory| at > 0 || memory.has_room(len)) {
-                None if by == By::Pipeline && len > 0 => Ok(self.pieces(len)),
+                None if by == Protocol::Pipeline && len > 0 => Ok(self.pieces(len)),
                 None => self.memory(len),
                 Some(memory) => Ok(memory),
             };

@@ -27,6 +27,8 @@
 
 use onesided_fabric::{SHORTEST_LIMIT, SegmentKey};
 
+use crate::Protocol;
+
 const HEADER: usize = 8;
 const ENVELOPE: usize = 8;
 
@@ -51,28 +53,6 @@ const _: () = assert!(HEAD_MAX == SHORTEST_LIMIT, "an RTS is one packet, and its
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RequestId(pub(crate) u32);
 
-/// How an announced message moves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum By {
-    /// The receiver reads registered memory (RGET).
-    Read,
-    /// The receiver reads a slice that is [offered](crate::offered).
-    Offered,
-    /// The sender writes to memory that the receiver exposes (RPUT).
-    Write,
-    /// The same in pieces, which the receiver exposes one after the other (pipeline).
-    Pipeline,
-    /// It comes in packets, when the receiver has room for them.
-    Copy,
-}
-
-impl By {
-    /// Whether the sender moves it.
-    pub(crate) const fn is_written(self) -> bool {
-        matches!(self, Self::Write | Self::Pipeline | Self::Copy)
-    }
-}
-
 /// A packet without its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packet {
@@ -90,7 +70,8 @@ pub(crate) enum Packet {
         tag: u32,
         request: RequestId,
         key: SegmentKey,
-        by: By,
+        /// Not eager.
+        by: Protocol,
     },
     Fin {
         request: RequestId,
@@ -205,11 +186,11 @@ impl Packet {
         };
         let kind = match self {
             Self::Eager { .. } => 1,
-            Self::Rts { by: By::Read, .. } => RTS,
-            Self::Rts { by: By::Offered, .. } => RTS_OFFERED,
-            Self::Rts { by: By::Write, .. } => RTS_WRITTEN,
-            Self::Rts { by: By::Pipeline, .. } => RTS_PIPELINE,
-            Self::Rts { by: By::Copy, .. } => RTS_COPY,
+            Self::Rts { by: Protocol::Eager | Protocol::Rget, .. } => RTS,
+            Self::Rts { by: Protocol::Offered, .. } => RTS_OFFERED,
+            Self::Rts { by: Protocol::Rput, .. } => RTS_WRITTEN,
+            Self::Rts { by: Protocol::Pipeline, .. } => RTS_PIPELINE,
+            Self::Rts { by: Protocol::Copy, .. } => RTS_COPY,
             Self::Fin { .. } => FIN,
             Self::Rtr { .. } => RTR,
             Self::RtrCopy { .. } => RTR_COPY,
@@ -276,11 +257,11 @@ impl Packet {
                 let (tag, rest) = number(rest)?;
                 let (request, rest) = number(rest)?;
                 let by = match *kind {
-                    RTS => By::Read,
-                    RTS_OFFERED => By::Offered,
-                    RTS_WRITTEN => By::Write,
-                    RTS_PIPELINE => By::Pipeline,
-                    _ => By::Copy,
+                    RTS => Protocol::Rget,
+                    RTS_OFFERED => Protocol::Offered,
+                    RTS_WRITTEN => Protocol::Rput,
+                    RTS_PIPELINE => Protocol::Pipeline,
+                    _ => Protocol::Copy,
                 };
                 Self::Rts { context, tag, request: RequestId(request), key: key(rest)?, by }
             }
@@ -347,11 +328,11 @@ mod tests {
     fn packets_travel_whole_or_not_at_all() {
         let packets = [
             Packet::Eager { context: 1, tag: 2 },
-            Packet::Rts { context: 1, tag: u32::MAX, request: RequestId(3), key: key(), by: By::Read },
-            Packet::Rts { context: 1, tag: 2, request: RequestId(3), key: key(), by: By::Offered },
-            Packet::Rts { context: 1, tag: 2, request: RequestId(3), key: key(), by: By::Write },
-            Packet::Rts { context: 1, tag: 2, request: RequestId(3), key: key(), by: By::Pipeline },
-            Packet::Rts { context: 1, tag: 2, request: RequestId(3), key: key(), by: By::Copy },
+            Packet::Rts { context: 1, tag: u32::MAX, request: RequestId(3), key: key(), by: Protocol::Rget },
+            Packet::Rts { context: 1, tag: 2, request: RequestId(3), key: key(), by: Protocol::Offered },
+            Packet::Rts { context: 1, tag: 2, request: RequestId(3), key: key(), by: Protocol::Rput },
+            Packet::Rts { context: 1, tag: 2, request: RequestId(3), key: key(), by: Protocol::Pipeline },
+            Packet::Rts { context: 1, tag: 2, request: RequestId(3), key: key(), by: Protocol::Copy },
             Packet::Rtr { request: RequestId(3), receive: RequestId(4), key: key() },
             Packet::RtrCopy { request: RequestId(3), receive: RequestId(4), len: u64::MAX },
             Packet::Data { receive: RequestId(4), at: 1 << 40 },

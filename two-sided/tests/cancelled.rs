@@ -12,7 +12,7 @@ use onesided_fabric::remote_memory::{FaultKind, RemoteMemory};
 use onesided_fabric::{Fabric, World, block_on, threads};
 use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
-use onesided_two_sided::{Messages, ProgressMode, Rendezvous, Shape, Source, Tag};
+use onesided_two_sided::{Messages, ProgressMode, Protocol, Shape, Source, Tag};
 
 use crate::support::{filled, words};
 
@@ -22,7 +22,7 @@ const MESSAGES: usize = 100;
 const LENGTHS: [usize; 4] = [1, 300, 3_000, 20_000];
 /// The kinds of receives.
 const KINDS: usize = 5;
-const BY: [Rendezvous; 4] = [Rendezvous::Rget, Rendezvous::Rput, Rendezvous::Pipeline, Rendezvous::Copy];
+const BY: [Protocol; 4] = [Protocol::Rget, Protocol::Rput, Protocol::Pipeline, Protocol::Copy];
 
 /// The outcome of what is `Pending` at most so many times. `None`: it was dropped.
 async fn pending<T>(mut times: usize, future: impl Future<Output = T>) -> Option<T> {
@@ -81,7 +81,7 @@ async fn receive<F: Fabric + 'static>(messages: &Messages<F>, from: Source, kind
 }
 
 /// All ranks of a ring send one another messages at the same time.
-async fn ring<F: Fabric + 'static>(world: &World<F>, by: Rendezvous, mode: ProgressMode, lengths: &[usize]) {
+async fn ring<F: Fabric + 'static>(world: &World<F>, by: Protocol, mode: ProgressMode, lengths: &[usize]) {
     let messages = Messages::new(world).await.unwrap();
     messages.set_rendezvous(by);
     messages.set_progress(mode).unwrap();

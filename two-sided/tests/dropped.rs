@@ -12,7 +12,7 @@ use std::time::Duration;
 use onesided_fabric::{Fabric, World};
 use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
-use onesided_two_sided::{Error, Messages, ProgressMode, Rendezvous, Shape, Source, Tag};
+use onesided_two_sided::{Error, Messages, ProgressMode, Protocol, Shape, Source, Tag};
 
 use left::{Left, at_all_times};
 use planted::{Bug, Planted};
@@ -54,7 +54,7 @@ struct Case {
     /// The first send, if it is left.
     send: Option<(Send, Left)>,
     receive: (Receive, Left),
-    by: Rendezvous,
+    by: Protocol,
     len: usize,
     /// Whether the messages are there before the receive.
     is_late: bool,
@@ -219,12 +219,12 @@ fn is_left(case: Case, rank: usize) -> bool {
     outcomes[rank]
 }
 
-const PROTOCOLS: [(Rendezvous, usize); 5] = [
-    (Rendezvous::Rget, 40), // eager
-    (Rendezvous::Rget, 5_000),
-    (Rendezvous::Rput, 5_000),
-    (Rendezvous::Pipeline, 70_000),
-    (Rendezvous::Copy, 5_000),
+const PROTOCOLS: [(Protocol, usize); 5] = [
+    (Protocol::Rget, 40), // eager
+    (Protocol::Rget, 5_000),
+    (Protocol::Rput, 5_000),
+    (Protocol::Pipeline, 70_000),
+    (Protocol::Copy, 5_000),
 ];
 
 /// All protocols, with a receive before or after its message, and with any packet that finds no room:

@@ -9,11 +9,11 @@ use onesided_fabric::remote_memory::{FaultKind, RemoteMemory};
 use onesided_fabric::{Fabric, World};
 use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
-use onesided_two_sided::{Messages, Rendezvous, Shape, Tag};
+use onesided_two_sided::{Messages, Protocol, Shape, Tag};
 
 use crate::support::{filled, words};
 
-const ALL: [Rendezvous; 4] = [Rendezvous::Rget, Rendezvous::Rput, Rendezvous::Pipeline, Rendezvous::Copy];
+const ALL: [Protocol; 4] = [Protocol::Rget, Protocol::Rput, Protocol::Pipeline, Protocol::Copy];
 /// In words: of one packet, of one piece, and more than a rank may register.
 const LENGTHS: [usize; 3] = [100, 4_000, 100_000];
 /// In bytes. There is memory for some pieces.
@@ -21,7 +21,7 @@ const LIMIT: u64 = 300 << 10;
 
 /// Both ranks send all lengths to one another, and receive them by every kind of receive: in their
 /// order, or the last one first, so that another task moves the others. Whether memory was refused.
-async fn exchange<F: Fabric + 'static>(world: &World<F>, by: Rendezvous) -> bool {
+async fn exchange<F: Fabric + 'static>(world: &World<F>, by: Protocol) -> bool {
     let messages = Messages::new(world).await.unwrap();
     messages.set_rendezvous(by);
     let (me, other) = (world.rank(), 1 - world.rank());
@@ -88,7 +88,7 @@ fn they_come_all_the_same() {
 fn packets_need_no_registered_memory() {
     let report = Simulation::new(Network::default()).ranks(2).run(|world| async move {
         let messages = Messages::new(&world).await.unwrap();
-        messages.set_rendezvous(Rendezvous::Copy);
+        messages.set_rendezvous(Protocol::Copy);
         let (sent, other) = (words(3, LENGTHS[2]), 1 - world.rank());
         let (send, receive) = (messages.send(&sent, other, Tag(0)), messages.recv::<u64>(other, Tag(0)));
         assert!(receive.await.unwrap().0 == sent);

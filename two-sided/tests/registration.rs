@@ -3,7 +3,7 @@
 use onesided_fabric::remote_memory::RemoteMemory;
 use onesided_instances as _;
 use onesided_sim::{End, Network, Profile, Simulation};
-use onesided_two_sided::{Messages, Rendezvous, Tag};
+use onesided_two_sided::{Messages, Protocol, Tag};
 
 const TIMES: u64 = 4;
 
@@ -12,7 +12,7 @@ const TIMES: u64 = 4;
 fn registrations_are_counted() {
     let report = Simulation::new(Network::default()).ranks(2).run(|world| async move {
         let messages = Messages::new(&world).await.unwrap();
-        messages.set_rendezvous(Rendezvous::Pipeline);
+        messages.set_rendezvous(Protocol::Pipeline);
         let (len, before) = (8 << 20, messages.registrations());
         let mut after = [before; 3];
         for after in &mut after {
@@ -39,8 +39,8 @@ fn registrations_are_counted() {
 fn a_buffer_made_for_a_pipeline_is_sent_whatever_is_chosen_later() {
     let report = Simulation::new(Network::default()).ranks(2).run(|world| async move {
         let messages = Messages::new(&world).await.unwrap();
-        for later in [Rendezvous::Rget, Rendezvous::Rput] {
-            messages.set_rendezvous(Rendezvous::Pipeline);
+        for later in [Protocol::Rget, Protocol::Rput] {
+            messages.set_rendezvous(Protocol::Pipeline);
             let mut buffer = messages.buffer::<u8>(60_000).unwrap();
             messages.set_rendezvous(later);
             match world.rank() {
@@ -67,7 +67,7 @@ enum Memory {
 }
 
 /// The share of the wire's bandwidth that a sequence of messages gets, in per cent.
-fn share(memory: Memory, rendezvous: Rendezvous, len: usize) -> u64 {
+fn share(memory: Memory, rendezvous: Protocol, len: usize) -> u64 {
     let network = Profile::shipped("connectx7").unwrap().network().clone();
     let wire = len as u64 * TIMES * 1_000_000_000 / network.bandwidth;
     let report = Simulation::new(network).ranks(2).per_host(1).run(|world| async move {
@@ -107,14 +107,14 @@ fn share(memory: Memory, rendezvous: Rendezvous, len: usize) -> u64 {
 /// memory that is registered while other pieces move does not.
 #[test]
 fn memory_that_stays_registered_or_is_registered_meanwhile_has_the_wire() {
-    for rendezvous in [Rendezvous::Rget, Rendezvous::Rput, Rendezvous::Pipeline] {
+    for rendezvous in [Protocol::Rget, Protocol::Rput, Protocol::Pipeline] {
         for len in [1, 8, 32] {
             let [fresh, reused, slices] =
                 [Memory::Fresh, Memory::Reused, Memory::Slices].map(|memory| share(memory, rendezvous, len << 20));
             let all = format!("{len} MiB by {rendezvous}: {fresh}, {reused} and {slices} per cent");
             match (rendezvous, len) {
-                (Rendezvous::Pipeline, 1) => assert!(fresh > 65 && reused > 75, "{all}"),
-                (Rendezvous::Pipeline, _) => assert!(fresh > 90 && reused > 90, "{all}"),
+                (Protocol::Pipeline, 1) => assert!(fresh > 65 && reused > 75, "{all}"),
+                (Protocol::Pipeline, _) => assert!(fresh > 90 && reused > 90, "{all}"),
                 (_, 1) => assert!(fresh < 55 && reused > 75, "{all}"),
                 _ => assert!(fresh < 55 && reused > 90, "{all}"),
             }

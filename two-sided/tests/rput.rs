@@ -12,7 +12,7 @@ use onesided_fabric::remote_memory::{FaultKind, RemoteMemory};
 use onesided_fabric::{Any, Fabric, World, threads};
 use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
-use onesided_two_sided::{Messages, ProgressMode, Protocol, Rendezvous, Rules, Shape, Source, Tag};
+use onesided_two_sided::{Messages, ProgressMode, Protocol, Rules, Shape, Source, Tag};
 
 use crate::support::{filled, words};
 
@@ -20,16 +20,16 @@ const SOON: Duration = Duration::from_secs(60);
 /// In words: eager, and by rendezvous.
 const LENGTHS: [usize; 5] = [0, 100, 1_000, 20_000, 200_000];
 
-const WRITTEN: [Rendezvous; 2] = [Rendezvous::Rput, Rendezvous::Pipeline];
-const BY: [Rendezvous; 3] = [Rendezvous::Rput, Rendezvous::Pipeline, Rendezvous::Copy];
+const WRITTEN: [Protocol; 2] = [Protocol::Rput, Protocol::Pipeline];
+const BY: [Protocol; 3] = [Protocol::Rput, Protocol::Pipeline, Protocol::Copy];
 
-async fn written<F: Fabric + 'static>(world: &World<F>, by: Rendezvous) -> Messages<F> {
+async fn written<F: Fabric + 'static>(world: &World<F>, by: Protocol) -> Messages<F> {
     let messages = Messages::new(world).await.unwrap();
     messages.set_rendezvous(by);
     messages
 }
 
-fn ranks(ranks: u32, by: Rendezvous, run: impl Fn(World<Any>, Messages) + Sync) {
+fn ranks(ranks: u32, by: Protocol, run: impl Fn(World<Any>, Messages) + Sync) {
     threads(ranks, |world| {
         let messages = onesided_fabric::block_on(world.fabric(), written(&world, by));
         run(world, messages);
@@ -39,7 +39,7 @@ fn ranks(ranks: u32, by: Rendezvous, run: impl Fn(World<Any>, Messages) + Sync) 
 
 /// Every rank sends all lengths to the next one at the same time, out of slices and buffers, and
 /// receives them by every kind of receive.
-async fn ring<F: Fabric + 'static>(world: &World<F>, by: Rendezvous) {
+async fn ring<F: Fabric + 'static>(world: &World<F>, by: Protocol) {
     let messages = written(world, by).await;
     let (me, all) = (world.rank() as usize, world.size());
     let (left, right) = ((world.rank() + all - 1) % all, (world.rank() + 1) % all);
@@ -123,7 +123,7 @@ fn every_progress_mode_moves_both_protocols() {
             messages.set_progress(mode).unwrap();
             let (me, other) = (world.rank(), 1 - world.rank());
             if me == 1 {
-                messages.set_rendezvous(Rendezvous::Rget);
+                messages.set_rendezvous(Protocol::Rget);
             }
             let sent = words(me as usize, LENGTHS[4]);
             for round in 0..10 {
@@ -178,7 +178,7 @@ fn a_simulated_death_at_any_time_ends_what_waits_for_it() {
     BY.into_iter().for_each(dies_at_any_time);
 }
 
-fn dies_at_any_time(by: Rendezvous) {
+fn dies_at_any_time(by: Protocol) {
     let mut seen = [[0; 2]; 2];
     for dead in [0, 1] {
         for after in (0..60_000).step_by(1_500) {
@@ -212,30 +212,30 @@ fn dies_at_any_time(by: Rendezvous) {
 
 #[test]
 fn what_is_under_way_is_shown_and_explained() {
-    ranks(2, Rendezvous::Rput, |world, messages| {
+    ranks(2, Protocol::Rput, |world, messages| {
         let (me, other) = (world.rank(), 1 - world.rank());
         let explained = messages.explain(other, 100_000).unwrap();
-        assert_eq!((explained.protocol(), messages.rendezvous()), (Protocol::Rput, Rendezvous::Rput));
+        assert_eq!((explained.protocol(), messages.rendezvous()), (Protocol::Rput, Protocol::Rput));
         assert!(
             explained.to_string().contains("\n> rput      any length (the program): copied by the sender, written"),
             "{explained}"
         );
         assert_eq!(messages.explain(me, 100_000).unwrap().protocol(), Protocol::Rget);
-        messages.set_rendezvous(Rendezvous::Pipeline);
+        messages.set_rendezvous(Protocol::Pipeline);
         let explained = messages.explain(other, 100_000).unwrap();
-        assert_eq!((explained.protocol(), messages.rendezvous()), (Protocol::Pipeline, Rendezvous::Pipeline));
+        assert_eq!((explained.protocol(), messages.rendezvous()), (Protocol::Pipeline, Protocol::Pipeline));
         assert!(
             explained.to_string().contains("\n> pipeline  any length (the program): as rput, in pieces"),
             "{explained}"
         );
-        messages.set_rendezvous(Rendezvous::Copy);
+        messages.set_rendezvous(Protocol::Copy);
         let explained = messages.explain(other, 100_000).unwrap();
-        assert_eq!((explained.protocol(), messages.rendezvous()), (Protocol::Copy, Rendezvous::Copy));
+        assert_eq!((explained.protocol(), messages.rendezvous()), (Protocol::Copy, Protocol::Copy));
         assert!(
             explained.to_string().contains("\n> copy      any length (the program): copied by both"),
             "{explained}"
         );
-        messages.set_rendezvous(Rendezvous::Rput);
+        messages.set_rendezvous(Protocol::Rput);
         if me == 1 {
             world.barrier().wait().unwrap();
             assert_eq!(messages.recv::<u8>(0, Tag(9)).deadline(SOON).wait().unwrap().0, [3; 100_000]);
@@ -251,7 +251,7 @@ fn what_is_under_way_is_shown_and_explained() {
 
 /// W/T of a rank that computes for W between the start and the wait of 1 MiB, as percentages: of the
 /// sender and of the receiver.
-fn overlap(rendezvous: Rendezvous, mode: ProgressMode) -> [u64; 2] {
+fn overlap(rendezvous: Protocol, mode: ProgressMode) -> [u64; 2] {
     const W: u64 = 200_000;
     [0, 1].map(|computes| {
         let report = Simulation::new(Network::default()).ranks(2).run(|world| async move {
@@ -293,8 +293,8 @@ fn overlap(rendezvous: Rendezvous, mode: ProgressMode) -> [u64; 2] {
 /// of its own a rank overlaps by both.
 #[test]
 fn a_sender_that_computes_holds_up_what_it_writes_and_not_what_is_read() {
-    let polling = [Rendezvous::Rget, Rendezvous::Rput].map(|rendezvous| overlap(rendezvous, ProgressMode::Polling));
-    let threads = [Rendezvous::Rget, Rendezvous::Rput].map(|rendezvous| overlap(rendezvous, ProgressMode::Thread));
+    let polling = [Protocol::Rget, Protocol::Rput].map(|rendezvous| overlap(rendezvous, ProgressMode::Polling));
+    let threads = [Protocol::Rget, Protocol::Rput].map(|rendezvous| overlap(rendezvous, ProgressMode::Thread));
     let [[read_sender, read_receiver], [write_sender, write_receiver]] = polling;
     assert!(
         read_sender > 95 && [read_receiver, write_sender, write_receiver].iter().all(|ratio| *ratio < 75),

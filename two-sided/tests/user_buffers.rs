@@ -9,12 +9,12 @@ use onesided_fabric::remote_memory::FaultKind;
 use onesided_fabric::{Any, Fabric, UserMemory, World, threads};
 use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
-use onesided_two_sided::{Messages, Rendezvous, Tag};
+use onesided_two_sided::{Messages, Protocol, Tag};
 
 use crate::support::{filled, words};
 
 const SOON: Duration = Duration::from_secs(60);
-const ALL: [Rendezvous; 4] = [Rendezvous::Rget, Rendezvous::Rput, Rendezvous::Pipeline, Rendezvous::Copy];
+const ALL: [Protocol; 4] = [Protocol::Rget, Protocol::Rput, Protocol::Pipeline, Protocol::Copy];
 /// In words: none, eager, and by rendezvous.
 const LENGTHS: [usize; 5] = [0, 1, 100, 2_000, 100_000];
 
@@ -27,7 +27,7 @@ fn ranks(ranks: u32, run: impl Fn(World<Any>, Messages) + Sync) {
 }
 
 /// Out of and into vectors, library buffers and slices; and a receive that another wait moves.
-async fn exchange<F: Fabric + 'static>(world: &World<F>, by: Rendezvous) -> bool {
+async fn exchange<F: Fabric + 'static>(world: &World<F>, by: Protocol) -> bool {
     let messages = Messages::new(world).await.unwrap();
     messages.set_rendezvous(by);
     let (me, other) = (world.rank() as usize, 1 - world.rank());
@@ -121,7 +121,7 @@ fn a_vector_comes_back_unmoved() {
 #[test]
 fn a_message_goes_to_the_memory_of_its_receive_whoever_moves_it() {
     ranks(2, |world, messages| {
-        for (count, by) in (1..).zip([Rendezvous::Rget, Rendezvous::Rput, Rendezvous::Pipeline]) {
+        for (count, by) in (1..).zip([Protocol::Rget, Protocol::Rput, Protocol::Pipeline]) {
             messages.set_rendezvous(by);
             let buffer = messages.buffer_of(words(world.rank() as usize, 50_000));
             if world.rank() == 0 {

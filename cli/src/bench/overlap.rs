@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use onesided_fabric::Fabric as _;
-use onesided_two_sided::{Messages, ProgressMode, Rendezvous, Tag};
+use onesided_two_sided::{Messages, ProgressMode, Protocol, Tag};
 use rustix::thread::CpuSet;
 
 use crate::bench::effort::Effort;
@@ -31,24 +31,24 @@ pub(crate) const SENDER_COMPUTES_RECEIVER: &str = "receiver waits, sender comput
 #[derive(Clone, Copy)]
 pub(crate) struct Way {
     mode: ProgressMode,
-    rendezvous: Rendezvous,
+    rendezvous: Protocol,
 }
 
 /// Messages are read, but for RPUT, and RPUT with interrupt.
 pub(crate) static WAYS: [Way; 7] = [
-    Way { mode: ProgressMode::Polling, rendezvous: Rendezvous::Rget },
-    Way { mode: ProgressMode::Interrupt, rendezvous: Rendezvous::Rget },
-    Way { mode: ProgressMode::Thread, rendezvous: Rendezvous::Rget },
-    Way { mode: ProgressMode::Hybrid, rendezvous: Rendezvous::Rget },
-    Way { mode: ProgressMode::Polling, rendezvous: Rendezvous::Rput },
-    Way { mode: ProgressMode::Hybrid, rendezvous: Rendezvous::Rput },
-    Way { mode: ProgressMode::TwoThreads, rendezvous: Rendezvous::Rget },
+    Way { mode: ProgressMode::Polling, rendezvous: Protocol::Rget },
+    Way { mode: ProgressMode::Interrupt, rendezvous: Protocol::Rget },
+    Way { mode: ProgressMode::Thread, rendezvous: Protocol::Rget },
+    Way { mode: ProgressMode::Hybrid, rendezvous: Protocol::Rget },
+    Way { mode: ProgressMode::Polling, rendezvous: Protocol::Rput },
+    Way { mode: ProgressMode::Hybrid, rendezvous: Protocol::Rput },
+    Way { mode: ProgressMode::TwoThreads, rendezvous: Protocol::Rget },
 ];
 
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.rendezvous {
-            Rendezvous::Rget => write!(f, "{}", self.mode),
+            Protocol::Rget => write!(f, "{}", self.mode),
             _ => write!(f, "{}, {}", self.mode, self.rendezvous),
         }
     }

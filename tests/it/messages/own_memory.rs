@@ -1,6 +1,6 @@
 //! Messages out of and into memory that the program owns, frees and maps again.
 
-use onesided::{Messages, Rendezvous, Tag, World};
+use onesided::{Messages, Protocol, Tag, World};
 
 use super::elements;
 use crate::jobs::ok;
@@ -19,7 +19,7 @@ pub(super) fn mapped_again(world: World) {
     let messages = Messages::new(&world).wait().unwrap();
     let (me, other) = (world.rank(), 1 - world.rank());
     let (mut at, mut again, mut round) = ([std::ptr::null_mut(); 2], 0, 0);
-    for rendezvous in [Rendezvous::Rget, Rendezvous::Rput, Rendezvous::Pipeline, Rendezvous::Copy] {
+    for rendezvous in [Protocol::Rget, Protocol::Rput, Protocol::Pipeline, Protocol::Copy] {
         messages.set_rendezvous(rendezvous);
         for (len, is_dropped) in [3 << 12, 3 << 12, 1 << 20, 1 << 20].into_iter().zip([false, true].repeat(2)) {
             let count = len / 8;

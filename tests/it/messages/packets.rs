@@ -1,6 +1,6 @@
 //! Long messages in packets, where a rank chose that or may register no more memory.
 
-use onesided::{FaultKind, Messages, Rendezvous, Tag, World};
+use onesided::{FaultKind, Messages, Protocol, Tag, World};
 
 use super::{elements, receiver_dies_between, sender_dies_between};
 use crate::jobs::{self, ok};
@@ -8,11 +8,11 @@ use crate::limits::LIMIT;
 use crate::support::DEADLINE;
 
 pub(super) fn sender_dies(world: &World, messages: &Messages) {
-    sender_dies_between(world, messages, Rendezvous::Copy);
+    sender_dies_between(world, messages, Protocol::Copy);
 }
 
 pub(super) fn receiver_dies(world: &World, messages: &Messages) {
-    receiver_dies_between(world, messages, Rendezvous::Copy);
+    receiver_dies_between(world, messages, Protocol::Copy);
 }
 
 /// Two ranks exchange long messages, though some may register nothing any more: those that are waited
@@ -40,7 +40,7 @@ pub(super) fn no_more_memory(world: &World, limited: &[u32]) {
         assert!(into.read(0..LEN) == slice, "{rendezvous}");
         drop(send.deadline(DEADLINE).wait().unwrap());
     };
-    exchange(Rendezvous::Copy);
+    exchange(Protocol::Copy);
     world.barrier().wait().unwrap();
     let is_limited = jobs::on_cards() && limited.contains(&me);
     let mut taken = Vec::new();
@@ -48,7 +48,7 @@ pub(super) fn no_more_memory(world: &World, limited: &[u32]) {
         taken.push(messages.buffer::<u64>(LEN).unwrap());
     }
     let before = messages.registrations().refusals;
-    [Rendezvous::Rget, Rendezvous::Rput, Rendezvous::Pipeline, Rendezvous::Copy].into_iter().for_each(exchange);
+    [Protocol::Rget, Protocol::Rput, Protocol::Pipeline, Protocol::Copy].into_iter().for_each(exchange);
     assert!(!is_limited || messages.registrations().refusals > before);
     assert_eq!(onesided::dump().to_string().contains("memory for messages was refused"), is_limited);
     world.barrier().wait().unwrap();

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::process::Command;
 use std::time::Duration;
 
-use onesided::{FaultKind, Messages, Rendezvous, Tag, World};
+use onesided::{FaultKind, Messages, Protocol, Tag, World};
 
 use super::elements;
 use crate::jobs::{self, ok};
@@ -35,7 +35,7 @@ pub(super) fn device_fails(world: World) {
     // Each message has its number, so that one that comes twice would be seen.
     let exchange = || {
         number.set(number.get() + 2);
-        messages.set_rendezvous(if number.get() % 4 == 0 { Rendezvous::Rget } else { Rendezvous::Rput });
+        messages.set_rendezvous(if number.get() % 4 == 0 { Protocol::Rget } else { Protocol::Rput });
         let [mut out, into] = buffers.take().unwrap();
         out.write(0, &elements(number.get() + me, LEN));
         let receive = messages.recv_buffer(into, other, Tag(0)).deadline(DEADLINE);

@@ -8,7 +8,7 @@ mod tasks;
 
 use std::time::Duration;
 
-use onesided::{Fault, FaultKind, ProgressMode, Rendezvous, World};
+use onesided::{Fault, FaultKind, ProgressMode, Protocol, World};
 
 use crate::collectives::steps::Random;
 use crate::jobs::{self, Role, die};
@@ -30,7 +30,7 @@ const MODES: [ProgressMode; 5] = [
     ProgressMode::TwoThreads,
     ProgressMode::Hybrid,
 ];
-const WAYS: [Rendezvous; 4] = [Rendezvous::Rget, Rendezvous::Rput, Rendezvous::Pipeline, Rendezvous::Copy];
+const WAYS: [Protocol; 4] = [Protocol::Rget, Protocol::Rput, Protocol::Pipeline, Protocol::Copy];
 
 /// How a rank ends before the others.
 #[derive(Clone, Copy, Debug, PartialEq)]

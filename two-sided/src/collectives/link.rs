@@ -124,7 +124,10 @@ impl<'m, F: Fabric> Core<'m, F> {
         'm: 'b,
     {
         let what = What { to, tag: Tag(self.tag), bytes: bytes.len() as u64 };
-        let started = SendRequest::post(self.messages, self.key().0, bytes, (what, false));
+        let started = self
+            .messages
+            .slice(to, bytes)
+            .and_then(|(to, content)| SendRequest::post(self.messages, (self.key().0, to), content, (what, false)));
         started.map_err(|error| self.failed(self.on_fabric(error.fault())))
     }
 

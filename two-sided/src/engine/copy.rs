@@ -129,10 +129,10 @@ mod tests {
     use onesided_fabric::SegmentKey;
 
     use super::*;
+    use crate::Protocol;
     use crate::engine::tests::{WINDOW, key, opened, posted, take_in};
     use crate::engine::{Holding, Posted, ToExpose, ToMove};
     use crate::matching::Pattern;
-    use crate::wire::By;
 
     const LEN: u64 = 2 * FLIGHT + 5;
 
@@ -153,10 +153,11 @@ mod tests {
     fn receiver() -> (Engine<u64>, usize, usize) {
         let mut engine = opened(Rank(0), WINDOW, u32::MAX);
         let key = SegmentKey { rank: Rank(1), len: LEN, ..key() };
-        let rts = Packet::Rts { context: 0, tag: 0, request: RequestId(3), key, by: By::Copy };
+        let rts = Packet::Rts { context: 0, tag: 0, request: RequestId(3), key, by: Protocol::Copy };
         take_in(&mut engine, Rank(1), rts.encode(0).bytes());
         let receive = posted(engine.receive(Pattern { context: 0, source: Some(1), tag: None }));
-        let Some(ToMove::Expose(ToExpose { by: By::Copy, len: LEN, message, .. })) = engine.next_to_move(|_| true)
+        let Some(ToMove::Expose(ToExpose { by: Protocol::Copy, len: LEN, message, .. })) =
+            engine.next_to_move(|_| true)
         else {
             panic!("there is to be room for it")
         };
@@ -214,8 +215,12 @@ mod tests {
     #[test]
     fn a_sender_copies_one_part_after_the_other() {
         let (half, mut engine) = (FLIGHT / 2, opened(Rank(1), WINDOW, u32::MAX));
-        let send =
-            engine.send_rendezvous(Rank(0), (0, 0), (SegmentKey { rank: Rank(1), len: LEN, ..key() }, By::Copy), 7);
+        let send = engine.send_rendezvous(
+            Rank(0),
+            (0, 0),
+            (SegmentKey { rank: Rank(1), len: LEN, ..key() }, Protocol::Copy),
+            7,
+        );
         flushed(&mut engine);
         assert!(engine.describe(0)[0].contains("announced, to be sent in packets"), "{:?}", engine.describe(0));
         let ready = |engine: &mut Engine<u64>, len| {
@@ -260,11 +265,11 @@ mod tests {
             }
             engine.lost(Rank(0)).is_none()
         };
-        for by in [By::Read, By::Write, By::Pipeline, By::Copy] {
+        for by in [Protocol::Rget, Protocol::Rput, Protocol::Pipeline, Protocol::Copy] {
             assert!(is_taken(by, &[FLIGHT, FLIGHT, 5]) && is_taken(by, &[FLIGHT / 2]), "{by:?}");
             assert!(!is_taken(by, &[FLIGHT + 1]) && !is_taken(by, &[FLIGHT / 2 - 1]), "{by:?}");
             assert!(!is_taken(by, &[FLIGHT, FLIGHT, 6]) && !is_taken(by, &[FLIGHT, FLIGHT, 5, 0]), "{by:?}");
         }
-        assert!(!is_taken(By::Offered, &[FLIGHT]), "its slice is not the library's");
+        assert!(!is_taken(Protocol::Offered, &[FLIGHT]), "its slice is not the library's");
     }
 }

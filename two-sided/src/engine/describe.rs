@@ -12,8 +12,8 @@ use super::pipeline::Writes;
 use super::receives::{Body, ReceiveState};
 use super::rendezvous::Here;
 use super::{Engine, SendState};
+use crate::Protocol;
 use crate::matching::{Arrival, Pattern, is_collective};
-use crate::wire::By;
 use crate::{Source, Status, Tag, Tags};
 
 /// The most of each kind that are shown.
@@ -103,10 +103,10 @@ impl<S> Engine<S> {
         let sends = self.sends.iter().filter_map(|(_, send)| {
             let state = match (&send.state, send.writes) {
                 (SendState::Queued, _) => "queued",
-                (SendState::Announced, Some(Writes { by: By::Write | By::Pipeline, .. })) => {
+                (SendState::Announced, Some(Writes { by: Protocol::Rput | Protocol::Pipeline, .. })) => {
                     "announced, to be written when its receiver is ready"
                 }
-                (SendState::Announced, Some(Writes { by: By::Copy, .. })) => {
+                (SendState::Announced, Some(Writes { by: Protocol::Copy, .. })) => {
                     "announced, to be sent in packets when its receiver is ready"
                 }
                 (SendState::Announced, _) => "announced, not read",

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::tests::{WINDOW, eager, key, opened, posted, take_in};
 use super::*;
+use crate::Protocol;
 use crate::elements::allocate;
 use crate::matching::Pattern;
 
@@ -20,7 +21,7 @@ enum Step {
     Send {
         to: u32,
         /// `None`: an eager message.
-        by: Option<By>,
+        by: Option<Protocol>,
     },
     /// Sends packets, for which there is room or not.
     Flush(bool),
@@ -34,7 +35,13 @@ enum Step {
 
 /// Packets of all kinds with any fields, cut off, too long, or with another byte.
 fn hostile() -> impl Strategy<Value = Vec<u8>> {
-    let by = prop_oneof![Just(By::Read), Just(By::Offered), Just(By::Write), Just(By::Pipeline), Just(By::Copy)];
+    let by = prop_oneof![
+        Just(Protocol::Rget),
+        Just(Protocol::Offered),
+        Just(Protocol::Rput),
+        Just(Protocol::Pipeline),
+        Just(Protocol::Copy)
+    ];
     let key = (0..6_u32, prop_oneof![Just(0), Just(100), 0..100_u64, any::<u64>()], any::<u64>())
         .prop_map(|(rank, len, address)| SegmentKey { rank: Rank(rank), region: RegionId(1), len, address, rkey: 0 });
     let request = prop_oneof![0..6_u32, any::<u32>()].prop_map(RequestId);
@@ -103,7 +110,7 @@ fn steps() -> impl Strategy<Value = Step> {
         8 => (3..6_u32, prop_oneof![9 => hostile(), 3 => batch(), 1 => bytes]).prop_map(|(from, packet)| Step::Hostile { from, packet }),
         2 => pattern().prop_map(Step::Receive),
         1 => pattern().prop_map(Step::Probe),
-        2 => (3..6_u32, prop::option::of(prop_oneof![Just(By::Read), Just(By::Write), Just(By::Copy)])).prop_map(|(to, by)| Step::Send { to, by }),
+        2 => (3..6_u32, prop::option::of(prop_oneof![Just(Protocol::Rget), Just(Protocol::Rput), Just(Protocol::Copy)])).prop_map(|(to, by)| Step::Send { to, by }),
         2 => any::<bool>().prop_map(Step::Flush),
         1 => any::<bool>().prop_map(Step::Move),
         1 => Just(Step::Poll),
@@ -146,12 +153,12 @@ proptest! {
                             engine.read(message, outcome.map(|()| Here::Memory(2)));
                         }
                         Some(ToMove::Expose(ToExpose { message, len, by, at, .. })) => {
-                            let elements = allocate::<u8>(len).filter(|_| is_moved && by == By::Copy);
-                            let len = if by == By::Pipeline { (len - at).min(60) } else { len };
+                            let elements = allocate::<u8>(len).filter(|_| is_moved && by == Protocol::Copy);
+                            let len = if by == Protocol::Pipeline { (len - at).min(60) } else { len };
                             let key = outcome.map(|()| SegmentKey { len, ..key() });
                             match (by, elements) {
                                 (_, Some(elements)) => engine.expose_elements(message, elements),
-                                (By::Copy, None) => engine.expose(message, at, None, Err(Fault::new(FaultKind::NoMemory))),
+                                (Protocol::Copy, None) => engine.expose(message, at, None, Err(Fault::new(FaultKind::NoMemory))),
                                 _ => engine.expose(message, at, Some(2), key),
                             }
                         }
@@ -196,7 +203,7 @@ proptest! {
         // The others.
         receives.into_iter().for_each(|receive| engine.cancel(receive));
         let receive = posted(engine.receive(Pattern { context: 0, source: Some(2), tag: Some(3) }));
-        let send = engine.send_rendezvous(Rank(2), (0, 0), (key(), By::Read), 3);
+        let send = engine.send_rendezvous(Rank(2), (0, 0), (key(), Protocol::Rget), 3);
         engine.flush(|_, _, _| Posted::Sent);
         engine.take_idle();
         take_in(&mut engine, Rank(2), &eager(0, 3, b"from the other", 0));

@@ -76,8 +76,9 @@ use self::describe::Seen;
 use self::peer::{Class, Outgoing, Peer};
 use self::pipeline::{Part, Writes};
 use self::receives::{Arrived, Receive, ReceiveState};
+use crate::Protocol;
 use crate::matching::Matcher;
-use crate::wire::{By, Encoded, Packet, RequestId};
+use crate::wire::{Encoded, Packet, RequestId};
 
 pub(crate) use self::batch::Listed;
 pub(crate) use self::collectives::{CONTROL, CallFailure, Found, Reason, TOLD, Trouble};
@@ -280,12 +281,12 @@ impl<S> Engine<S> {
         &mut self,
         to: Rank,
         (context, tag): (u32, u32),
-        (key, by): (SegmentKey, By),
+        (key, by): (SegmentKey, Protocol),
         memory: S,
     ) -> usize {
         let rts = |request| Packet::Rts { context, tag, request, key, by }.encode(0);
         let send = self.send((to, Class::of(context)), Some(memory), rts, &[]);
-        self.sends[send].writes = (by != By::Offered).then(|| Writes::of(key.len, by));
+        self.sends[send].writes = (by != Protocol::Offered).then(|| Writes::of(key.len, by));
         send
     }
 

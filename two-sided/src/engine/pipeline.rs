@@ -39,8 +39,9 @@ use super::peer::Outgoing;
 use super::receives::{Announced, Body, Moving};
 use super::rendezvous::{Here, ToMove};
 use super::{Engine, Send, SendState};
+use crate::Protocol;
 use crate::elements::Allocate;
-use crate::wire::{By, Packet, RequestId};
+use crate::wire::{Packet, RequestId};
 
 /// The shortest piece of a long message but its last one.
 pub(crate) const SHORTEST: u64 = 64 << 10;
@@ -50,7 +51,7 @@ pub(crate) const SHORTEST: u64 = 64 << 10;
 pub(super) struct Writes {
     pub(super) len: u64,
     /// How the message was announced.
-    pub(super) by: By,
+    pub(super) by: Protocol,
     /// Whether it goes in packets.
     pub(super) is_copied: bool,
     /// How much of it the receiver has exposed memory or has room for.
@@ -75,7 +76,7 @@ pub(super) enum Fin {
 
 impl Writes {
     /// Of a message that was announced so.
-    pub(super) const fn of(len: u64, by: By) -> Self {
+    pub(super) const fn of(len: u64, by: Protocol) -> Self {
         let (exposed, left, unposted, failed) = (0, 0, 0, None);
         Self { len, by, is_copied: false, exposed, left, unposted, failed, fin: Fin::NotYet, asks: false }
     }
@@ -86,7 +87,7 @@ impl Writes {
         let rest = self.len - self.exposed;
         let (shortest, longest) = match self.by {
             _ if is_copied => (flight / 2, flight),
-            By::Pipeline => (SHORTEST.min(self.len / 2), rest),
+            Protocol::Pipeline => (SHORTEST.min(self.len / 2), rest),
             _ => (rest, rest),
         };
         shortest.min(rest)..=longest.min(rest)
@@ -134,7 +135,7 @@ pub(crate) struct ToExpose<S> {
     /// The message's length.
     pub(crate) len: u64,
     /// Whether a part at a time is exposed, from an offset on; or room for packets.
-    pub(crate) by: By,
+    pub(crate) by: Protocol,
     pub(crate) at: u64,
     /// That of the earlier parts; of the first one, that of the receive.
     pub(crate) memory: Option<S>,
@@ -170,7 +171,8 @@ impl<S> Engine<S> {
                 continue;
             };
             let len = key.len;
-            let first = announced.map(|announced| announced.by).or(std::mem::take(is_refused).then_some(By::Copy));
+            let first =
+                announced.map(|announced| announced.by).or(std::mem::take(is_refused).then_some(Protocol::Copy));
             if let Some(by) = first {
                 let (allocate, memory) = self.memory_of(message);
                 return Some(ToMove::Expose(ToExpose { message, len, by, at: 0, memory, allocate }));
@@ -178,7 +180,7 @@ impl<S> Engine<S> {
             if let Some(Exposed { memory: Here::Memory(memory), at, .. }) =
                 exposed.take_if(|exposed| exposed.has_more(len))
             {
-                let (by, memory) = (By::Pipeline, Some(memory));
+                let (by, memory) = (Protocol::Pipeline, Some(memory));
                 return Some(ToMove::Expose(ToExpose { message, len, by, at, memory, allocate: None }));
             }
         }
@@ -278,7 +280,9 @@ impl<S> Engine<S> {
             return self.violated(from);
         };
         let (len, is_copied, may_be) = match &part {
-            To::Memory(key) => (key.len, false, key.rank == *to && matches!(writes.by, By::Write | By::Pipeline)),
+            To::Memory(key) => {
+                (key.len, false, key.rank == *to && matches!(writes.by, Protocol::Rput | Protocol::Pipeline))
+            }
             To::Packets(len) => (*len, true, true),
         };
         let is_next = match state {

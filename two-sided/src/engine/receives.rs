@@ -26,9 +26,10 @@ use super::peer::{Outgoing, units};
 use super::pipeline::Exposed;
 use super::rendezvous::Here;
 use super::{Engine, keep};
+use crate::Protocol;
 use crate::elements::Allocate;
 use crate::matching::{Arrival, COLLECTIVE, Envelope, GROUPS, Pattern, communicator};
-use crate::wire::{By, Packet, RequestId};
+use crate::wire::{Packet, RequestId};
 
 /// A message that has arrived.
 #[derive(Debug)]
@@ -67,7 +68,7 @@ pub(crate) enum Body<S> {
 pub(crate) struct Announced {
     pub(crate) request: RequestId,
     pub(crate) key: SegmentKey,
-    pub(crate) by: By,
+    pub(crate) by: Protocol,
 }
 
 /// A message that moves, whatever becomes of its receive.
@@ -584,7 +585,7 @@ impl<S> Engine<S> {
     /// in packets.
     pub(crate) fn copy_held(&mut self, message: u32) {
         if let Body::Announced(announced) = &mut self.matcher.message_mut(message as usize).body {
-            announced.by = By::Copy;
+            announced.by = Protocol::Copy;
         }
     }
 

@@ -8,8 +8,8 @@ use super::Engine;
 use super::copy::is_refused;
 use super::pipeline::{Part, To, ToExpose};
 use super::receives::{Announced, Arrived, Body, Moving, Receive};
+use crate::Protocol;
 use crate::elements::{Allocate, Elements};
-use crate::wire::By;
 
 /// An announced message that is to be read for a receive.
 #[derive(Debug)]
@@ -144,7 +144,7 @@ impl<S> Engine<S> {
                 self.announced.remove(index);
                 continue;
             };
-            let (key, is_offered) = (announced.key, announced.by == By::Offered);
+            let (key, is_offered) = (announced.key, announced.by == Protocol::Offered);
             if is_offered && !still(&key) {
                 index += 1;
                 continue;
@@ -161,7 +161,7 @@ impl<S> Engine<S> {
     /// An announced message was read, or could not be.
     pub(crate) fn read(&mut self, message: usize, here: Result<Here<S>, Fault>) {
         self.tokens += 1;
-        let is_read = self.moving(message).is_some_and(|moving| moving.announced.by == By::Read);
+        let is_read = self.moving(message).is_some_and(|moving| moving.announced.by == Protocol::Rget);
         match here {
             Err(fault) if is_refused(fault) && is_read => self.copy_instead(message),
             here => self.end_move(message, here),

@@ -6,6 +6,7 @@ use onesided_fabric::remote_memory::RegionId;
 
 use super::explored::number;
 use super::*;
+use crate::Protocol;
 use crate::matching::Pattern;
 use crate::wire::head_of;
 
@@ -53,7 +54,7 @@ fn a_dump_says_since_when() {
     let pattern = Pattern { context: 0, source: Some(1), tag: Some(8) };
     let receive = posted(engine.receive(pattern));
     take_in(&mut engine, Rank(2), &eager(0, 7, &[1, 2, 3], 0));
-    engine.send_rendezvous(Rank(3), (0, 5), (key, By::Read), 0);
+    engine.send_rendezvous(Rank(3), (0, 5), (key, Protocol::Rget), 0);
     assert_eq!(
         engine.describe(10 * SECOND),
         [
@@ -92,7 +93,7 @@ fn a_dump_says_since_when() {
 fn packets_for_a_peer_that_takes_none_are_bounded() {
     let mut engine = opened(Rank(0), WINDOW, u32::MAX);
     let key = SegmentKey { rank: Rank(1), ..key() };
-    let rts = Packet::Rts { context: 1, tag: 0, request: RequestId(0), key, by: By::Read }.encode(0);
+    let rts = Packet::Rts { context: 1, tag: 0, request: RequestId(0), key, by: Protocol::Rget }.encode(0);
     for _ in 0..WINDOW {
         assert!(engine.lost(Rank(1)).is_none());
         take_in(&mut engine, Rank(1), rts.bytes());
@@ -202,7 +203,7 @@ fn unexpected_messages_are_bounded() {
 fn memory_comes_back_at_the_fin() {
     let mut engine = opened(Rank(0), WINDOW, u32::MAX);
     let key = key();
-    let send = engine.send_rendezvous(Rank(1), (0, 0), (key, By::Read), 4711);
+    let send = engine.send_rendezvous(Rank(1), (0, 0), (key, Protocol::Rget), 4711);
     engine.flush(|_, _, _| Posted::Sent);
     engine.detach(send);
     assert!(engine.take_idle().is_empty());
@@ -223,7 +224,7 @@ fn exposed_memory_comes_back_at_the_fin_or_with_the_loss_of_its_sender() {
     let [mut sender, mut receiver] = [0, 1].map(|rank| opened(Rank(rank), WINDOW, u32::MAX));
     let fault = Fault::of(FaultKind::PeerDied, Rank(0));
     let mut started = |number: u64| {
-        let send = sender.send_rendezvous(Rank(1), (0, 0), (key(), By::Write), number);
+        let send = sender.send_rendezvous(Rank(1), (0, 0), (key(), Protocol::Rput), number);
         let receive = posted(receiver.receive(Pattern { context: 0, source: Some(0), tag: None }));
         carry(&mut sender, &mut receiver);
         assert!(receiver.received(receive, Waker::noop()).is_none());
@@ -263,7 +264,7 @@ fn reads_wait_for_a_token_in_order() {
     for tag in 0..4 {
         posted(engine.receive(Pattern { context: 0, source: Some(1), tag: Some(tag) }));
         let key = SegmentKey { rank: Rank(1), address: u64::from(tag), ..key() };
-        let rts = Packet::Rts { context: 0, tag, request: RequestId(tag), key, by: By::Read };
+        let rts = Packet::Rts { context: 0, tag, request: RequestId(tag), key, by: Protocol::Rget };
         take_in(&mut engine, Rank(1), rts.encode(0).bytes());
     }
     let next = |engine: &mut Engine<u64>| match engine.next_to_move(|_| true) {
@@ -306,9 +307,9 @@ fn a_lost_peer_ends_what_needs_it() {
 fn what_a_peer_sent_before_it_died_is_received() {
     let mut engine = opened(Rank(0), WINDOW, u32::MAX);
     let key = key();
-    let read = engine.send_rendezvous(Rank(1), (0, 0), (key, By::Read), 1);
+    let read = engine.send_rendezvous(Rank(1), (0, 0), (key, Protocol::Rget), 1);
     engine.flush(|_, _, _| Posted::Sent);
-    let unsent = engine.send_rendezvous(Rank(1), (0, 0), (key, By::Read), 2);
+    let unsent = engine.send_rendezvous(Rank(1), (0, 0), (key, Protocol::Rget), 2);
     let fault = Fault::of(FaultKind::PeerDied, Rank(1));
     engine.flush(|_, _, _| Posted::Failed(fault));
     assert_eq!([read, unsent].map(|send| engine.sent(send, Waker::noop())), [None, Some(Err(fault))]);

@@ -1,7 +1,7 @@
 //! Two ranks that send to one another by every protocol.
 
 use onesided_fabric::Fabric;
-use onesided_two_sided::{Error, Messages, Op, Rendezvous, Tag};
+use onesided_two_sided::{Error, Messages, Op, Protocol, Tag};
 
 fn bytes(from: u32, len: usize) -> Vec<u8> {
     (0..len as u32).map(|at| (at.wrapping_mul(31).wrapping_add(from) >> 3) as u8).collect()
@@ -20,7 +20,7 @@ pub(crate) async fn exchange<F: Fabric + 'static>(messages: &Messages<F>) -> Res
         receive.await?;
     }
     assert_eq!(into, [[other; 3]; 20]);
-    let (rget, rput, pipeline, copy) = (Rendezvous::Rget, Rendezvous::Rput, Rendezvous::Pipeline, Rendezvous::Copy);
+    let (rget, rput, pipeline, copy) = (Protocol::Rget, Protocol::Rput, Protocol::Pipeline, Protocol::Copy);
     for (by, len) in [(rget, 3_000), (rget, 20_000), (rput, 20_000), (pipeline, 150_000), (copy, 20_000)] {
         messages.set_rendezvous(by);
         let (sent, mut into) = (bytes(me, len), vec![0; len]);

@@ -12,11 +12,12 @@ use super::moving::{FLIGHT, Moving, PIECE};
 use super::net::{Message, Net, Plant, number, number_of};
 use super::request::{Mode, Op, Request, Woken};
 use super::seen::Seen;
+use crate::Protocol;
 use crate::Tag;
 use crate::engine::receives::ReceiveState;
 use crate::engine::{Direct, Engine, Held, Holding, Posting, Send, SendState, ToExpose, is_refused};
 use crate::matching::oracle::Oracle;
-use crate::wire::{By, head_of};
+use crate::wire::head_of;
 
 pub(super) struct Host {
     pub(super) rank: u32,
@@ -101,10 +102,10 @@ impl Host {
                         let len = if matches!(mode, Mode::Pipeline | Mode::Copy) { 2 * PIECE } else { PIECE };
                         let key = SegmentKey { rank: Rank(rank), region: RegionId(1), len, address: number, rkey: 0 };
                         let by = match mode {
-                            Mode::Write if to != rank => By::Write,
-                            Mode::Pipeline if to != rank => By::Pipeline,
-                            Mode::Copy if to != rank => By::Copy,
-                            _ => By::Read,
+                            Mode::Write if to != rank => Protocol::Rput,
+                            Mode::Pipeline if to != rank => Protocol::Pipeline,
+                            Mode::Copy if to != rank => Protocol::Copy,
+                            _ => Protocol::Rget,
                         };
                         net.message(number).len = len;
                         let send = self.engine.send_rendezvous(Rank(to), (0, tag), (key, by), number);

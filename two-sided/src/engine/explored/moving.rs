@@ -5,10 +5,11 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use super::host::Host;
 use super::net::{Net, Plant, number};
+use crate::Protocol;
 use crate::engine::pipeline::Fin;
 use crate::engine::receives::{Body, Moving as MovingHere};
 use crate::engine::{Engine, Here, ToExpose, ToMove, ToRead};
-use crate::wire::{By, DATA_HEAD};
+use crate::wire::DATA_HEAD;
 
 /// The length of a piece of a message.
 pub(super) const PIECE: u64 = 8;
@@ -112,7 +113,7 @@ impl Host {
                 }
                 let by = expose.by;
                 self.exposing.push(expose);
-                if by == By::Write {
+                if by == Protocol::Rput {
                     self.finish_exposing(net, self.exposing.len() - 1);
                 }
             }
@@ -136,7 +137,7 @@ impl Host {
         let number = self.exposed[exposed].number;
         let (rank, from) = (self.rank, net.message(number).from);
         assert!(at == 0 || memory == Some(number));
-        let failed = net.fails(rank, from).filter(|kind| by != By::Copy || *kind == FaultKind::Unknown);
+        let failed = net.fails(rank, from).filter(|kind| by != Protocol::Copy || *kind == FaultKind::Unknown);
         let fails = match failed {
             Some(FaultKind::NoMemory) if at == 0 => false,
             Some(kind) => {
@@ -146,10 +147,10 @@ impl Host {
             }
             None => false,
         };
-        if !fails && (by == By::Copy || failed.is_some()) {
+        if !fails && (by == Protocol::Copy || failed.is_some()) {
             self.engine.expose_elements(message, Box::new(vec![0_u8; len as usize]));
         } else if !fails {
-            let len = if by == By::Pipeline { PIECE } else { len };
+            let len = if by == Protocol::Pipeline { PIECE } else { len };
             let key = SegmentKey { rank: Rank(rank), region: RegionId(1), len, address: number, rkey: 0 };
             self.engine.expose(message, at, Some(number), Ok(key));
         }

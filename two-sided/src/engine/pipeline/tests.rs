@@ -5,6 +5,7 @@ use std::task::Waker;
 use onesided_fabric::remote_memory::RegionId;
 
 use super::*;
+use crate::Protocol;
 use crate::engine::tests::opened;
 use crate::engine::{Holding, Posted, Posting, tests, window};
 use crate::matching::Pattern;
@@ -20,7 +21,7 @@ fn take_in(engine: &mut Engine<u64>, from: u32, packet: Packet) {
 }
 
 /// A send to rank 1 that was announced.
-fn announced(by: By) -> (Engine<u64>, usize) {
+fn announced(by: Protocol) -> (Engine<u64>, usize) {
     let mut engine = opened(Rank(0), window(2), u32::MAX);
     let send = engine.send_rendezvous(Rank(1), (0, 0), (key(0, LEN), by), 7);
     engine.flush(|_, _, _| Posted::Sent);
@@ -35,7 +36,7 @@ fn ready(engine: &mut Engine<u64>, send: usize, len: u64) {
 /// Its receiver would wait for the FIN until this rank waits again, which may never be.
 #[test]
 fn a_written_send_is_over_when_its_fin_is_on_its_way() {
-    let (mut engine, send) = announced(By::Write);
+    let (mut engine, send) = announced(Protocol::Rput);
     ready(&mut engine, send, LEN);
     assert!(matches!(engine.next_to_move(|_| true), Some(ToMove::Write { .. })));
     engine.posted(send, false);
@@ -51,7 +52,7 @@ fn a_written_send_is_over_when_its_fin_is_on_its_way() {
 #[test]
 fn a_fin_goes_behind_the_last_write_that_is_posted() {
     for fin_first in [true, false] {
-        let (mut engine, send) = announced(By::Pipeline);
+        let (mut engine, send) = announced(Protocol::Pipeline);
         ready(&mut engine, send, 2 * SHORTEST);
         ready(&mut engine, send, 2 * SHORTEST);
         let mut fins = 0;
@@ -86,16 +87,16 @@ fn a_receiver_exposes_a_whole_message_or_long_pieces() {
         lens.iter().for_each(|len| ready(&mut engine, send, *len));
         engine.lost(Rank(1)).is_none()
     };
-    assert!(is_taken(By::Write, &[LEN]) && is_taken(By::Pipeline, &[LEN]));
-    assert!(is_taken(By::Pipeline, &[3 * SHORTEST + 5, SHORTEST - 5]));
-    assert!(!is_taken(By::Write, &[LEN - 1]) && !is_taken(By::Write, &[LEN + 1]));
-    assert!(!is_taken(By::Pipeline, &[SHORTEST - 1]) && !is_taken(By::Pipeline, &[LEN + 1]));
+    assert!(is_taken(Protocol::Rput, &[LEN]) && is_taken(Protocol::Pipeline, &[LEN]));
+    assert!(is_taken(Protocol::Pipeline, &[3 * SHORTEST + 5, SHORTEST - 5]));
+    assert!(!is_taken(Protocol::Rput, &[LEN - 1]) && !is_taken(Protocol::Rput, &[LEN + 1]));
+    assert!(!is_taken(Protocol::Pipeline, &[SHORTEST - 1]) && !is_taken(Protocol::Pipeline, &[LEN + 1]));
 }
 
 #[test]
 fn a_fin_before_the_last_piece_is_a_violation() {
     let mut engine = opened(Rank(1), window(2), u32::MAX);
-    let rts = Packet::Rts { context: 0, tag: 0, request: RequestId(3), key: key(0, LEN), by: By::Pipeline };
+    let rts = Packet::Rts { context: 0, tag: 0, request: RequestId(3), key: key(0, LEN), by: Protocol::Pipeline };
     take_in(&mut engine, 0, rts);
     let pattern = Pattern { context: 0, source: Some(0), tag: None };
     let Posting::Posted(receive) = engine.receive(pattern) else { panic!("it was announced") };
