@@ -95,18 +95,15 @@ impl<V: LocatedValue> Operand for Located<V> {
     const CODE: u8 = <V as sealed::Sealed>::CODE;
 
     #[inline]
-    fn allows(op: Op) -> bool {
-        matches!(op, Op::MinLoc | Op::MaxLoc | Op::Replace | Op::NoOp)
-    }
-
-    #[inline]
-    fn apply(op: Op, element: Self, operand: Self) -> Self {
-        match op {
+    fn combined(op: Op, element: Self, operand: Self) -> Option<Self> {
+        Some(match op {
             Op::MinLoc => element.better(operand, Ordering::Less),
             Op::MaxLoc => element.better(operand, Ordering::Greater),
             Op::Replace => operand,
-            _ => element,
-        }
+            Op::NoOp => element,
+            Op::Sum | Op::Product | Op::Min | Op::Max => return None,
+            Op::And | Op::Or | Op::Xor | Op::LogicalAnd | Op::LogicalOr | Op::LogicalXor => return None,
+        })
     }
 }
 

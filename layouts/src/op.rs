@@ -92,11 +92,21 @@ pub trait Operand: Pod + PartialEq + Send + Sync + sealed::Sealed {
     /// The type's number in messages.
     #[doc(hidden)]
     const CODE: u8;
+    /// The new element; `None` if the operation does not apply to this type.
+    #[doc(hidden)]
+    fn combined(op: Op, element: Self, operand: Self) -> Option<Self>;
     /// Whether the operation applies to this type.
-    fn allows(op: Op) -> bool;
-    /// The new element; the old one if the operation is not allowed.
+    #[inline]
     #[must_use]
-    fn apply(op: Op, element: Self, operand: Self) -> Self;
+    fn allows(op: Op) -> bool {
+        Self::combined(op, Self::zeroed(), Self::zeroed()).is_some()
+    }
+    /// The new element; the old one if the operation is not allowed.
+    #[inline]
+    #[must_use]
+    fn apply(op: Op, element: Self, operand: Self) -> Self {
+        Self::combined(op, element, operand).unwrap_or(element)
+    }
 }
 
 /// The types of [`Operand`] by their [number](Operand::CODE) in messages.
@@ -142,13 +152,8 @@ macro_rules! integers {
             const CODE: u8 = $code;
 
             #[inline]
-            fn allows(op: Op) -> bool {
-                !matches!(op, Op::MinLoc | Op::MaxLoc)
-            }
-
-            #[inline]
-            fn apply(op: Op, element: Self, operand: Self) -> Self {
-                match op {
+            fn combined(op: Op, element: Self, operand: Self) -> Option<Self> {
+                Some(match op {
                     Op::Sum => element.wrapping_add(operand),
                     Op::Product => element.wrapping_mul(operand),
                     Op::Min => element.min(operand),
@@ -160,8 +165,9 @@ macro_rules! integers {
                     Op::LogicalOr => (element != 0 || operand != 0).into(),
                     Op::LogicalXor => ((element != 0) != (operand != 0)).into(),
                     Op::Replace => operand,
-                    Op::NoOp | Op::MinLoc | Op::MaxLoc => element,
-                }
+                    Op::NoOp => element,
+                    Op::MinLoc | Op::MaxLoc => return None,
+                })
             }
         }
     )*};
@@ -183,20 +189,17 @@ macro_rules! floats {
             const CODE: u8 = $code;
 
             #[inline]
-            fn allows(op: Op) -> bool {
-                matches!(op, Op::Sum | Op::Product | Op::Min | Op::Max | Op::Replace | Op::NoOp)
-            }
-
-            #[inline]
-            fn apply(op: Op, element: Self, operand: Self) -> Self {
-                match op {
+            fn combined(op: Op, element: Self, operand: Self) -> Option<Self> {
+                Some(match op {
                     Op::Sum => element + operand,
                     Op::Product => element * operand,
                     Op::Min => element.min(operand),
                     Op::Max => element.max(operand),
                     Op::Replace => operand,
-                    _ => element,
-                }
+                    Op::NoOp => element,
+                    Op::And | Op::Or | Op::Xor | Op::LogicalAnd | Op::LogicalOr | Op::LogicalXor => return None,
+                    Op::MinLoc | Op::MaxLoc => return None,
+                })
             }
         }
     )*};

@@ -105,6 +105,8 @@ pub(super) struct Combines {
 
 pub(super) const FUNCTION: u32 = 15;
 
+const _: () = assert!(Op::ALL.len() < FUNCTION as usize, "an operation is not taken for a function");
+
 /// A call of a collective at a rank, as errors tell of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollectiveCall {
