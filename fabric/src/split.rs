@@ -11,7 +11,7 @@ use crate::{Call, Drive, Error, Fabric, Limit, Segment, SegmentKey, WORLD_BYTES,
 /// nothing unless waited on or polled. See [`World::split`].
 ///
 /// # Cancel safety
-/// Not cancel safe: collective.
+/// Not cancel safe: collective, as a [barrier](World::barrier).
 #[must_use = "a world is divided only when that is waited for"]
 pub struct Split<'w, F: Fabric> {
     world: &'w World<F>,

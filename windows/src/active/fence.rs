@@ -40,7 +40,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// the window.
     ///
     /// # Cancel safety
-    /// Not cancel safe: collective.
+    /// Not cancel safe: collective, as a [barrier](onesided_fabric::World::barrier) of the window: later
+    /// fences of this rank and its close fail with `OutOfStep`, other windows and the world go on.
     pub fn fence(&self) -> Request<'_, FenceEpoch<'_, T, F>, F, Error, impl Begin<FenceEpoch<'_, T, F>>> {
         Request::unboxed(Awaited::Fence(self.inner()), "fence", move || async {
             let inner = self.inner();
@@ -83,7 +84,8 @@ impl<'w, T: Element, F: Fabric> FenceEpoch<'w, T, F> {
     /// if a rank died or left, or the deadline passed.
     ///
     /// # Cancel safety
-    /// Not cancel safe: collective.
+    /// As [`Window::fence`]. Dropped before this rank's operations are complete, it is a drop of the
+    /// epoch.
     pub fn fence(self) -> Request<'w, Self, F, Error, impl Begin<Self> + use<'w, T, F>> {
         Request::unboxed(Awaited::Fence(self.window.inner()), "fence", || async move {
             self.pass().await?;
@@ -97,7 +99,7 @@ impl<'w, T: Element, F: Fabric> FenceEpoch<'w, T, F> {
     /// As [`fence`](Self::fence).
     ///
     /// # Cancel safety
-    /// Not cancel safe: collective.
+    /// As [`fence`](Self::fence).
     pub fn end(self) -> Request<'w, (), F, Error, impl Begin<()> + use<'w, T, F>> {
         Request::unboxed(Awaited::Fence(self.window.inner()), "fence", || async move { self.pass().await })
     }

@@ -70,7 +70,7 @@ impl<F: Fabric> LockTable<F> {
     /// serves one lock.
     ///
     /// # Cancel safety
-    /// Not cancel safe: collective.
+    /// Not cancel safe: collective, as a [barrier](World::barrier).
     pub fn new(world: &World<F>, here: usize) -> Request<'_, Self, F> {
         Self::with(Builder::default(), world, here)
     }

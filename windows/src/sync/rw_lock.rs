@@ -35,7 +35,7 @@ impl<T: Element, F: Fabric> RwLock<T, F> {
     /// do not name the same home; [`Error::Rank`](crate::Error::Rank) where there is no such rank.
     ///
     /// # Cancel safety
-    /// Not cancel safe: collective.
+    /// Not cancel safe: collective, as a [barrier](World::barrier).
     pub fn new(world: &World<F>, home: u32, value: T) -> Request<'_, Self, F> {
         Self::with(Builder::default(), world, home, value)
     }

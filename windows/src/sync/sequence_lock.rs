@@ -161,7 +161,7 @@ impl<T: Element, F: Fabric> Versioned<T, F> {
     /// As [`Window::close`].
     ///
     /// # Cancel safety
-    /// Not cancel safe: collective.
+    /// Not cancel safe: collective, as a [barrier](onesided_fabric::World::barrier) of the window.
     pub fn close(self) -> Request<'static, (), F> {
         self.window.close()
     }

@@ -33,7 +33,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// release is still under way after 5 s); [`Error::Collective`] where a rank died.
     ///
     /// # Cancel safety
-    /// Not cancel safe: collective.
+    /// Not cancel safe: collective, as a [barrier](onesided_fabric::World::barrier) of the window.
     pub fn close(self) -> Request<'static, (), F> {
         Request::new(Awaited::close(&self.inner), "close", self.run_close())
     }
@@ -84,7 +84,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// if the window was not made over a vector of this type.
     ///
     /// # Cancel safety
-    /// Not cancel safe: collective.
+    /// Not cancel safe: collective, as a [barrier](onesided_fabric::World::barrier) of the window.
     pub fn close_into(self) -> Request<'static, Vec<T>, F, BufferError<Vec<T>>> {
         Request::new(Awaited::close(&self.inner), "close_into", self.run_close_into())
     }
@@ -106,7 +106,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// or if it is [`WindowMemory`](crate::WindowMemory), which has its own call.
     ///
     /// # Cancel safety
-    /// Not cancel safe: collective.
+    /// Not cancel safe: collective, as a [barrier](onesided_fabric::World::barrier) of the window.
     pub fn close_into_memory(self) -> Request<'static, UserMemory, F, BufferError<UserMemory>> {
         Request::new(Awaited::close(&self.inner), "close_into_memory", self.run_close_into_memory())
     }

@@ -268,7 +268,7 @@ impl<T: Element> Builder<T> {
     /// died.
     ///
     /// # Cancel safety
-    /// Not cancel safe: collective.
+    /// Not cancel safe: collective, as a [barrier](World::barrier).
     pub fn allocate<F: Fabric>(self, world: &World<F>, len: usize) -> Request<'_, Window<T, F>, F> {
         Request::new(self.awaited(world), "create", self.make(world, (Flavor::Allocated, None), len))
     }
@@ -291,7 +291,7 @@ impl<T: Element> Builder<T> {
     /// As [`allocate`](Self::allocate); the vector is freed then.
     ///
     /// # Cancel safety
-    /// Not cancel safe: collective.
+    /// Not cancel safe: collective, as a [barrier](World::barrier).
     pub fn create<F: Fabric>(self, world: &World<F>, memory: Vec<T>) -> Request<'_, Window<T, F>, F> {
         let len = memory.len();
         Request::new(self.awaited(world), "create", self.over(world, memory.into(), len))
@@ -306,7 +306,7 @@ impl<T: Element> Builder<T> {
     /// As [`create`](Self::create); the memory is freed then.
     ///
     /// # Cancel safety
-    /// Not cancel safe: collective.
+    /// Not cancel safe: collective, as a [barrier](World::barrier).
     pub fn create_from<F: Fabric>(self, world: &World<F>, memory: UserMemory) -> Request<'_, Window<T, F>, F> {
         let len = memory.len().checked_div(size_of::<T>()).unwrap_or(0);
         Request::new(self.awaited(world), "create", self.over(world, memory, len))
@@ -335,7 +335,7 @@ impl<T: Element> Builder<T> {
     /// the memory, with `Misaligned`, and with `Closed` if the memory was taken back.
     ///
     /// # Cancel safety
-    /// Not cancel safe: collective.
+    /// Not cancel safe: collective, as a [barrier](World::barrier).
     pub fn create_over<'w, F: Fabric>(
         self,
         world: &'w World<F>,
@@ -371,7 +371,7 @@ impl<T: Element> Builder<T> {
     /// As [`allocate`](Self::allocate).
     ///
     /// # Cancel safety
-    /// Not cancel safe: collective.
+    /// Not cancel safe: collective, as a [barrier](World::barrier).
     pub fn dynamic<F: Fabric>(self, world: &World<F>) -> Request<'_, Window<T, F>, F> {
         Request::new(self.awaited(world), "create", self.make(world, (Flavor::Dynamic, None), 0))
     }

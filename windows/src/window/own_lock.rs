@@ -79,7 +79,7 @@ impl<T: Element> Builder<T> {
     /// As [`allocate`](Self::allocate), and [`Error::LockAllDesign`] for a global `lock_all`.
     ///
     /// # Cancel safety
-    /// Not cancel safe: collective.
+    /// Not cancel safe: collective, as a [barrier](World::barrier).
     pub fn allocate_with_lock<A: LockAlgorithm, F: Fabric>(
         self,
         lock: A,
