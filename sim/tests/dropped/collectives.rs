@@ -1,5 +1,6 @@
 //! Rank 2 drops each collective at each of its `Pending`s in turn, or ends it by a deadline there, and
 //! then leaves. The others pass, or are told that it left; nothing hangs, and what they passed is complete.
+//! If it stays, the world and other windows go on after a collective of a window or of a split.
 
 use std::time::Duration;
 
@@ -116,6 +117,8 @@ impl Ranks {
 struct Case {
     call: Call,
     left: Left,
+    /// Whether rank 2 stays: the others then have deadlines.
+    stays: bool,
     /// When rank 2 makes the call, and when the others do, in nanoseconds.
     times: (u64, u64),
 }
@@ -123,7 +126,7 @@ struct Case {
 type Outcomes = (Result<bool, Fault>, Result<bool, Fault>);
 
 /// What a rank does: the call twice, between other operations.
-async fn play(world: World<SimFabric>, Case { call, left, times }: Case) -> Outcomes {
+async fn play(world: World<SimFabric>, Case { call, left, stays, times }: Case) -> Outcomes {
     let half = world.split(world.rank() % 2, 0).await.unwrap();
     let busy = Window::<u64>::builder().allocate(&world, 1).await.unwrap();
     let window = Window::<u64>::builder().name("left").allocate(&world, 4).await.unwrap();
@@ -132,6 +135,14 @@ async fn play(world: World<SimFabric>, Case { call, left, times }: Case) -> Outc
     let world = &ranks.world;
     world.barrier().await.unwrap();
     let begun = world.fabric().now();
+    if stays {
+        pause_until(world, begun + if world.rank() == 2 { times.0 } else { times.1 }).await;
+        let left = if world.rank() == 2 { left } else { Left::After(Duration::from_millis(1)) };
+        let called = ranks.call(call, left).await;
+        world.barrier().await.unwrap();
+        busy.fence().await.unwrap().end().await.unwrap();
+        return (called, Ok(false));
+    }
     let count = async || {
         let epoch = busy.lock_exclusive(0).await?;
         epoch.fetch_add(0, 1).await?;
@@ -163,6 +174,10 @@ fn is_left(case: Case) -> bool {
     let closes = matches!(case.call, Close | CloseInto);
     let closed = |outcome: Result<bool, Fault>| outcome.map_err(Fault::kind) == Err(FaultKind::Closed);
     let (first, again) = outcomes[2];
+    if case.stays {
+        assert!(outcomes.iter().all(|(called, _)| called.is_ok()), "{case:?}: {outcomes:?}");
+        return first == Ok(true);
+    }
     let is_left = first.unwrap_or_else(|fault| panic!("{case:?}: {fault}"));
     for rank in [0, 1, 3] {
         let (first, again) = outcomes[rank];
@@ -192,7 +207,10 @@ fn a_collective_that_is_left_hangs_nobody() {
     for call in CALLS {
         let mut pendings = 0;
         for times in [(0, 0), (0, 15_000), (40_000, 1_000)].into_iter().take(bound(2, 3)) {
-            pendings += at_all_times(|left| is_left(Case { call, left, times }));
+            pendings += at_all_times(|left| is_left(Case { call, left, stays: false, times }));
+            if matches!(call, OfSplit | Fence | NextFence | LastFence | Close | CloseInto) {
+                at_all_times(|left| is_left(Case { call, left, stays: true, times }));
+            }
         }
         assert!(pendings > 0, "{call:?}");
     }
