@@ -80,12 +80,11 @@ const TOLD: u32 = 1024;
 impl<F: Fabric + 'static> CreateMessages<'_, F> {
     /// Makes a communicator whose contexts have these bits set.
     pub(crate) async fn run(world: &World<F>, bits: u32) -> Result<Messages<F>, Error> {
-        let mut making = Making { world, context: None, fault: None };
+        let mut making = Making { world: world.clone(), context: None, fault: None };
         let made = making.run(bits).await;
         making.fault = made.as_ref().err().map(Error::fault);
         let may_offer = made?;
-        let Some(context) = making.context.take() else { unreachable!("it is made") };
-        Ok(Messages::of(world, context, may_offer))
+        Ok(making.made(may_offer))
     }
 
     /// Blocks until every rank has arrived.
@@ -107,16 +106,16 @@ limited! {
 
 /// The creation at a rank. Members may have the communicator when it fails here, or is dropped: their calls
 /// end then.
-struct Making<'w, F: Fabric> {
-    world: &'w World<F>,
-    context: Option<Context<F>>,
-    fault: Option<Fault>,
+pub(crate) struct Making<F: Fabric> {
+    pub(crate) world: World<F>,
+    pub(crate) context: Option<Context<F>>,
+    pub(crate) fault: Option<Fault>,
 }
 
-impl<F: Fabric + 'static> Making<'_, F> {
+impl<F: Fabric + 'static> Making<F> {
     /// Returns whether members may read one another's slices.
     async fn run(&mut self, bits: u32) -> Result<bool, Error> {
-        let world = self.world;
+        let world = &self.world;
         let (shared, fabric) = (Shared::of(world), world.fabric());
         introduce(fabric);
         let mine = match &shared.progress {
@@ -157,10 +156,17 @@ impl<F: Fabric + 'static> Making<'_, F> {
     }
 }
 
-impl<F: Fabric> Drop for Making<'_, F> {
+impl<F: Fabric> Making<F> {
+    pub(crate) fn made(mut self, may_offer: bool) -> Messages<F> {
+        let Some(context) = self.context.take() else { unreachable!("it is open by now") };
+        Messages::of(&self.world, context, may_offer)
+    }
+}
+
+impl<F: Fabric> Drop for Making<F> {
     fn drop(&mut self) {
         if let Some(context) = &self.context {
-            context.fail(self.world, self.fault);
+            context.fail(&self.world, self.fault);
         }
     }
 }

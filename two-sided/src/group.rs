@@ -24,7 +24,7 @@ use std::time::Duration;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Call, Drive, Fabric, Limit, NOBODY, Segment, SegmentKey, WORLD_BYTES, World, limited};
 
-use crate::create::{Shared, are_open, failed, introduce, test_next};
+use crate::create::{Making, Shared, are_open, failed, introduce, test_next};
 use crate::messages;
 use crate::progress::lock;
 use crate::{Error, Messages, Source, Tag, WrongMembers};
@@ -221,9 +221,7 @@ impl<F: Fabric + 'static> Creation<'_, F> {
             self.send(self.leader, &outcome(&members)).await?;
             self.rest_of(&self.receive(self.leader).await?, self.leader)?;
         }
-        let (members, context) = members?;
-        let may_offer = world.fabric().capabilities().completes_at_post && are_open(world.fabric());
-        Ok(Messages::of(&members, context, may_offer))
+        Ok(members?.made(world.fabric().capabilities().completes_at_post && are_open(world.fabric())))
     }
 
     /// Receives what has come for failed creations, and would take its sender's credit for good.
@@ -270,7 +268,7 @@ impl<F: Fabric + 'static> Creation<'_, F> {
     }
 
     /// The new world and its communicator, from the leader's answer.
-    fn reach(&self, own: F::Segment, answer: &[u8]) -> Result<(World<F>, messages::Context<F>), Fault> {
+    fn reach(&self, own: F::Segment, answer: &[u8]) -> Result<Making<F>, Fault> {
         let (world, protocol) = (self.messages.world(), Fault::of(FaultKind::Protocol, Rank(self.leader)));
         let (number, keys) = answer.split_first_chunk().ok_or(protocol)?;
         let keys: Option<Vec<_>> = keys.chunks(SegmentKey::BYTES).map(SegmentKey::from_bytes).collect();
@@ -284,7 +282,8 @@ impl<F: Fabric + 'static> Creation<'_, F> {
             }))
         })?;
         test_next(&members);
-        Ok((members, messages::Context::open(self.messages.shared_progress(), u32::from_le_bytes(*number))))
+        let context = messages::Context::open(self.messages.shared_progress(), u32::from_le_bytes(*number));
+        Ok(Making { world: members, context: Some(context), fault: None })
     }
 
     async fn send(&self, to: u32, bytes: &[u8]) -> Result<(), Fault> {

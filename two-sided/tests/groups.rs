@@ -14,7 +14,7 @@ use onesided_fabric::remote_memory::{At, FaultKind, Rank, RegionId, RemoteMemory
 use onesided_fabric::{Any, Fabric, World, threads};
 use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
-use onesided_two_sided::{Error, Messages, Op, Source, Tag, Tags, WrongMembers};
+use onesided_two_sided::{CollectiveFault, Error, Messages, Op, Source, Tag, Tags, WrongMembers};
 
 use planted::{Bug, Planted};
 
@@ -202,16 +202,52 @@ fn a_rank_that_gives_up_is_named_whenever_it_does() {
     ranks(4, |world, messages| {
         for round in 0..400 {
             let mut create = messages.create_group(&[0, 1, 2, 3], Tag(round)).deadline(SOON);
-            if world.rank() == 2 {
-                let looks =
-                    (0..=round % 8).map_while(|_| create.test().transpose().is_none().then(std::thread::yield_now));
-                looks.for_each(drop);
-            } else if let Err(error) = create.wait() {
-                assert!(matches!(error, Error::Members { rank: 2, wrong: WrongMembers::GaveUp }), "{round}: {error}");
+            let made = match world.rank() {
+                2 => (0..=round % 8).find_map(|_| {
+                    std::thread::yield_now();
+                    create.test().transpose()
+                }),
+                _ => Some(create.wait()),
+            };
+            match made.map(|made| made.and_then(|group| group.barrier().deadline(SOON).wait())) {
+                None | Some(Ok(())) => {}
+                Some(Err(Error::Collective { fault, .. })) => assert_eq!(fault, CollectiveFault::Dropped { rank: 2 }),
+                Some(Err(error)) => {
+                    let is_named = matches!(error, Error::Members { rank: 2, wrong: WrongMembers::GaveUp });
+                    assert!(is_named, "{round}: {error}");
+                }
             }
         }
         world.barrier().wait().unwrap();
     });
+}
+
+/// Also when the others have the communicator. It stays.
+#[test]
+fn a_rank_that_is_late_ends_the_calls_of_those_that_have_the_communicator() {
+    let mut ended = 0;
+    for at in (0..120).map(|at| Duration::from_nanos(at * 250)) {
+        let report = Simulation::new(Network::default()).ranks(4).run(|world| async move {
+            let messages = Messages::new(&world).await.expect("messages");
+            let create = messages.create_group(&[0, 1, 2, 3], Tag(1));
+            let met = match if world.rank() == 2 { create.deadline(at) } else { create }.await {
+                Ok(group) => group.barrier().await,
+                Err(error) => Err(error),
+            };
+            let own = world.fabric().word(At { rank: world.fabric().rank(), region: RegionId(0), offset: 0 }).unwrap();
+            world.fabric().pause(own, 1_000_000_000).await;
+            met
+        });
+        assert_eq!(report.end, End::Finished, "{at:?}");
+        let errors = report.results.into_iter().map(|met| met.expect("it ends").err());
+        for error in errors.enumerate().filter(|(rank, _)| *rank != 2).filter_map(|(_, error)| error) {
+            let is_told = matches!(error, Error::Collective { fault: CollectiveFault::Dropped { rank: 2 }, .. });
+            let is_named = matches!(error, Error::Members { rank: 2, wrong: WrongMembers::GaveUp });
+            assert!(is_told || is_named, "{at:?}: {error}");
+            ended += u32::from(is_told);
+        }
+    }
+    assert!(ended > 0, "no rank had a communicator");
 }
 
 #[test]
