@@ -495,7 +495,7 @@ fn of(seed: u64) -> (u64, u32) {
 
 #[test]
 fn threads_end_all_calls() {
-    seeds(30, 400).for_each(|seed| threads(of(seed), play));
+    seeds(24, 400).for_each(|seed| threads(of(seed), play));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use onesided::{Error, LockAllDesign, LockDesign, Mode, PreviousOwner, Window, WindowError, World};
+use onesided::{Error, LeasePolicy, LockAllDesign, LockDesign, Mode, PreviousOwner, Window, WindowError, World};
 
 use super::{LIMIT, Plan, RANKS, begin, processes, seeds, threads};
 use crate::collectives::steps::Random;
@@ -13,14 +13,19 @@ use crate::jobs;
 const COUNT: usize = 0;
 const INSIDE: usize = 1;
 const STEPS: u64 = 150;
+/// Shorter than some owners hold the lock.
+const LEASE: Duration = Duration::from_micros(800);
 
 /// What a rank does with the lock of rank 0.
 struct User<'a> {
     plan: &'a Plan,
     world: &'a World,
     window: &'a Window<u64>,
+    /// Whose lock has a lease that may expire.
+    leased: &'a Window<u64>,
     random: Random,
     counted: u64,
+    committed: u64,
 }
 
 impl User<'_> {
@@ -74,7 +79,7 @@ impl User<'_> {
             };
         }
         let recovers = self.plan.ends.is_some();
-        match self.random.below(8) {
+        match self.random.below(9) {
             0..=2 => {
                 let request = window.lock_exclusive(0);
                 match held!(if recovers { request.recover() } else { request }) {
@@ -126,6 +131,26 @@ impl User<'_> {
                 Ok(None) => {}
                 Err(error) => self.failed(error),
             },
+            7 => {
+                let request = self.leased.lock_exclusive(0);
+                match held!(if recovers { request.recover() } else { request }) {
+                    Ok(Some(epoch)) => {
+                        let count = epoch.committed().wait().unwrap();
+                        if looks == 0 {
+                            std::thread::sleep(time); // perhaps for longer than the lease
+                        }
+                        let is_late = |error: &WindowError| matches!(error, WindowError::Late { .. });
+                        match epoch.commit(count + 1).wait() {
+                            Ok(()) => self.committed += 1,
+                            Err(error) => assert!(is_late(&error), "{:?}: {error}", self.plan),
+                        }
+                        let unlocked = epoch.unlock().wait();
+                        assert!(unlocked.as_ref().err().is_none_or(is_late), "{:?}: {unlocked:?}", self.plan);
+                    }
+                    Ok(None) => {}
+                    Err(error) => self.failed(error),
+                }
+            }
             _ => {
                 let (mut word, mut is_alone) = ([0], true);
                 let add = |word: &mut [u64]| word[0] += 1;
@@ -175,9 +200,12 @@ pub(super) fn play(world: &World, plan: &Plan) {
     let all = LockAllDesign::ALL[random.below(3) as usize];
     let window =
         Window::<u64>::builder().name("stressed").lock(design).lock_all(all).allocate(world, 2).wait().unwrap();
-    let over = Window::<u64>::allocate(world, 2 * RANKS as usize).wait().unwrap();
+    let over = Window::<u64>::allocate(world, 3 * RANKS as usize).wait().unwrap();
+    let builder = Window::<u64>::builder().name("leased").lock(LockDesign::TestAndSet);
+    let leased = builder.lease_policy(LeasePolicy::VersionedCommit, LEASE).allocate(world, 1).wait().unwrap();
     begin(world, plan);
-    let mut user = User { plan, world, window: &window, random: plan.random(world.rank()), counted: 0 };
+    let random = plan.random(world.rank());
+    let mut user = User { plan, world, window: &window, leased: &leased, random, counted: 0, committed: 0 };
     for step in 0..STEPS {
         if plan.ends.is_some_and(|(ender, _, after)| ender == world.rank() && after == step) {
             user.leaves_behind();
@@ -189,17 +217,17 @@ pub(super) fn play(world: &World, plan: &Plan) {
     }
     let me = world.rank() as usize;
     let epoch = over.lock_shared(0).deadline(LIMIT).wait().unwrap();
-    epoch.put(2 * me, &[user.counted, u64::from(me > 0)]).unwrap();
+    epoch.put(3 * me, &[user.counted, user.committed, u64::from(me > 0)]).unwrap();
     epoch.unlock().wait().unwrap();
     let begun = Instant::now();
     let wait = |rank: usize| {
         loop {
             let epoch = over.lock_shared(0).deadline(LIMIT).wait().unwrap();
-            let mut seen = [0; 2];
-            epoch.get(2 * rank, &mut seen).wait().unwrap();
+            let mut seen = [0; 3];
+            epoch.get(3 * rank, &mut seen).wait().unwrap();
             epoch.unlock().wait().unwrap();
-            if seen[1] == 1 {
-                return seen[0];
+            if seen[2] == 1 {
+                return [seen[0], seen[1]];
             }
             let is_there = world.is_alive(rank as u32) && begun.elapsed() < LIMIT;
             assert!(is_there, "{plan:?} {design}: rank {rank} is not over: {}", onesided::dump());
@@ -212,13 +240,19 @@ pub(super) fn play(world: &World, plan: &Plan) {
             assert!(begun.elapsed() < LIMIT, "{plan:?} {design}: it does not end");
             std::thread::sleep(Duration::from_millis(1));
         }
-        let counted = user.counted + others.map(wait).sum::<u64>();
+        let mine = [user.counted, user.committed];
+        let [counted, committed] = others.map(wait).fold(mine, |all, one| [all[0] + one[0], all[1] + one[1]]);
+        let last = leased.lock_exclusive(0).recover().deadline(LIMIT).wait();
+        let last = last.unwrap_or_else(|error| panic!("{plan:?}: {error}"));
+        let found = last.committed().wait().unwrap();
+        assert!(found == committed || plan.ends.is_some() && found > committed, "{plan:?}: {found} of {committed}");
+        drop(last);
         let last = window.lock_exclusive(0).recover().deadline(LIMIT).wait();
         last.unwrap_or_else(|error| panic!("{plan:?} {design}: {error}")).unlock().wait().unwrap();
         if plan.ends.is_none() {
             assert_eq!(window.local().read(COUNT..INSIDE + 1), [counted, 0], "{plan:?} {design}");
         }
-        over.local().write(1, &[1]).unwrap();
+        over.local().write(2, &[1]).unwrap();
         while (1..RANKS).any(|rank| world.is_alive(rank)) && begun.elapsed() < LIMIT {
             std::thread::sleep(Duration::from_millis(1)); // they look at its memory
         }
