@@ -85,7 +85,7 @@ impl<F: Fabric + 'static> Messages<F> {
     ///
     /// # Cancel safety
     /// Not cancel safe: if a handle is dropped after its first poll, the creation fails at the other
-    /// ranks too, unless they have the communicator already.
+    /// ranks too, or, if they have the communicator already, its collectives do.
     pub fn create_group(&self, members: &[u32], tag: Tag) -> CreateGroup<'_, F> {
         CreateGroup::new(self, members, tag)
     }

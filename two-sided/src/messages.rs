@@ -140,6 +140,8 @@ impl<F: Fabric + 'static> Messages<F> {
     /// [`Error::Create`]: a rank died or left, the deadline passed, or something else has the
     /// fabric's [packets](Fabric::transport). [`Error::Rules`]: `ONESIDED_MESSAGES_RULES`
     /// of this process is wrong; of up to 1,024 ranks the others fail too, by a fault that names it.
+    /// Ranks that have the communicator when its creation fails at another one get that fault from its
+    /// collectives.
     ///
     /// # Cancel safety
     /// Not cancel safe: collective, as a [barrier](World::barrier).
