@@ -495,10 +495,10 @@ fn of(seed: u64) -> (u64, u32) {
 
 #[test]
 fn threads_end_all_calls() {
-    seeds(24, 400).for_each(|seed| threads(of(seed), play));
+    seeds(24, 400, &[]).into_iter().for_each(|seed| threads(of(seed), play));
 }
 
 #[test]
 fn processes_end_all_calls() {
-    seeds(20, 200).for_each(|seed| processes(of(seed), "stress: collectives", &[]));
+    seeds(20, 200, &[]).into_iter().for_each(|seed| processes(of(seed), "stress: collectives", &[]));
 }

@@ -15,6 +15,9 @@ const INSIDE: usize = 1;
 const STEPS: u64 = 150;
 /// Shorter than some owners hold the lock.
 const LEASE: Duration = Duration::from_micros(800);
+/// Seeds with which a rank ends with a status (ticket), dies (test-and-set, distributed counters), and
+/// none ends (two-level).
+const ON_CARDS: [u64; 4] = [5, 21, 29, 30];
 
 /// What a rank does with the lock of rank 0.
 struct User<'a> {
@@ -264,10 +267,10 @@ pub(super) fn play(world: &World, plan: &Plan) {
 
 #[test]
 fn threads_exclude_one_another() {
-    seeds(60, 400).for_each(|seed| threads((seed, RANKS), play));
+    seeds(60, 400, &ON_CARDS).into_iter().for_each(|seed| threads((seed, RANKS), play));
 }
 
 #[test]
 fn processes_exclude_one_another() {
-    seeds(40, 200).for_each(|seed| processes((seed, RANKS), "stress: locks", &[]));
+    seeds(40, 200, &ON_CARDS).into_iter().for_each(|seed| processes((seed, RANKS), "stress: locks", &[]));
 }
