@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // what a child does between fork and exec
 
 use std::fmt::Debug;
+use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
@@ -15,8 +16,19 @@ use crate::support::DEADLINE;
 
 pub(crate) const ROLES: &[Role] = &[("forks", forks), ("a forked child", children)];
 
-/// Runs `child` in a forked child, and waits until it has ended without a panic.
+/// Runs `child` in a forked child, and waits until it has [ended](ended).
 fn in_a_child(child: impl FnOnce()) {
+    ended(forked(child));
+}
+
+/// Waits until a child has ended without a panic.
+fn ended(pid: Option<Pid>) {
+    let (_, status) = waitpid(pid, WaitOptions::empty()).unwrap().unwrap();
+    assert_eq!(status.exit_status(), Some(0));
+}
+
+/// Runs `child` in a forked child.
+fn forked(child: impl FnOnce()) -> Option<Pid> {
     unsafe extern "C" {
         fn fork() -> i32;
         fn _exit(status: i32) -> !;
@@ -29,10 +41,7 @@ fn in_a_child(child: impl FnOnce()) {
             // SAFETY: ends the child, and runs nothing of its parent's.
             unsafe { _exit(panicked.into()) }
         }
-        pid => {
-            let (_, status) = waitpid(Pid::from_raw(pid), WaitOptions::empty()).unwrap().unwrap();
-            assert_eq!(status.exit_status(), Some(0));
-        }
+        pid => Pid::from_raw(pid),
     }
 }
 
@@ -137,11 +146,17 @@ fn children(world: World) {
             is_forked(Messages::new(&world).wait());
         });
     }
-    barrier();
     let created = created.unwrap();
+    // Beside a child that has a copy of it, a card reaches the memory that this rank writes.
+    let (ends, end) = std::io::pipe().unwrap();
+    let child = (world.rank() == 1).then(|| forked(|| (&ends).read_exact(&mut [0]).unwrap()));
+    created.local().write(2, &[6]).unwrap();
+    barrier();
     created.lock_exclusive(1 - world.rank()).deadline(DEADLINE).wait().unwrap().put(1, &[5]).unwrap();
     barrier();
-    assert_eq!(created.close_into().wait().unwrap(), [0, 5, 0, 0]);
+    (&end).write_all(&[0]).unwrap();
+    child.into_iter().for_each(ended);
+    assert_eq!(created.close_into().wait().unwrap(), [0, 5, 6, 0]);
     let messages = Messages::new(&world).wait().unwrap();
     for len in [1, 1 << 10, 1 << 18] {
         let sent: Vec<u64> = (0..len).collect();
