@@ -4,6 +4,7 @@
 #![allow(clippy::print_stderr)] // how a rank's process speaks to its test
 
 mod active;
+mod architecture;
 mod cancellation;
 mod collectives;
 mod creation;
