@@ -12,7 +12,8 @@
 //!
 //! A leader that fails sends the fault to all members in place of its next message. A member that
 //! fails or is dropped sends the fault to the leader. A rank that saw a failure refuses its tag from then
-//! on: messages of the failed creation may still come, which its next creation drains.
+//! on: messages of the failed creation may still come, which its next creation drains; so ranks may be some
+//! hundred failed creations apart, and not more.
 
 use std::fmt;
 use std::pin::pin;

@@ -201,6 +201,10 @@ fn a_rank_that_gives_up_ends_it_for_all() {
 fn a_rank_that_gives_up_is_named_whenever_it_does() {
     ranks(4, |world, messages| {
         for round in 0..400 {
+            // What comes for failed creations of a rank that is far behind is received in its later ones alone.
+            if round % 50 == 0 {
+                world.barrier().wait().unwrap();
+            }
             let mut create = messages.create_group(&[0, 1, 2, 3], Tag(round)).deadline(SOON);
             let made = match world.rank() {
                 2 => (0..=round % 8).find_map(|_| {
