@@ -33,9 +33,16 @@ pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(|| quietly(work))).map_err(message)
 }
 
+/// A violation that the kit itself found, thrown as a panic to end an execution.
+pub(crate) struct Violation(pub(crate) String);
+
 fn message(panic: Box<dyn Any + Send>) -> String {
-    match panic.downcast::<String>() {
-        Ok(message) => *message,
-        Err(other) => other.downcast::<&str>().map_or_else(|_| "?".into(), |message| message.to_string()),
-    }
+    let said = match panic.downcast::<Violation>() {
+        Ok(violation) => return violation.0,
+        Err(other) => match other.downcast::<String>() {
+            Ok(said) => *said,
+            Err(other) => other.downcast::<&str>().map_or_else(|_| "?".into(), |said| said.to_string()),
+        },
+    };
+    format!("the lock panicked: {said}")
 }

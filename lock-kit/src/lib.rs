@@ -44,7 +44,7 @@
 //! ([`SimpleLock`](onesided_lock_algos::SimpleLock)). One word at the home, 0 if the lock is free,
 //! and 1 otherwise:
 //! ```
-//! use onesided_lock_kit::Conformance;
+//! use onesided_lock_kit::{Action, Conformance, Op};
 //! use onesided_lock_kit::lock_algos::{SimpleUse, Simple, SimpleLock};
 //! use onesided_lock_kit::remote_memory::{Fault, RemoteMemory};
 //!
@@ -68,15 +68,19 @@
 //!     }
 //! }
 //!
-//! let suite = Conformance::of(&Simple::new(OneWord)).preemptions(1).states(20_000).cases(100);
-//! // It does not recover from deaths, which the suite finds. Otherwise it is a correct lock.
-//! println!("{}", suite.clone().without_recovery().run());
-//! assert!(!suite.verdict().conforms());
+//! let suite = Conformance::of(&Simple::new(OneWord));
+//! println!("{}", suite.run());
+//! // The suite finds a planted fault: a release that does nothing.
+//! let forgets = |op: Op| match op.action {
+//!     Action::CompareSwap(1, 0) => op.with(Action::Read),
+//!     _ => op,
+//! };
+//! assert!(!suite.mutate(forgets).verdict().conforms());
 //! ```
 //!
 //! A [`LockAlgorithm`](onesided_lock_algos::LockAlgorithm) has five functions: the first operations
 //! of an acquire and of a release are posted synchronously, and what they found is judged, so that
-//! an uncontended lock costs its operations alone. `examples/own_lock.rs` is one.
+//! an uncontended lock costs its operations alone. `examples/locks/recovering.rs` is one.
 //!
 //! What is required of it, beyond exclusion:
 //!
@@ -93,12 +97,13 @@
 //!   `ParticipantLeft`; a cancelled acquire that recovered
 //!   it [releases it as poisoned](onesided_lock_algos::LockAlgorithm::release_poisoned). Leave them
 //!   out for a lock without recovery ([`Conformance::without_recovery`]).
-//! - A lock with nodes: the first word of a node is not 0 while its owner is announced, from before
-//!   its first operation until its last is complete, and 0 again afterwards. The kit reads that
-//!   word alone.
+//! - A lock with nodes: no owner is announced in one at the end, as
+//!   [`is_idle`](onesided_lock_algos::LockAlgorithm::is_idle) says.
+//! - A wait for a word of the own node ends when a write with `Notify::Yes` comes there, or at its
+//!   deadline, which never comes while all ranks are alive and something can happen.
 //!
-//! `examples/own_lock.rs` runs the whole kit on a custom ticket lock, including the throughput runs
-//! of [`bench`](mod@bench).
+//! `examples/locks` has ten locks from the literature, runs the whole kit on each, and measures one
+//! ([`bench`](mod@bench)).
 //!
 //! # Planted flaws, and what catches them
 //!
@@ -121,6 +126,8 @@
 //! | waits for dead owners | [`WaitsForTheDead`](wrong::Flaw::WaitsForTheDead) | [`Search`], [`Checker`] |
 //! | takes the lock from readers as soon as any rank is dead | [`TakesFromDeadReadersAtOnce`](wrong::Flaw::TakesFromDeadReadersAtOnce) | [`Search`], [`Checker`] with 3 origins |
 //! | gives a dead owner's lock to an acquire that did not ask to recover it | [`RecoversUnasked`](wrong::Flaw::RecoversUnasked) | [`Checker`] |
+//! | frees a lock instead of poisoning it; names itself as the dead owner; tells nobody of the death | [`ForgetsToPoison`](wrong::Flaw::ForgetsToPoison), [`NamesItself`](wrong::Flaw::NamesItself), [`TellsNobody`](wrong::Flaw::TellsNobody) | [`Checker`]; the last two: [`Exploration`] |
+//! | 104 mistakes of 19 kinds in the locks of `examples/locks`, and of this table | mutated, or in their flow | the trial of a [`Conformance`] that each names (`wrong_locks`) |
 //! | no link; no grant; a reader that is not announced; a new tail that drops the reader count | MCS, mutated | [`Search`]; no grant: [`Checker`] as well |
 //! | a suspected lock is not put under recovery | MCS, ticket, mutated | [`Search`], [`Checker`] |
 //! | a reader without a ticket | ticket, mutated | [`Search`], [`Checker`] |
@@ -182,7 +189,7 @@ pub use crate::{
     program::{AcquireKind, Crashable, Ending, Fencing, Layout, Place, Section, Slots},
     random::{Scenario, Search, Setting},
     record::{Record, Stage},
-    trace::{Action, Effect, Op, Trace},
+    trace::{Action, Effect, Note, Op, Trace},
     world::{ModelMemory, Posted},
 };
 #[cfg(feature = "bench")]

@@ -1,7 +1,7 @@
 //! A model checker: every schedule of the shipped futures, with crashes, lost replies and stops.
 
 use std::collections::HashSet;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::hash::BuildHasherDefault;
 
 use onesided_lock_algos::LockAlgorithm;
@@ -288,23 +288,22 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     /// The violation, if it still occurs.
     pub fn replay(&self, programs: &[&[Section]], schedule: &[u16]) -> Result<(), String> {
         let mut run = self.begins(programs);
-        let mut story = String::new();
         let mut chosen = schedule.iter();
         let ended = loop {
             let events = run.possible();
             let Some(first) = events.first() else { break run.end() };
             let event = chosen.next().and_then(|choice| events.get(usize::from(*choice))).unwrap_or(first);
-            let _ = writeln!(story, "  {}", run.tasks.memory.world().describe(*event));
             let happened = self.happen(&mut run, *event);
             if happened.is_err() {
                 break happened;
             }
         };
         ended.map_err(|violation| {
-            let (name, budget) = (A::NAME, self.budget);
+            let (name, told) = (A::NAME, run.tasks.memory.world().trace.tells(&violation));
+            let Budget { crashes, lost, stops } = self.budget;
             format!(
-                "{name}: {violation}\n in {programs:?}\n with {budget:?}\n events:\n{story} again: replay(programs, \
-                 &{schedule:?})"
+                "{name}: {told} in {programs:?}\n with up to {crashes} crashes, {lost} losses, {stops} stops\n again: \
+                 replay(programs, &{schedule:?})"
             )
         })
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use onesided_lock_algos::{Mode, Owner};
 use onesided_remote_memory::{Notify, Rank};
 
 use crate::program::{Names, Place};
@@ -29,6 +30,12 @@ impl Action {
             Self::FetchAdd(add) => value.wrapping_add(add),
             Self::Read | Self::CompareSwap(..) => value,
         }
+    }
+
+    /// The output of the operation, of a word with this value. That of a write means nothing, so that
+    /// a lock that relies on it is found.
+    pub(crate) const fn answer(self, found: u64) -> u64 {
+        if let Self::Write(_) = self { !found } else { found }
     }
 }
 
@@ -98,9 +105,10 @@ pub struct Effect {
     pub origin: Rank,
     /// The rank of the region.
     pub target: Rank,
-    /// The index of the word in that region. At rank 0 word 0 is the data, and from word 1 on are
-    /// the words of the lock.
+    /// The index of the word in that region.
     pub word: usize,
+    /// The word.
+    pub place: Place,
     /// Its action.
     pub action: Action,
     /// The previous value of the word.
@@ -110,19 +118,52 @@ pub struct Effect {
     pub returned: u64,
 }
 
-/// Operations in the order of their effects.
+/// What else a trace shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// An owner enters its section.
+    Enters(Mode),
+    /// It leaves it: its release starts.
+    Leaves,
+    /// A store to a word of the rank's own.
+    Stores(Place, u64),
+    /// A pause, or a wait for a notification.
+    Waits(Place, bool),
+    /// The rank ends, and its operations in flight never take effect.
+    Ends,
+    /// The others learn that.
+    IsKnown,
+    /// It is stopped.
+    Stops,
+    /// It goes on.
+    GoesOn,
+    /// Its next operation in effect has no reply.
+    LosesReply,
+    /// An operation of the rank never takes effect.
+    LosesOperation,
+}
+
+/// Operations in the order of their effects, and what happened between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Trace(Vec<Effect>);
+pub struct Trace {
+    effects: Vec<Effect>,
+    /// With the number of effects before.
+    notes: Vec<(usize, Rank, Note)>,
+}
 
 impl Trace {
     pub(crate) fn push(&mut self, effect: Effect) {
-        self.0.push(effect);
+        self.effects.push(effect);
+    }
+
+    pub(crate) fn note(&mut self, rank: Rank, note: Note) {
+        self.notes.push((self.effects.len(), rank, note));
     }
 
     /// The operations.
     #[must_use]
     pub fn effects(&self) -> &[Effect] {
-        &self.0
+        &self.effects
     }
 
     /// The fetch-adds, as origin and addend.
@@ -132,14 +173,87 @@ impl Trace {
             Action::FetchAdd(add) => Some((effect.origin, add)),
             _ => None,
         };
-        self.0.iter().filter_map(added).collect()
+        self.effects.iter().filter_map(added).collect()
+    }
+
+    /// A violation, its step, and the trace.
+    pub(crate) fn tells(&self, violation: &str) -> String {
+        format!("{violation}, at step {}\n its steps:\n{self}", self.effects.len() + self.notes.len())
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let mut notes = self.notes.iter().peekable();
+        let mut lines = Vec::new();
+        for done in 0..=self.effects.len() {
+            while let Some((_, rank, note)) = notes.next_if(|(before, ..)| *before == done) {
+                lines.push(format!("rank {} {note}", rank.0));
+            }
+            lines.extend(self.effects.get(done).map(ToString::to_string));
+        }
+        lines
     }
 }
 
-/// A rank that waits.
-pub(crate) fn waiting(rank: Rank, place: Place, pauses: bool) -> String {
-    let how = if pauses { "pauses on" } else { "waits for a notification of" };
-    format!("rank {} {how} {place}", rank.0)
+/// The longest trace that is shown whole.
+const SHOWN: usize = 200;
+
+impl fmt::Display for Trace {
+    /// A livelock is cut to its circle.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines = self.lines();
+        let end = lines.len();
+        let repeats = |step: usize, period: usize| step >= period && lines[step] == lines[step - period];
+        let back = |period: usize| (0..end).rev().take_while(|step| repeats(*step, period)).count();
+        let circle = (1..end.min(SHOWN) / 2).map(|period| (period, back(period))).find(|(period, back)| back >= period);
+        let (shown, rest) = match circle {
+            Some((period, back)) if back > 2 * period => {
+                (end - back, format!("and so on: the last {period} steps repeat until step {end}"))
+            }
+            _ if end > SHOWN => (SHOWN / 2, format!("{} steps are left out", end - SHOWN)),
+            _ => (end, String::new()),
+        };
+        let tail = if circle.is_none() && end > SHOWN { end - SHOWN / 2 } else { end };
+        let step = |f: &mut fmt::Formatter<'_>, at: usize| writeln!(f, "  {:>3}  {}", at + 1, lines[at]);
+        (0..shown).try_for_each(|at| step(f, at))?;
+        if !rest.is_empty() {
+            writeln!(f, "       ... {rest}")?;
+        }
+        (tail..end).try_for_each(|at| step(f, at))
+    }
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { origin, place, action, found, returned, .. } = self;
+        write!(f, "rank {}: {action} at {place}, found {returned:#x}", origin.0)?;
+        match returned == found {
+            true => Ok(()),
+            false => write!(f, "; the write of {found:#x} before its store is lost"),
+        }
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Enters(mode) => write!(f, "ENTERS, {mode:?}"),
+            Self::Leaves => f.write_str("LEAVES"),
+            Self::Stores(place, value) => write!(f, "stores {value:#x} to {place}"),
+            Self::Waits(place, true) => write!(f, "pauses on {place}"),
+            Self::Waits(place, false) => write!(f, "waits for a notification of {place}"),
+            Self::Ends => f.write_str("ENDS, with its operations in flight"),
+            Self::IsKnown => f.write_str("is known to have ended"),
+            Self::Stops => f.write_str("is STOPPED"),
+            Self::GoesOn => f.write_str("goes on"),
+            Self::LosesReply => f.write_str("LOSES the reply of its next operation"),
+            Self::LosesOperation => f.write_str("LOSES an operation"),
+        }
+    }
+}
+
+/// An owner, as messages name it.
+pub(crate) fn who(Owner { rank, slot, .. }: Owner) -> String {
+    if slot == 0 { format!("rank {}", rank.0) } else { format!("rank {} slot {slot}", rank.0) }
 }
 
 /// Words as a trace shows them.
@@ -148,28 +262,26 @@ pub(crate) fn hex(words: &[u64]) -> String {
     format!("[{}]", words.join(", "))
 }
 
-impl fmt::Display for Trace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Effect { origin, target, word, action, found, returned } in &self.0 {
-            write!(f, "  rank {}: {action} at rank {} word {word}, found {returned:#x}", origin.0, target.0)?;
-            match returned == found {
-                true => writeln!(f)?,
-                false => writeln!(f, "; the write of {found:#x} before its store is lost")?,
-            }
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn words_are_hexadecimal_as_in_a_trace() {
-        let (origin, target, action) = (Rank(1), Rank(0), Action::Read);
-        let trace = Trace(vec![Effect { origin, target, word: 1, action, found: 42, returned: 42 }]);
-        assert_eq!(trace.to_string(), "  rank 1: read at rank 0 word 1, found 0x2a\n");
+    fn a_trace_names_words_and_is_cut_to_its_circle() {
+        let (origin, target, action, place) = (Rank(1), Rank(0), Action::Read, Place::Lock(0));
+        let mut trace = Trace::default();
+        trace.note(Rank(0), Note::Enters(Mode::Exclusive));
+        trace.push(Effect { origin, target, word: 1, place, action, found: 42, returned: 42 });
+        assert_eq!(
+            trace.to_string(),
+            "    1  rank 0 ENTERS, Exclusive\n    2  rank 1: read at lock.word(0), found 0x2a\n"
+        );
+        for _ in 0..1_000 {
+            trace.push(Effect { origin, target, word: 1, place, action, found: 7, returned: 7 });
+            trace.note(Rank(1), Note::Waits(place, true));
+        }
+        let text = trace.to_string();
+        assert!(text.lines().count() < 9 && text.contains("the last 2 steps repeat until step 2002"), "{text}");
         assert_eq!(hex(&[0, 42]), "[0x0, 0x2a]");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use onesided_lock_algos::{
     Backoff, DistributedCounters, FetchAddQueue, Global, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mcs,
-    Mode, Owner, TestAndSet, Ticket, TwoLevel, Words,
+    Mode, Owner, TestAndSet, Ticket, TwoLevel, WaitPolicy, Words,
 };
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, RemoteMemory};
 
@@ -31,6 +31,12 @@ pub enum Flaw {
     /// Reads the word anew before it waits for a change of it, and so misses a change between its
     /// operation and that read (Sandia OpenSHMEM, pull request 97).
     ReadsAnewToWait,
+    /// Its poisoned release is a plain one.
+    ForgetsToPoison,
+    /// Names itself as the dead owner that it recovers from.
+    NamesItself,
+    /// Recovers, and does not tell.
+    TellsNobody,
 }
 
 const EXCLUSIVE: u64 = 1 << 63;
@@ -186,7 +192,9 @@ impl LockAlgorithm for Wrong {
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let LockUse { memory, home, owner, .. } = lock;
-        match (self.flaw, lock.mode) {
+        let held = match (self.flaw, lock.mode) {
+            // A try that waits would be another flaw.
+            _ if intent().wanted == WaitPolicy::Try => self.right.contend(lock, first, intent).await,
             (Flaw::ReadThenWrite, Mode::Exclusive) => read_then_write(memory, home, owner, first?).await,
             (Flaw::ReaderIgnoresOwner, Mode::Shared) => join(memory, home, first?).await,
             (Flaw::WaitsForTheDead | Flaw::ReadsAnewToWait, _) => self.wait(lock, first?).await,
@@ -196,7 +204,13 @@ impl LockAlgorithm for Wrong {
                 self.right.contend(lock, first, recovering).await
             }
             _ => self.right.contend(lock, first, intent).await,
-        }
+        }?;
+        let itself = |died: Fault| Fault::of(died.kind(), Owner::from_bits(owner).rank);
+        Ok(match self.flaw {
+            Flaw::NamesItself => Held { recovered: held.recovered.map(itself), ..held },
+            Flaw::TellsNobody => Held { recovered: None, ..held },
+            _ => held,
+        })
     }
 
     fn releases_in_one_step(&self, mode: Mode) -> bool {
@@ -223,6 +237,17 @@ impl LockAlgorithm for Wrong {
         match self.right.finish_release(lock, found).await {
             Err(fault) if fault.kind() != FaultKind::NotHeld => Err(fault),
             _ => Ok(()),
+        }
+    }
+
+    async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+        &'m self,
+        lock: LockUse<'m, M, P>,
+        why: Fault,
+    ) -> Result<(), Fault> {
+        match self.flaw {
+            Flaw::ForgetsToPoison => self.start_release(lock)?.await.map(drop),
+            _ => self.right.release_poisoned(lock, why).await,
         }
     }
 }

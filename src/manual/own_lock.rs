@@ -11,10 +11,11 @@
 //! opt-level = 1 # the explorations are compute-bound
 //! ```
 //!
-//! # As two functions
+//! # The shortest lock, and the one call
 //!
-//! The short way is [`SimpleLock`](crate::lock_algos::SimpleLock): an acquire and a release over
-//! [`RemoteMemory`](crate::lock_algos::remote_memory::RemoteMemory).
+//! An acquire and a release over
+//! [`RemoteMemory`](crate::lock_algos::remote_memory::RemoteMemory) are a lock
+//! ([`SimpleLock`](crate::lock_algos::SimpleLock)); one call verifies it, in half a minute unoptimised:
 //!
 //! ```
 //! use onesided::Window;
@@ -28,8 +29,7 @@
 //!     const NAME: &'static str = "one-word";
 //!     const WORDS: usize = 1;
 //!
-//!     async fn acquire<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
-//!         let mut lock = lock;
+//!     async fn acquire<M: RemoteMemory>(&self, mut lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
 //!         while lock.memory.compare_swap(lock.word(0), 0, 1).await? != 0 {
 //!             lock.pause(0).await?; // an error if the acquire may not wait any longer: it ends with it
 //!         }
@@ -40,6 +40,8 @@
 //!         lock.memory.compare_swap(lock.word(0), 1, 0).await.map(drop)
 //!     }
 //! }
+//!
+//! println!("{}", onesided_lock_kit::conformance(&Simple::new(OneWord)));
 //!
 //! onesided::threads(2, |world| {
 //!     let builder = Window::<u64>::builder();
@@ -54,85 +56,151 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! `conformance` panics with a report if the lock violates a promise: the promise, the rank that broke
+//! it, and every step before.
+//!
 //! What a lock has to work with:
 //!
 //! | operation | effect |
 //! |---|---|
 //! | `lock.word(i)` | word `i` of the lock at its rank, 0 at first; an atomic of 8 bytes |
-//! | `lock.memory.read(word)`, `write(word, value, Notify::No)` | read it, write it |
+//! | `lock.memory.read(word)`, `write(word, value, Notify::No)` | read it, write it; the output of a write means nothing |
 //! | `lock.memory.compare_swap(word, expected, new)` | returns what it found |
 //! | `lock.memory.fetch_add(word, add)` | returns the previous value; wraps |
-//! | `lock.pause(i)` | waits until word `i` may have changed, longer each time |
+//! | `lock.pause(i)`, `pause_on(word)` | waits until the word may have changed, longer each time. It looks by itself |
 //! | `lock.owner` | this owner; `lock.owner.to_bits()`, 62 bits, differ for all owners that use the lock at a time. They may be 0 (rank 0, slot 0): a word in which 0 is free stores `to_bits() + 1` |
+//! | `lock.mode()` | the requested mode, if `SHARED` is `true`; otherwise readers hold it exclusively |
+//! | `lock.may_wait()?` | fails if the acquire is a try, or cancelled |
+//! | `lock.node(i)` | word `i` of this owner's node, in its rank's own memory; `NODE_WORDS` says how many |
+//! | `lock.node_of(owner, i)` | the same of another owner |
+//! | `lock.memory.load(own)`, `store(own, value)` | load it, store it: `store` only while no other rank may write it |
+//! | `lock.wait_until(i, predicate)` | sleeps until word `i` of the own node satisfies the predicate. **Only a write with `Notify::Yes` wakes it**: with `Notify::No` it waits without end |
 //!
-//! Each is awaited; an operation starts when it is called. A loop that waits does so by `pause`:
-//! without it the checks below do not end. When `pause` fails, undo what others wait for by
-//! operations that do not wait, then return its error. A lock that cannot be left without waiting
-//! needs the five functions.
+//! Each is awaited; an operation starts when it is called. A loop that waits does so by `pause` or
+//! `wait_until`: a loop without them is reported as one that does not end. When one of them fails, undo
+//! what others wait for by operations that do not wait, then return its error. A queue that cannot be
+//! left so says `LEAVES = false`: its waiters keep their places, and release once it is their turn if
+//! they were cancelled. It asks `may_wait` before it queues. Release by an atomic: a card may lose a
+//! write that races with a compare-and-swap of another rank ([limits of
+//! atomics](super::memory_model)).
 //!
 //! `Simple::new(OneWord)` is a [`LockAlgorithm`](crate::lock_algos::LockAlgorithm): the checks and
 //! benchmarks below and [`Builder::allocate_with_lock`](crate::Builder::allocate_with_lock) take
 //! it.
+//!
+//! ## Queues whose nodes migrate
+//!
+//! In the lock of Craig, Landin and Hagersten an owner takes its predecessor's node over. Here a node
+//! stays with the slot of its rank, and [`Owner::generation`](crate::lock_algos::Owner::generation)
+//! rises with each use of the slot: so a waiter that looks late tells its predecessor's use from a later
+//! one. The release stores its generation and 1 in the own node; a waiter waits until the node of its
+//! predecessor has at least that:
+//!
+//! ```
+//! # use onesided::lock_algos::remote_memory::{Fault, RemoteMemory};
+//! # use onesided::lock_algos::{Owner, Simple, SimpleLock, SimpleUse};
+//! #[derive(Clone, Copy, Debug)]
+//! struct Clh; // word 0: the last owner, and 1
+//!
+//! /// Whether the owner that word 0 names has released. Its generation has 26 bits, and wraps.
+//! async fn released<M: RemoteMemory>(lock: &SimpleUse<'_, '_, M>, last: u64) -> Result<bool, Fault> {
+//!     let Some(before) = last.checked_sub(1).map(Owner::from_bits) else { return Ok(true) };
+//!     let released = lock.memory.read(lock.node_of(before, 0)?).await?;
+//!     Ok(released.wrapping_sub(u64::from(before.generation) + 1) & 0x3ff_ffff < 1 << 25)
+//! }
+//!
+//! impl SimpleLock for Clh {
+//!     const NAME: &'static str = "clh";
+//!     const WORDS: usize = 1;
+//!     const NODE_WORDS: usize = 1;
+//!     const LEAVES: bool = false;
+//!
+//!     /// The word does not tell.
+//!     fn is_free(_home: &[u64]) -> bool {
+//!         true
+//!     }
+//!
+//!     async fn acquire<M: RemoteMemory>(&self, mut lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
+//!         let mut last = lock.memory.read(lock.word(0)).await?;
+//!         loop {
+//!             if !released(&lock, last).await? {
+//!                 lock.may_wait()?; // a try does not queue
+//!             }
+//!             lock.arrives(); // the swap that succeeds is this owner's arrival
+//!             match lock.memory.compare_swap(lock.word(0), last, lock.owner.to_bits() + 1).await? {
+//!                 found if found == last => break,
+//!                 found => last = found,
+//!             }
+//!         }
+//!         while !released(&lock, last).await? {
+//!             lock.pause_on(lock.node_of(Owner::from_bits(last - 1), 0)?).await?;
+//!         }
+//!         Ok(())
+//!     }
+//!
+//!     async fn release<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
+//!         lock.memory.store(lock.node(0), u64::from(lock.owner.generation) + 1)
+//!     }
+//! }
+//!
+//! # use onesided_lock_kit::Conformance;
+//! // In the order of arrival.
+//! println!("{}", Conformance::of(&Simple::new(Clh)).bypass(0).preemptions(1).run());
+//! ```
 //!
 //! # As five functions
 //!
 //! A [`LockAlgorithm`](crate::lock_algos::LockAlgorithm) posts the first operation of an acquire
 //! and of a release synchronously, and judges what they found, so that an uncontended lock costs
 //! its operations alone and its nonblocking acquire has left when the call returns. It may have a
-//! shared mode, queue nodes, and recovery from dead owners. `lock-kit/examples/own_lock.rs` is a
-//! ticket lock of two words in this form, verified and measured:
+//! shared mode, queue nodes, and recovery from dead owners. `lock-kit/examples/locks/recovering.rs`
+//! is one that recovers. Beside it are nine simple locks, as short as their papers: all are verified,
+//! and one is measured:
 //!
 //! ```sh
-//! cargo run -p onesided-lock-kit --example own_lock
+//! cargo run -p onesided-lock-kit --example locks
 //! ```
 //!
 //! # Verify it
 //!
 //! The crate `onesided-lock-kit` runs the same source through the checks that the locks of this
-//! library pass. In a test, with the bounds low:
+//! library pass. [`conformance`]`(&lock)` does all of it, with nothing to set: cheap checks first, up to
+//! the first violation, at most two minutes optimised and ten unoptimised. [`Conformance`]`::of(&lock)`
+//! says what the lock promises:
 //!
-//! ```
-//! # use onesided::lock_algos::remote_memory::{Fault, RemoteMemory};
-//! # use onesided::lock_algos::{Simple, SimpleLock, SimpleUse};
-//! # #[derive(Clone, Copy, Debug)]
-//! # struct OneWord;
-//! # impl SimpleLock for OneWord {
-//! #     const NAME: &'static str = "one-word";
-//! #     const WORDS: usize = 1;
-//! #     async fn acquire<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
-//! #         let mut lock = lock;
-//! #         while lock.memory.compare_swap(lock.word(0), 0, 1).await? != 0 { lock.pause(0).await?; }
-//! #         Ok(())
-//! #     }
-//! #     async fn release<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
-//! #         lock.memory.compare_swap(lock.word(0), 1, 0).await.map(drop)
-//! #     }
-//! # }
-//! use onesided_lock_kit::Conformance;
+//! - `.bypass(0)`: first come, first served, in the order of the first operations. Of a `SimpleLock`
+//!   that is the first operation of `acquire`, or the one after `lock.arrives()`;
+//! - `.owners(n)`: it works for n owners at a time, one of each rank (Peterson: 2). Otherwise it meets
+//!   100;
+//! - `.without_recovery()`, of the five functions: it does not recover from a dead owner;
+//! - `.woken()`: no waiter depends on a pause that ends by itself.
 //!
-//! let suite = Conformance::of(&Simple::new(OneWord)).preemptions(2).states(20_000).cases(100);
-//! // This lock does not recover from dead owners.
-//! println!("{}", suite.without_recovery().run());
-//! ```
+//! And how far it goes: `.all()` after a violation, too; `.preemptions(n)`, `.states(n)`, `.cases(n)`,
+//! `.deeper(n)`, `.within(time)`. `run` panics with the report, `verdict` returns it.
 //!
-//! Release by an atomic: a card may lose a write that races with a compare-and-swap of another rank
-//! ([limits of atomics](super::memory_model)). The bounds above find that; `.preemptions(1)` is
-//! faster, and does not. With them the suite takes about two minutes unoptimised; it prints its report
-//! at the end, and a panic says which promise is violated.
+//! | mistake | found by |
+//! |---|---|
+//! | two owners inside; a read and a write instead of an atomic | interleavings |
+//! | a release that does nothing, or frees what others hold; an error or a panic of the lock | interleavings |
+//! | a loop that waits without `pause`; a deadlock; a wake-up that is lost, as by `Notify::No` | interleavings |
+//! | a release by a plain write | on cards |
+//! | a try that waits | tried |
+//! | a cancelled waiter that keeps its place, or drops its turn | cancelled; random programs |
+//! | more waiters than slots; a counter of a byte that wraps | contest |
+//! | a wider counter that wraps | words at their ends |
+//! | an owner that is overtaken too often (`.bypass(n)`) | schedules |
+//! | effects in another order than the posts, detached operations | schedules; random programs |
+//! | an increment that is lost, data that a section does not see | all; linearizable |
+//! | a fencing token that does not rise | interleavings; schedules |
+//! | recovery that does not end, or informs the wrong ranks; the default `release_poisoned` in a lock that recovers | a death inside; with a crash; with a death |
+//! | a waiter that waits for a stopped rank's operation | with a stop |
+//! | what needs more preemptions | deeper |
 //!
-//! For a lock that recovers, one call runs everything with the usual bounds:
+//! Not checked: two locks that an owner holds at a time, and leases. Data that a program puts and does
+//! not flush before the unlock is the program's mistake: `Linearizability::of(&lock).without_flush()`
+//! shows what it costs.
 //!
-//! ```no_run
-//! use onesided::lock_algos::{Backoff, TestAndSet};
-//!
-//! println!("{}", onesided_lock_kit::conformance(&TestAndSet::new(Backoff::default())));
-//! ```
-//!
-//! It panics with the same report if the lock violates a promise. [`Conformance`]`::of(&lock)` sets
-//! bounds (`.preemptions(n)`, `.states(n)`, `.cases(n)`) and what the lock promises: `.bypass(0)`
-//! if it is first come, first served, in the order of the first operations (of a `SimpleLock` that
-//! is a read, so its queue has another order), `.without_recovery()` if it does not support recovery
-//! from a dead owner. The parts of the suite, for programs and bounds of your own:
+//! The parts of the suite, for programs and bounds of your own:
 //!
 //! - [`Exploration`]`::of(&lock).preemptions(3).run(&programs)` tries, by loom, every interleaving up
 //!   to that many preemptions. Each load and store is a step. It finds violated exclusion, lost
@@ -143,7 +211,7 @@
 //!   in order instead, with what it holds and waits for. With `.memory_goes()` the memory of a failed
 //!   rank ends as well, before other ranks learn of the failure. It finds the same; recovery that
 //!   does not end, or that informs the wrong ranks; with `.bypass(n)` a waiter that is overtaken
-//!   too often; with `.token(f)` tokens that do not rise.
+//!   too often; and fencing tokens that do not rise, in sections that draw them.
 //! - [`Search`]`::of(&lock).deaths().run()` tries random programs, schedules and deaths, `.leaves()`
 //!   ranks that leave. It finds the same in longer runs, and shrinks what it found.
 //! - [`Linearizability`]`::of(&lock).deaths().run()` tries random sections that read, write, add and
@@ -159,8 +227,9 @@
 //!
 //! # When a check fails
 //!
-//! The message has the programs and the trace, one operation a line. The lock is at rank 0: word 0
-//! there is the data, word 1 + `i` is `lock.word(i)`. To reproduce it:
+//! The message begins with the promise, the rank and the step. Then comes the trace, one step a line,
+//! in which words have their names (`lock.word(1)`, `node(0) of rank 2`, the data), owners enter and
+//! leave, and a livelock is cut to its circle; then the programs. To reproduce it:
 //!
 //! - an `Exploration` finds it again by itself: it depends on the lock and loom alone;
 //! - a `Checker` prints the schedule, for `Checker::replay`;
@@ -182,6 +251,7 @@
 //! `onesided_lock_kit::wrong` has more, and the front page of `lock_kit` lists all planted faults
 //! and the checks that catch them.
 //!
+//! [`conformance`]: ../../../onesided_lock_kit/fn.conformance.html
 //! [`Conformance`]: ../../../onesided_lock_kit/struct.Conformance.html
 //! [`Exploration`]: ../../../onesided_lock_kit/loom/struct.Exploration.html
 //! [`Checker`]: ../../../onesided_lock_kit/model_check/struct.Checker.html

@@ -26,7 +26,7 @@ fn suite<A: LockAlgorithm + Clone>(lock: &A) -> Conformance<A> {
 /// The suite in all its length, which a loaded machine does not cut short, of a lock whose waiters
 /// are woken.
 fn whole<A: LockAlgorithm + Clone>(lock: &A) -> Conformance<A> {
-    Conformance::of(lock).woken().within(Duration::from_secs(10_000)).deeper(bound(300, 3_000))
+    Conformance::of(lock).woken().within(Duration::MAX).deeper(bound(300, 3_000)).cases(500)
 }
 
 /// The suite of the others: up to 2,000 states, or 10,000.
@@ -106,7 +106,7 @@ fn wrong_locks_do_not_conform() {
     assert!(!report.conforms());
     let text = report.to_string();
     for (part, again) in [
-        ("interleavings", "its operations:"),
+        ("interleavings", "its steps:"),
         ("schedules", "replay(programs, &["),
         ("random programs", Search::<Wrong>::SEED),
     ] {
@@ -118,28 +118,4 @@ fn wrong_locks_do_not_conform() {
     assert!(!untold.verdict().conforms());
     let report = untold.without_recovery().verdict();
     assert!(report.conforms() && report.tried("with a crash") == 0, "{report}");
-}
-
-/// Every flaw, by the suite as users run it.
-#[test]
-fn flaws_do_not_conform_by_default() {
-    use Flaw::{
-        ForgetsRelease, ReadThenWrite, ReaderFreesAll, ReaderIgnoresOwner, ReadsAnewToWait, RecoversUnasked,
-        TakesFromDeadReadersAtOnce, WaitsForTheDead, WritesRelease,
-    };
-    for (flaw, by) in [
-        (ReadThenWrite, "interleavings"),
-        (ReaderIgnoresOwner, "interleavings"),
-        (ForgetsRelease, "interleavings"),
-        (ReaderFreesAll, "interleavings"),
-        (ReadsAnewToWait, "interleavings"),
-        (WritesRelease, "on cards"),
-        (WaitsForTheDead, "a death inside"),
-        (TakesFromDeadReadersAtOnce, "with a crash"),
-        (RecoversUnasked, "with a crash"),
-    ] {
-        let report = Conformance::of(&Wrong::new(flaw)).woken().seed(1).verdict();
-        let found = report.trials().iter().find(|trial| trial.outcome.is_err());
-        assert_eq!(found.map(|trial| trial.name), Some(by), "{flaw:?}: {report}");
-    }
 }

@@ -33,6 +33,7 @@ mod shared_event;
 mod stopped;
 mod tickets;
 mod two_level;
+mod wrong_locks;
 
 /// An exploration in which waiters depend on no pause that ends by itself.
 pub(crate) fn woken_exploration<A: LockAlgorithm + Clone>(lock: &A) -> Exploration<A> {

@@ -195,7 +195,8 @@ impl Outcome {
         if self.lasted.is_zero() { 0.0 } else { self.acquisitions() as f64 / self.lasted.as_secs_f64() }
     }
 
-    /// The fewest acquisitions of an origin over the most: 1 is fair.
+    /// The fewest acquisitions of an origin over the most: 1 is fair. Of threads it also tells how the
+    /// system shared the cores: it is near 0 if one of them hardly ran.
     #[must_use]
     pub fn share(&self) -> f64 {
         share(&self.floats())

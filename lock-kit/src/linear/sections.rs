@@ -1,6 +1,5 @@
 //! Generated sections on data at several ranks, over the model memory.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use onesided_lock_algos::{Intent, LockAlgorithm, LockUse, Mode, Owner};
@@ -9,8 +8,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::history::{History, Step};
-use crate::program::{DATA, Layout, Slots, Spawn};
+use crate::program::{Crashable, DATA, Layout, Section, Slots, Spawn, abandon};
 use crate::random::{Scenario, cases};
+use crate::trace::Note;
 use crate::world::{ModelMemory, Setting, Tasks};
 
 /// An access of a section to a word.
@@ -82,7 +82,7 @@ pub fn run<A: LockAlgorithm + Clone>(
             (Arc::new(lock.clone()), Arc::clone(&history), Arc::clone(&fault), program.clone());
         tasks.start(Rank(rank as u32), |memory, spawn| async move {
             if let Err(failed) = (Process { memory, lock, slots, history, flushes }).run(program, spawn).await {
-                *fault.lock().unwrap() = Some(format!("rank {rank}: {failed}"));
+                *fault.lock().unwrap() = Some(format!("an acquire or a release fails: rank {rank}: {failed}"));
             }
         });
     }
@@ -91,11 +91,9 @@ pub fn run<A: LockAlgorithm + Clone>(
         let Some(event) = choices.next(&tasks.possible(), 0) else { break };
         tasks.happen(event);
     }
-    if let Some(fault) = fault.lock().unwrap().take() {
-        return Err(fault);
-    }
-    tasks.ended()?;
-    history.check(ranks)
+    let failed = fault.lock().unwrap().take().map_or(Ok(()), Err);
+    let checked = failed.and_then(|()| tasks.ended()).and_then(|()| history.check(ranks));
+    checked.map_err(|what| tasks.memory.world().trace.tells(&what))
 }
 
 /// A process.
@@ -118,23 +116,8 @@ impl<A: LockAlgorithm> Process<A> {
             };
             slot += 1;
             let owner = Owner { rank, slot, generation };
-            let (memory, lock, slots) = (self.memory.clone(), Arc::clone(&self.lock), self.slots);
-            let place = Layout::new::<A>(&self.memory, owner, slots);
-            let started = self.lock.start(LockUse::new(&self.memory, place, self.lock.words(place)?, section.mode))?;
-            spawn(Box::pin(async move {
-                let place = Layout::new::<A>(&memory, owner, slots);
-                let left = AtomicU32::new(asked.into());
-                let intent = || {
-                    let wanted = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
-                    if wanted { Intent::LOCK } else { Intent::CANCELLED }
-                };
-                let Ok(words) = lock.words(place) else { return };
-                if let Ok(held) = lock.finish(LockUse::new(&memory, place, words, section.mode), started, intent).await
-                    && let Ok(released) = lock.start_release(LockUse::new(&memory, place, words, held.mode))
-                {
-                    let _ = lock.finish_release(LockUse::new(&memory, place, words, held.mode), released.await).await;
-                }
-            }));
+            let round = Section { mode: section.mode, ..Section::EXCLUSIVE }.cancelled(asked);
+            abandon(&self.memory, &self.lock, (owner, self.slots), round, &Arc::default(), &*spawn)?;
         }
         Ok(())
     }
@@ -147,6 +130,7 @@ impl<A: LockAlgorithm> Process<A> {
         let started = lock.start(LockUse::new(memory, place, words, section.mode))?;
         let intent = || Intent::LOCK.recovering();
         let held = lock.finish(LockUse::new(memory, place, words, section.mode), started, intent).await?;
+        memory.note(Note::Enters(held.mode));
         let mut written = Vec::new();
         for (number, (access, at)) in section.accesses.iter().enumerate() {
             let at = at % memory.size() as usize;
@@ -176,6 +160,7 @@ impl<A: LockAlgorithm> Process<A> {
             flush(history, call, &mut written).await?;
         }
         drop(written);
+        memory.note(Note::Leaves);
         let released = lock.start_release(LockUse::new(memory, place, words, held.mode))?;
         lock.finish_release(LockUse::new(memory, place, words, held.mode), released.await).await?;
         history.returned(call);

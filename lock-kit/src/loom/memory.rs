@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::{Future, Ready, ready};
+use std::panic::panic_any;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -17,9 +18,10 @@ use onesided_lock_algos::LockAlgorithm;
 use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory, Watch};
 
 use crate::Crashable;
+use crate::caught::Violation;
 use crate::posting::{check_own, resolve};
 use crate::program::{LOCK, Names, Slots};
-use crate::trace::{Action, Effect, Planted, Trace, waiting};
+use crate::trace::{Action, Effect, Note, Planted, Trace};
 use crate::world::{Setting, UNWOKEN};
 
 /// What atomic operations are atomic with.
@@ -202,15 +204,16 @@ impl LoomMemory {
         let all: Vec<_> = waits
             .blocked
             .values()
-            .map(|(rank, word, pauses)| waiting(*rank, self.shared.planted.names.place(*word), *pauses))
+            .map(|(rank, word, pauses)| format!("rank {} {}", rank.0, self.waits_at(*word, *pauses)))
             .collect();
         drop(waits);
-        panic!("deadlock, ranks wait without end: {}", all.join(", "));
+        panic_any(Violation(format!("deadlock, ranks wait without end: {}", all.join(", "))));
     }
 
     /// Waits for a change, or for the end of all pauses.
     fn block<'s>(&'s self, state: MutexGuard<'s, State>, word: usize, pauses: bool) -> MutexGuard<'s, State> {
         self.waits().blocked.insert(self.view, (self.rank, word, pauses));
+        self.note(self.waits_at(word, pauses));
         let all_end = self.settle();
         if all_end { state } else { self.shared.changed.wait(state).unwrap() }
     }
@@ -252,7 +255,7 @@ impl LoomMemory {
         let card =
             self.shared.card.as_ref().filter(|_| matches!(action, Action::CompareSwap(..) | Action::FetchAdd(_)));
         let Some(card) = card else {
-            return self.change(index, Some((action, None)), notify, |value| action.applied_to(value));
+            return action.answer(self.change(index, Some((action, None)), notify, |value| action.applied_to(value)));
         };
         let _alone = card.lock().unwrap();
         let before = self.change(index, None, Notify::No, |value| value);
@@ -279,7 +282,7 @@ impl LoomMemory {
         let version = word.version;
         state.seen[self.view][index] = version;
         if let Some((action, returned)) = action {
-            self.note(index, action, (before, returned.unwrap_or(before)));
+            self.took_effect(index, action, (before, returned.unwrap_or(before)));
         }
         drop(state);
         if changed || notify == Notify::Yes {
@@ -291,11 +294,15 @@ impl LoomMemory {
         before
     }
 
-    fn note(&self, index: usize, action: Action, (found, returned): (u64, u64)) {
+    fn waits_at(&self, word: usize, pauses: bool) -> Note {
+        Note::Waits(self.shared.planted.names.place(word), pauses)
+    }
+
+    fn took_effect(&self, index: usize, action: Action, (found, returned): (u64, u64)) {
         let target = Rank((index / self.shared.region_words) as u32);
-        let word = index % self.shared.region_words;
+        let (word, place) = (index % self.shared.region_words, self.shared.planted.names.place(index));
         let mut trace = self.shared.trace.lock().unwrap_or_else(PoisonError::into_inner);
-        trace.push(Effect { origin: self.rank, target, word, action, found, returned });
+        trace.push(Effect { origin: self.rank, target, word, place, action, found, returned });
     }
 
     fn check_own(&self, index: usize) -> Result<(), Fault> {
@@ -321,7 +328,7 @@ impl LoomMemory {
                     *clock = deadline.max(*clock);
                     let now = *clock;
                     drop(state);
-                    assert!(now < ENDLESS, "ranks wait without end for the dead");
+                    endless(now);
                     loom::thread::yield_now();
                     return Err(Fault::new(FaultKind::TimedOut));
                 }
@@ -347,7 +354,7 @@ impl LoomMemory {
                 state.clocks[me] += nanos.max(IDLE_PAUSES[idle]);
                 let now = state.clocks[me];
                 drop(state);
-                assert!(now < ENDLESS, "ranks wait without end for the dead");
+                endless(now);
                 loom::thread::yield_now();
                 return;
             }
@@ -442,8 +449,19 @@ impl Crashable for LoomMemory {
     fn die(&self) {
         let state = self.state();
         self.shared.dead.fetch_or(1 << self.rank.0, Relaxed);
+        self.note(Note::Ends);
         drop(state);
         self.wake();
+    }
+
+    fn note(&self, note: Note) {
+        self.shared.trace.lock().unwrap_or_else(PoisonError::into_inner).note(self.rank, note);
+    }
+}
+
+fn endless(now: u64) {
+    if now >= ENDLESS {
+        panic_any(Violation("ranks wait without end for the dead".into()));
     }
 }
 

@@ -11,8 +11,8 @@ use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 pub use memory::{Atomics, LoomMemory, block_on};
 
-use crate::caught::caught;
 pub use crate::caught::quietly;
+use crate::caught::{Violation, caught};
 
 use crate::program::{self, Layout, Section, Slots, Spawn, Task, lock_and_data};
 use crate::record::Record;
@@ -134,8 +134,7 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
         self.explored(programs, Arc::new(free_at_the_end::<A>))
     }
 
-    /// Runs acquires that are cancelled, before the first or the second read of their intent,
-    /// beside others. A cancelled acquire is completed concurrently with its origin's next one.
+    /// Runs acquires that are cancelled, before one of the first reads of their intent, beside others. A cancelled acquire is completed concurrently with its origin's next one.
     /// Returns the number of executions.
     ///
     /// # Panics
@@ -152,21 +151,29 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
         const X: Section = Section::EXCLUSIVE;
         const S: Section = Section::SHARED;
         let mut executions = 0;
-        for asked in 0..2 {
+        for asked in 0..4 {
             let [x, s] = [X.cancelled(asked), S.cancelled(asked)];
-            for programs in [
-                &[&[x, X][..], &[X]][..],
-                &[&[X], &[x, X]],
-                &[&[s, X], &[X]],
-                &[&[x, S], &[S]],
-                &[&[s, S], &[X]],
-                &[&[x], &[S], &[X]],
-                &[&[X], &[x]],
-            ]
-            .into_iter()
-            .filter(|programs| self.setting.allows(programs))
-            {
+            let behind: [&[&[Section]]; 2] = [&[&[X], &[x, X]], &[&[X], &[x]]];
+            let among: [&[&[Section]]; 5] =
+                [&[&[x, X], &[X]], &[&[s, X], &[X]], &[&[x, S], &[S]], &[&[s, S], &[X]], &[&[x], &[S], &[X]]];
+            // A waiter that reads its intent more often waits, behind an owner of another rank.
+            let among = if asked < 2 { &among[..] } else { &[] };
+            for programs in behind.iter().chain(among).filter(|programs| self.setting.allows(programs)) {
                 executions += self.explored(programs, Arc::new(free_at_the_end::<A>))?;
+            }
+        }
+        Ok(executions)
+    }
+
+    /// Tries of rank 1 while rank 0 holds the lock, and does not release it: they end.
+    pub(crate) fn tried(&self) -> Result<usize, String> {
+        const X: Section = Section::EXCLUSIVE;
+        const S: Section = Section::SHARED;
+        let mut executions = 0;
+        for (held, tried) in [(X, X), (X, S), (S, X)] {
+            let programs: [&[Section]; 2] = [&[held.staying()], &[tried.trying()]];
+            if self.setting.allows(&programs) {
+                executions += self.explored(&programs, Arc::new(|record, _| record.violation().map_or(Ok(()), Err)))?;
             }
         }
         Ok(executions)
@@ -252,7 +259,7 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
         explore(model, Arc::new(execution)).map_err(|(executions, what)| {
             let Self { atomics, preemptions, .. } = self;
             format!(
-                "{}: {what}\n in execution {executions} of {programs:?}\n with {preemptions} preemptions, atomics \
+                "{}: {what} in execution {executions} of {programs:?}\n with {preemptions} preemptions, atomics \
                  {atomics:?}",
                 A::NAME
             )
@@ -280,13 +287,15 @@ fn explore(model: loom::model::Builder, execution: Arc<dyn Fn(&Last) + Send + Sy
     let ended = caught(explored);
     let executions = executions.load(Relaxed);
     ended.map(|()| executions).map_err(|mut what| {
-        if what.contains("maximum number of branches") {
+        if what.contains("deadlock; threads") {
+            what = "deadlock, ranks wait without end".into(); // those of loom have no names
+        } else if what.contains("maximum number of branches") {
             what = "ranks wait without end: a loop of the lock goes on without a pause, or the programs are too long"
                 .into();
         }
         let trace = last.lock().unwrap_or_else(PoisonError::into_inner);
         let trace = trace.lock().unwrap_or_else(PoisonError::into_inner);
-        (executions, format!("{what}\n its operations:\n{trace}"))
+        (executions, trace.tells(&what))
     })
 }
 
@@ -322,7 +331,7 @@ fn execute<A: LockAlgorithm>(
         server.stop(&memory, &**lock, slots);
     }
     if let Err(violation) = check(&record, &memory) {
-        panic!("{violation}");
+        std::panic::panic_any(Violation(violation));
     }
 }
 

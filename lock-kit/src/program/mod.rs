@@ -3,10 +3,13 @@
 mod layout;
 mod origin;
 
+use std::fmt;
+
 use onesided_lock_algos::Mode;
 
 pub use layout::{DATA, HOME, LOCK, Layout, Place, Slots, idle, lock_and_data, per_rank_word, region_words};
 pub(crate) use layout::{Names, host_words};
+pub(crate) use origin::abandon;
 pub use origin::{Crashable, Spawn, Task, run};
 
 /// One section under the lock: an acquire and a release.
@@ -16,7 +19,7 @@ pub use origin::{Crashable, Spawn, Task, run};
 ///
 /// const NONBLOCKING_TRY: Section = Section::EXCLUSIVE.early(1).trying();
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Section {
     /// The requested mode.
     pub mode: Mode,
@@ -31,6 +34,35 @@ pub struct Section {
     pub kind: AcquireKind,
     /// Whether it draws a fencing token.
     pub fencing: Fencing,
+}
+
+/// As a program says it.
+impl fmt::Debug for Section {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { mode, early, touches, ending, kind, fencing } = self;
+        f.write_str(if *mode == Mode::Exclusive { "EXCLUSIVE" } else { "SHARED" })?;
+        match kind {
+            AcquireKind::Usual => {}
+            AcquireKind::WithoutRecovery => f.write_str(".without_recovery()")?,
+            AcquireKind::Try => f.write_str(".trying()")?,
+        }
+        match ending {
+            Ending::Released => {}
+            Ending::Detached => f.write_str(".detached()")?,
+            Ending::Dies => f.write_str(".dying()")?,
+            Ending::Stays => f.write_str(".staying()")?,
+            Ending::Cancelled { asked, leaves: true, .. } => write!(f, ".leaving({asked})")?,
+            Ending::Cancelled { asked, recovers: true, .. } => write!(f, ".cancelled_recovering({asked})")?,
+            Ending::Cancelled { asked, .. } => write!(f, ".cancelled({asked})")?,
+        }
+        if *early > 0 {
+            write!(f, ".early({early})")?;
+        }
+        if *touches != 1 {
+            write!(f, ".touching({touches})")?;
+        }
+        if *fencing == Fencing::None { Ok(()) } else { write!(f, ".fenced({fencing:?})") }
+    }
 }
 
 /// Whether a section draws a [fencing token](onesided_lock_algos::TokenDraw), which must be higher
@@ -80,6 +112,8 @@ pub enum Ending {
     },
     /// The origin dies inside the section.
     Dies,
+    /// The origin ends inside the section, and lives.
+    Stays,
 }
 
 impl Section {
@@ -153,6 +187,12 @@ impl Section {
     #[must_use]
     pub const fn dying(self) -> Self {
         Self { ending: Ending::Dies, ..self }
+    }
+
+    /// The same, whose origin ends inside, and lives: the lock stays held.
+    #[must_use]
+    pub const fn staying(self) -> Self {
+        Self { ending: Ending::Stays, ..self }
     }
 
     /// Whether the acquire is cancelled.

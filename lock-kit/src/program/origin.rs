@@ -11,6 +11,7 @@ use onesided_remote_memory::{Fault, FaultKind, Notify, RemoteMemory};
 use super::layout::{DATA, HOME, Layout, Slots, word};
 use super::{AcquireKind, Ending, Fencing, Section};
 use crate::Record;
+use crate::trace::{Note, who};
 
 /// A spawned future.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -25,6 +26,11 @@ pub trait Crashable: RemoteMemory + Clone {
 
     /// Marks the next operation as the first of an acquire that waits.
     fn marks(&self) {}
+
+    /// Records something of this rank for the trace.
+    fn note(&self, note: Note) {
+        let _ = note;
+    }
 }
 
 /// Runs the sections of the memory's rank in order.
@@ -45,7 +51,7 @@ pub async fn run<M: Crashable, A: LockAlgorithm>(
             Ending::Cancelled { .. } => abandon(&memory, &algorithm, (owner, slots), round, &record, &*spawn),
             _ => boxed(|| section(&memory, &*algorithm, (owner, slots), round, &record)).await,
         };
-        if !goes_on(&memory, &record, owner, round, done) || round.ending == Ending::Dies {
+        if !goes_on(&memory, &record, owner, round, done) || matches!(round.ending, Ending::Dies | Ending::Stays) {
             return;
         }
     }
@@ -107,9 +113,10 @@ async fn section<M: Crashable, A: LockAlgorithm>(
         held => held?,
     };
     let mode = held.mode;
+    memory.note(Note::Enters(mode));
     record.enters(owner, held);
     if held.recovered.is_some() && !intent.recovers {
-        record.violated(|| format!("{owner:?} was given a lock to recover, which it had not asked for"));
+        record.violated(|| format!("{} was given a lock to recover, which it had not asked for", who(owner)));
     }
     let token = match (round.fencing, early) {
         (Fencing::None, _) => None,
@@ -127,7 +134,7 @@ async fn section<M: Crashable, A: LockAlgorithm>(
             memory.write(data, before + 1, Notify::No).await?;
             record.counted();
         } else if memory.read(data).await? != before {
-            record.violated(|| format!("{owner:?} saw the data change under a shared lock"));
+            record.violated(|| format!("exclusion: {} saw the data change under its shared lock", who(owner)));
         }
     }
     if round.ending == Ending::Dies {
@@ -136,6 +143,11 @@ async fn section<M: Crashable, A: LockAlgorithm>(
         return Ok(());
     }
 
+    if round.ending == Ending::Stays {
+        return Ok(());
+    }
+
+    memory.note(Note::Leaves);
     record.between(owner);
     let released = algorithm.start_release(LockUse::new(memory, layout, words, mode))?;
     if round.ending == Ending::Detached && algorithm.releases_in_one_step(mode) {
@@ -156,14 +168,16 @@ fn goes_on<M: Crashable>(memory: &M, record: &Record, owner: Owner, round: Secti
             memory.die();
             return false;
         }
-        Err(fault) => record.violated(|| format!("{owner:?} in {round:?}: {fault}")),
+        Err(fault) => {
+            record.violated(|| format!("an acquire or a release fails: {}: {fault}; in {round:?}", who(owner)))
+        }
         Ok(()) => {}
     }
     true
 }
 
 /// Starts an acquire and spawns the rest, as the endpoint does with a dropped acquire.
-fn abandon<M: Crashable, A: LockAlgorithm>(
+pub(crate) fn abandon<M: Crashable, A: LockAlgorithm>(
     memory: &M,
     algorithm: &Arc<A>,
     (owner, slots): (Owner, Slots),
@@ -218,7 +232,9 @@ async fn finish_cancelled<M: Crashable, A: LockAlgorithm>(
                 record.outside(owner);
                 return Ok(());
             }
+            memory.note(Note::Enters(mode));
             record.enters(owner, held);
+            memory.note(Note::Leaves);
             record.between(owner);
             let released = algorithm.start_release(LockUse::new(memory, layout, words, mode))?;
             let found = released.await;

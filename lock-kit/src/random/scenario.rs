@@ -85,7 +85,7 @@ pub fn run<A: LockAlgorithm + Clone>(setting: Setting, lock: &A, scenario: &Scen
     let world = run.tasks.memory.world();
     match ended {
         Ok(()) => Ok(History { posted: world.posted, trace: world.trace.clone(), order: run.record.order() }),
-        Err(violation) => Err(format!("{violation}; operations in effect:\n{}", world.trace)),
+        Err(violation) => Err(world.trace.tells(&violation)),
     }
 }
 

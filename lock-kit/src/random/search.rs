@@ -150,7 +150,7 @@ impl<A: LockAlgorithm + Clone> Search<A> {
         let seed = self.seed.unwrap_or_else(any_seed);
         let said = |reason: &str, minimal: &dyn fmt::Debug| {
             let (name, variable) = (A::NAME, Self::SEED);
-            format!("{name}: {reason}\n in {minimal:#?}\n again: {variable}={seed} in the environment of this test")
+            format!("{name}: {reason} in {minimal:?}\n again: {variable}={seed} in the environment of this test")
         };
         match self.sections {
             Sections::Programs => {

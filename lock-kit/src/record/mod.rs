@@ -11,7 +11,7 @@ use onesided_remote_memory::{Fault, Rank};
 use death::Death;
 
 use crate::digest::digest;
-use crate::trace::hex;
+use crate::trace::{hex, who};
 
 /// The stage of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,8 +79,11 @@ impl State {
             _ => None,
         });
         if let Some(((rank, slot), held)) = conflict {
-            let what =
-                format!("exclusion: {owner:?} entered {mode:?} while rank {rank} slot {slot} is inside {held:?}");
+            let what = format!(
+                "exclusion: {} entered, {mode:?}, while {} is inside, {held:?}",
+                who(owner),
+                who(Owner { rank: Rank(rank), slot, generation: 0 })
+            );
             self.violation.get_or_insert(what);
         }
         self.stages.insert(key(owner), Stage::Inside(mode));
@@ -143,7 +146,7 @@ impl Record {
         let [alone, any] = state.tokens;
         let before = if mode == Mode::Exclusive { any } else { alone };
         if let Some(before) = before.filter(|before| *before >= token) {
-            state.violation.get_or_insert(format!("the token {token} after {before}"));
+            state.violation.get_or_insert(format!("fencing: the token {token} after {before}"));
         }
         let token = Some(token);
         state.tokens = [if mode == Mode::Exclusive { alone.max(token) } else { alone }, any.max(token)];
@@ -231,7 +234,12 @@ impl Record {
             return Err(format!("recovered though no rank died: {fault:?}"));
         }
         if !state.stages.is_empty() {
-            return Err(format!("not all owners are outside at the end: {:?}", state.stages));
+            let who: Vec<_> = state
+                .stages
+                .keys()
+                .map(|(rank, slot)| who(Owner { rank: Rank(*rank), slot: *slot, generation: 0 }))
+                .collect();
+            return Err(format!("not all owners are outside at the end: {}", who.join(", ")));
         }
         if !A::is_free(lock_words) {
             return Err(format!("the lock is not free at the end: {}", hex(lock_words)));

@@ -1,41 +1,22 @@
-//! What an event is called, and a digest of the state.
+//! A digest of the state, and what waits in it.
 
 use std::hash::{Hash, Hasher};
 
-use super::{Event, Kind, Pending, World};
+use super::{Kind, Pending, World};
 use crate::digest::Digest;
+use crate::trace::Note;
 
 impl World {
-    /// Describes an event before it happens.
-    pub(crate) fn describe(&self, event: Event) -> String {
-        let of = |number: u32| {
-            let Some(Pending { origin, kind, .. }) = self.pending.get(&number) else { return String::new() };
-            let place = |word: u32| format!("rank {} word {}", self.target(word), word as usize % self.region_words);
-            match *kind {
-                Kind::Travels { word, action, .. } => {
-                    let found = self.words[word as usize];
-                    format!("rank {}: {action} at {}, finds {found:#x}", origin.0, place(word))
-                }
-                Kind::Returns { word, outcome, .. } => {
-                    let outcome = outcome.map_or_else(|fault| format!("{fault:?}"), |found| format!("{found:#x}"));
-                    format!("rank {} learns {outcome} from {}", origin.0, place(word))
-                }
-                Kind::Waits { word, .. } => {
-                    format!("rank {} reads {} again", origin.0, place(word))
-                }
-                Kind::Ready { .. } => String::new(),
+    /// What each rank waits for.
+    pub(crate) fn waits(&self) -> String {
+        let waits = self.pending.values().filter_map(|pending| match pending.kind {
+            Kind::Waits { word, deaths, .. } => {
+                let note = Note::Waits(self.names.place(word as usize), deaths.is_none());
+                Some(format!("rank {} {note}", pending.origin.0))
             }
-        };
-        match event {
-            Event::Effect(number) | Event::Wake(number) => of(number),
-            Event::LoseReply(number) => format!("{}; the reply is lost", of(number)),
-            Event::LoseOperation(number) => format!("{}: the operation is lost", of(number)),
-            Event::Crash(rank) => format!("rank {} crashes", rank.0),
-            Event::News(rank) => format!("the others learn that rank {} has ended", rank.0),
-            Event::Stop(rank) => format!("rank {} is stopped", rank.0),
-            Event::Continue => "the stopped rank goes on".into(),
-            Event::Time(number) => format!("time passes; {}", of(number)),
-        }
+            _ => None,
+        });
+        waits.collect::<Vec<_>>().join(", ")
     }
 
     /// A digest of the state, except for that of the tasks, which their histories stand for. Of a

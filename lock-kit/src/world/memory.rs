@@ -13,7 +13,7 @@ use onesided_remote_memory::{
 use super::World;
 use crate::Crashable;
 use crate::posting::{check_own, post_all, resolve};
-use crate::trace::Action;
+use crate::trace::{Action, Note};
 
 /// The memory of all ranks, seen from one rank. A clone is a handle of its own, for another task.
 #[derive(Debug)]
@@ -247,5 +247,9 @@ impl Crashable for ModelMemory {
 
     fn marks(&self) {
         self.world().marks = Some(self.view);
+    }
+
+    fn note(&self, note: Note) {
+        self.world().trace.note(self.rank, note);
     }
 }

@@ -11,6 +11,7 @@ mod tasks;
 use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::ops::Range;
+use std::panic::panic_any;
 
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Rank};
 
@@ -19,9 +20,10 @@ pub(crate) use run::Run;
 pub use run::{Server, Setting};
 pub(crate) use tasks::Tasks;
 
+use crate::caught::Violation;
 use crate::digest::digest;
 use crate::program::{HOME, Names};
-use crate::trace::{Action, Effect, Op, Planted, Trace};
+use crate::trace::{Action, Effect, Note, Op, Planted, Trace};
 
 /// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -120,6 +122,9 @@ pub(crate) const UNWOKEN: u32 = 4;
 /// The same while a rank's end is not known: no lock waits for that without a bound.
 const UNHEARD: u32 = 3;
 
+/// More loads than a task has between two events.
+const ENDLESS_LOADS: u32 = 100_000;
+
 /// The memory of all ranks and everything that is in flight.
 #[derive(Debug, Default)]
 pub struct World {
@@ -180,6 +185,8 @@ pub struct World {
     last_arrival: Option<Rank>,
     /// A rank that has ended by itself and is to be reaped.
     dying: Vec<Rank>,
+    /// Loads since the last event.
+    loads: u32,
 }
 
 impl World {
@@ -308,11 +315,13 @@ impl World {
 
     pub(crate) fn wait(&mut self, origin: Rank, view: u16, word: usize, until: u64) -> u32 {
         let (since, deaths) = (self.notified[word], Some(self.deaths));
+        self.trace.note(origin, Note::Waits(self.names.place(word), false));
         self.add(origin, view, Kind::Waits { word: word as u32, since, deaths, until })
     }
 
     pub(crate) fn pause(&mut self, origin: Rank, view: u16, word: usize, nanos: u64) -> u32 {
         self.posted.waits += 1;
+        self.trace.note(origin, Note::Waits(self.names.place(word), true));
         let word = word as u32;
         let since = self.seen[usize::from(view)].get(&word).copied().unwrap_or(0);
         let until = self.now.saturating_add(nanos);
@@ -320,6 +329,11 @@ impl World {
     }
 
     pub(crate) fn load(&mut self, rank: Rank, view: u16, word: usize) -> u64 {
+        self.loads += 1;
+        if self.loads > ENDLESS_LOADS {
+            let place = self.names.place(word);
+            panic_any(Violation(format!("waits without end: it loads {place} in a loop that never waits")));
+        }
         let version = self.versions[word];
         self.seen[usize::from(view)].insert(word as u32, version);
         let value = self.words[word];
@@ -330,6 +344,9 @@ impl World {
     pub(crate) fn store(&mut self, rank: Rank, view: u16, word: usize, value: u64) {
         let (word, action, _) = self.planted().post(rank, word, Action::Write(value), Notify::No);
         self.set(word, action.applied_to(self.words[word]));
+        if let Action::Write(value) = action {
+            self.trace.note(rank, Note::Stores(self.names.place(word), value));
+        }
         let version = self.versions[word];
         self.seen[usize::from(view)].insert(word as u32, version);
     }
@@ -408,15 +425,15 @@ impl World {
 
     /// Runs an event. Returns the rank whose tasks are to be polled.
     pub(crate) fn happen(&mut self, event: Event) -> Option<Rank> {
-        self.last_arrival = None;
+        (self.last_arrival, self.loads) = (None, 0);
         match event {
             Event::Effect(number) => self.take_effect(number, None),
             Event::LoseReply(number) => {
-                self.lose(number);
+                self.lose(number, Note::LosesReply);
                 self.take_effect(number, Some(Fault::new(FaultKind::Unknown)));
             }
             Event::LoseOperation(number) => {
-                self.lose(number);
+                self.lose(number, Note::LosesOperation);
                 let pending = self.pending.get_mut(&number)?;
                 let Kind::Travels { word, .. } = pending.kind else { return None };
                 let outcome = Err(Fault::new(FaultKind::Unknown));
@@ -438,20 +455,24 @@ impl World {
             Event::News(rank) => self.announce_death(rank),
             Event::Stop(rank) => {
                 self.budget.stops -= 1;
+                self.trace.note(rank, Note::Stops);
                 self.stopped = Some(rank);
                 self.outwaited = 0;
             }
             Event::Continue => {
-                self.stopped = None;
+                if let Some(rank) = self.stopped.take() {
+                    self.trace.note(rank, Note::GoesOn);
+                }
                 self.idle = 0;
             }
         }
         None
     }
 
-    fn lose(&mut self, number: u32) {
+    fn lose(&mut self, number: u32, note: Note) {
         self.budget.lost -= 1;
         if let Some(Pending { origin, kind: Kind::Travels { word, .. }, .. }) = self.pending.get(&number) {
+            self.trace.note(*origin, note);
             self.lost.push((*origin, Rank(self.target(*word) as u32)));
         }
     }
@@ -472,14 +493,16 @@ impl World {
             }
             return;
         }
-        self.trace.push(Effect { origin, target, word: index % self.region_words, action, found, returned: found });
+        let (word, place) = (index % self.region_words, self.names.place(index));
+        self.trace.push(Effect { origin, target, word, place, action, found, returned: found });
         if pending.marked {
             self.last_arrival = Some(origin);
         }
         self.set(index, action.applied_to(found));
         self.notified[index] += u32::from(notifies);
         let version = self.versions[index];
-        let outcome = lost.map_or(Ok(found), Err);
+        let outcome = lost.map_or(Ok(action.answer(found)), Err);
+        let word = index as u32;
         if pending.detached {
             self.pending.remove(&number);
         } else {
@@ -505,6 +528,7 @@ impl World {
     /// Ends a rank: its operations in flight never take effect.
     pub fn kill(&mut self, rank: Rank) {
         self.dead[rank.index()] = true;
+        self.trace.note(rank, Note::Ends);
         self.idle = 0;
         if !self.memory_goes {
             self.announce_death(rank);
@@ -518,6 +542,9 @@ impl World {
     /// The others learn that it has ended.
     fn announce_death(&mut self, rank: Rank) {
         self.announced_dead[rank.index()] = true;
+        if self.memory_goes {
+            self.trace.note(rank, Note::IsKnown);
+        }
         self.deaths += 1;
         self.idle = 0;
     }

@@ -52,7 +52,7 @@ impl Tasks {
                     || match caught(|| task.as_mut().poll(&mut context).is_pending()) {
                         Ok(goes_on) => goes_on,
                         Err(message) => {
-                            panicked.get_or_insert(format!("rank {}: the lock panicked: {message}", rank.0));
+                            panicked.get_or_insert(format!("rank {}: {message}", rank.0));
                             false
                         }
                     }
@@ -95,6 +95,11 @@ impl Tasks {
     pub(crate) fn ended(&self) -> Result<(), String> {
         self.panicked()?;
         let ranks: Vec<_> = self.tasks.iter().map(|(rank, _)| rank.0).collect();
-        if ranks.is_empty() { Ok(()) } else { Err(format!("ranks {ranks:?} wait without end")) }
+        if ranks.is_empty() {
+            return Ok(());
+        }
+        let waits = self.memory.world().waits();
+        let how = if waits.is_empty() { "they go on and on" } else { &waits };
+        Err(format!("ranks {ranks:?} wait without end: {how}"))
     }
 }
