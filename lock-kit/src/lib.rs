@@ -154,6 +154,7 @@
 
 #[cfg(feature = "bench")]
 pub mod bench;
+#[cfg(feature = "verify")]
 mod caught;
 #[cfg(feature = "verify")]
 mod conformance;

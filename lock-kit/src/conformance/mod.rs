@@ -64,6 +64,9 @@ pub struct Conformance<A> {
 
 /// The most states of a check of three origins.
 const OF_THREE: usize = 40_000;
+/// The most events of a long contest.
+#[cfg(feature = "bench")]
+const CONTEST_EVENTS: u64 = 1_000_000;
 /// The same for checks in which the memory of dead ranks is lost.
 const OF_MEMORY: usize = 10_000;
 
@@ -406,8 +409,10 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         for (origins, long) in [(3, 4), (100, 2)] {
             let origins = origins.min(self.setting.owners);
             let simulated = contest.clone().origins(origins).lasting(Duration::from_millis(long));
-            let outcome = simulated.verdict().map_err(|what| {
-                format!("{what}\n again: ThroughputRun::of(&lock).at_home().section(500 ns).origins({origins}).lasting({long} ms).verdict()")
+            // Pauses may be longer than that.
+            let outlasting = || simulated.clone().lasting(Duration::from_secs(long)).events(CONTEST_EVENTS);
+            let outcome = simulated.verdict().or_else(|_| outlasting().verdict()).map_err(|what| {
+                format!("{what}\n again: ThroughputRun::of(&lock).at_home().section(500 ns).origins({origins}).lasting({long} s).verdict()")
             })?;
             tried += outcome.acquisitions() as usize;
             how.push(format!("{origins} simulated origins: {:.0} a second", outcome.rate()));

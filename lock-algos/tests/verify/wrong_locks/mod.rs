@@ -208,7 +208,7 @@ fn flows() {
         ("lost wake-up", "it waits for another word", "interleavings"),
         ("livelock", "it spins", "interleavings"),
         ("panics", "it waits once at most", "interleavings"),
-        ("errors", "it gives up in time", "random programs"),
+        ("errors", "it gives up in time", "contest"),
         ("tries", "it enters if it may not wait", "interleavings"),
         ("not held", "whoever gives up frees the word", "interleavings"),
         ("not held", "it is released twice", "interleavings"),
