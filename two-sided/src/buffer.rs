@@ -388,7 +388,7 @@ impl<'m, T: Payload, F: Fabric> RecvBuffer<'m, T, F> {
         let mut taken = start.taken(messages, wanted).await?;
         let status = taken.status();
         taken.read(buffer).await?;
-        let status = status.fits(buffer.capacity * size_of::<T>(), size_of::<T>())?;
+        let status = status.fits(buffer.room(), size_of::<T>())?;
         buffer.len = status.bytes as usize / size_of::<T>();
         Ok(status)
     }

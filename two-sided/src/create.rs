@@ -83,8 +83,7 @@ impl<F: Fabric + 'static> CreateMessages<'_, F> {
         let mut making = Making { world: world.clone(), context: None, fault: None };
         let made = making.run(bits).await;
         making.fault = made.as_ref().err().map(Error::fault);
-        let may_offer = made?;
-        Ok(making.made(may_offer))
+        made.map(|()| making.made())
     }
 
     /// Blocks until every rank has arrived.
@@ -113,8 +112,7 @@ pub(crate) struct Making<F: Fabric> {
 }
 
 impl<F: Fabric + 'static> Making<F> {
-    /// Returns whether members may read one another's slices.
-    async fn run(&mut self, bits: u32) -> Result<bool, Error> {
+    async fn run(&mut self, bits: u32) -> Result<(), Error> {
         let world = &self.world;
         let (shared, fabric) = (Shared::of(world), world.fabric());
         introduce(fabric);
@@ -152,14 +150,16 @@ impl<F: Fabric + 'static> Making<F> {
         if !is_open || fabric.capabilities().completes_at_post {
             world.meet(Collective::CreateMessages).await.map_err(failed)?;
         }
-        Ok(fabric.capabilities().completes_at_post && are_open(fabric))
+        Ok(())
     }
 }
 
 impl<F: Fabric> Making<F> {
-    pub(crate) fn made(mut self, may_offer: bool) -> Messages<F> {
+    /// The communicator. All members have tested whether they may read one another's slices.
+    pub(crate) fn made(mut self) -> Messages<F> {
         let Some(context) = self.context.take() else { unreachable!("it is open by now") };
-        Messages::of(&self.world, context, may_offer)
+        let fabric = self.world.fabric();
+        Messages::of(&self.world, context, fabric.capabilities().completes_at_post && are_open(fabric))
     }
 }
 
@@ -187,7 +187,7 @@ pub(crate) fn test_next<F: Fabric>(members: &World<F>) {
 }
 
 /// Whether the members can read one another, once all have tested.
-pub(crate) fn are_open<F: Fabric>(fabric: &F) -> bool {
+fn are_open<F: Fabric>(fabric: &F) -> bool {
     fabric.processes().is_some_and(PeerProcesses::are_open)
 }
 

@@ -25,7 +25,7 @@ use std::time::Duration;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Call, Drive, Fabric, Limit, NOBODY, Segment, SegmentKey, WORLD_BYTES, World, limited};
 
-use crate::create::{Making, Shared, are_open, failed, introduce, test_next};
+use crate::create::{Making, Shared, failed, introduce, test_next};
 use crate::messages;
 use crate::progress::lock;
 use crate::{Error, Messages, Source, Tag, WrongMembers};
@@ -222,7 +222,7 @@ impl<F: Fabric + 'static> Creation<'_, F> {
             self.send(self.leader, &outcome(&members)).await?;
             self.rest_of(&self.receive(self.leader).await?, self.leader)?;
         }
-        Ok(members?.made(world.fabric().capabilities().completes_at_post && are_open(world.fabric())))
+        Ok(members?.made())
     }
 
     /// Receives what has come for failed creations, and would take its sender's credit for good.

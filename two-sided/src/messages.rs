@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
 use onesided_fabric::{Fabric, Wait, World};
 
-use crate::collectives::{State, tell_all};
+use crate::collectives::{State, on_fabric, tell_all};
 use crate::engine::{CallFailure, Engine, Landed, Reason};
 use crate::matching::{COLLECTIVE, Envelope, GROUPS, LOCK, Pattern};
 use crate::progress::{Progress, Registered};
@@ -115,12 +115,8 @@ impl<F: Fabric> Context<F> {
     #[cold]
     pub(crate) fn fail(&self, world: &World<F>, fault: Option<Fault>) {
         let me = world.fabric().rank();
-        let on_fabric = |fault: Fault| {
-            let rank = fault.rank().and_then(|rank| world.fabric_rank(rank.0));
-            rank.map_or(fault, |rank| Fault::of(fault.kind(), rank))
-        };
         let reason = if fault.is_some() { Reason::Fault } else { Reason::Dropped };
-        let fault = fault.map_or(Fault::of(FaultKind::Closed, me), on_fabric);
+        let fault = fault.map_or(Fault::of(FaultKind::Closed, me), |fault| on_fabric(world, fault));
         let failure = CallFailure { reason, fault, number: 1, origin: me, words: [0; 2] };
         tell_all(&self.progress, world, self.number | COLLECTIVE, &failure);
     }

@@ -131,12 +131,9 @@ impl<'m, F: Fabric> Core<'m, F> {
         started.map_err(|error| self.failed(self.on_fabric(error.fault())))
     }
 
-    /// A fault whose rank is of the world, with the fabric's.
     #[cold]
     fn on_fabric(&self, fault: Fault) -> Fault {
-        let world = self.messages.world();
-        let rank = fault.rank().and_then(|rank| world.fabric_rank(rank.0));
-        rank.map_or(fault, |rank| Fault::of(fault.kind(), rank).with_detail(fault.detail()))
+        on_fabric(self.messages.world(), fault)
     }
 
     /// Waits for a send.
@@ -222,6 +219,13 @@ impl<'m, F: Fabric> Core<'m, F> {
         }
         tell_all(self.messages.progress(), self.messages.world(), self.key().0, failure);
     }
+}
+
+/// A fault whose rank is of a world, with the fabric's.
+#[cold]
+pub(crate) fn on_fabric<F: Fabric>(world: &World<F>, fault: Fault) -> Fault {
+    let rank = fault.rank().and_then(|rank| world.fabric_rank(rank.0));
+    rank.map_or(fault, |rank| Fault::of(fault.kind(), rank).with_detail(fault.detail()))
 }
 
 /// Tells the other members of a communicator why a call failed at this rank.

@@ -35,7 +35,7 @@ use crate::{Messages, Payload};
 pub use self::blocks::{Block, InPlace};
 pub use self::failure::CollectiveFault;
 pub use self::kind::{Collective, CollectiveCall};
-pub(crate) use self::link::tell_all;
+pub(crate) use self::link::{on_fabric, tell_all};
 pub use self::operation::{Commutative, Reduction};
 pub use self::request::CollectiveRequest;
 pub(crate) use self::state::State;
