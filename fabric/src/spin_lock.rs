@@ -3,8 +3,12 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
+use std::mem;
 use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
+
+use onesided_job::fork;
 
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::thread;
@@ -55,6 +59,15 @@ impl<T> SpinLock<T> {
         taken.ok().map(|_| SpinGuard { lock: self })
     }
 
+    /// A thread that forks holds this lock of `owner` meanwhile, while `owner` lives: the child would find it held by a
+    /// thread that it does not have.
+    pub fn hold_over_forks<O: Send + Sync + 'static>(owner: Weak<O>, lock: fn(&O) -> &Self)
+    where
+        T: Send + 'static,
+    {
+        fork::hold_over_forks(Box::new(OverForks { owner, lock, held: Mutex::default() }));
+    }
+
     #[cold]
     fn wait(&self) -> SpinGuard<'_, T> {
         let mut looks = 0;
@@ -67,6 +80,32 @@ impl<T> SpinLock<T> {
             pause(looks);
             looks = looks.saturating_add(1);
         }
+    }
+}
+
+/// A lock, for threads that fork.
+struct OverForks<O, T> {
+    owner: Weak<O>,
+    lock: fn(&O) -> &SpinLock<T>,
+    held: Mutex<Option<Arc<O>>>,
+}
+
+impl<O: Send + Sync, T: Send> fork::Lock for OverForks<O, T> {
+    fn hold(&self) -> bool {
+        let owner = self.owner.upgrade();
+        let held = owner.as_ref().map(|owner| mem::forget((self.lock)(owner).lock()));
+        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = owner;
+        held.is_some()
+    }
+
+    fn release(&self) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(owner) = &*held {
+            // The guard was forgotten by `hold`.
+            (self.lock)(owner).is_held.store(false, Ordering::Release);
+        }
+        let owner = if fork::is_child() { None } else { held.take() };
+        drop((held, owner)); // the last one, perhaps
     }
 }
 

@@ -5,6 +5,9 @@
 //! a private copy where the memory file is open, else zeroes. No drop needs to know of it, but the release of a
 //! lock, whose words may refer to what is missing. Calls ask [`is_child`], and fail.
 //!
+//! A lock that another thread holds at the fork stays held in the child. So the thread that forks
+//! [holds](hold_over_forks) those that threads of the library take all the time.
+//!
 //! Only the C library's `fork` is noticed, not a bare system call `clone`.
 #![allow(unsafe_code)] // pthread_atfork, and mappings that replace others
 
@@ -21,6 +24,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 static SHARED: Mutex<BTreeMap<usize, Shared>> = Mutex::new(BTreeMap::new());
+static LOCKS: Mutex<Vec<Box<dyn Lock>>> = Mutex::new(Vec::new());
 static FORKING: Forking = Forking(UnsafeCell::new(None));
 
 /// Whether this process is a child made by `fork` of one that has been in a job: it has no part in any.
@@ -55,8 +59,22 @@ struct Shared {
     file: Option<(RawFd, u64, u64)>,
 }
 
-/// The table, while a thread forks.
-struct Forking(UnsafeCell<Option<MutexGuard<'static, BTreeMap<usize, Shared>>>>);
+/// A lock that a thread that forks holds meanwhile.
+pub trait Lock: Send {
+    /// Waits until this thread holds it. `false`: it is gone.
+    fn hold(&self) -> bool;
+
+    /// Releases it, after `hold`. In a child this frees no memory.
+    fn release(&self);
+}
+
+/// What a thread that forks holds.
+struct Held {
+    locks: MutexGuard<'static, Vec<Box<dyn Lock>>>,
+    table: MutexGuard<'static, BTreeMap<usize, Shared>>,
+}
+
+struct Forking(UnsafeCell<Option<Held>>);
 
 // SAFETY: the cell is used only by who holds the lock whose guard it is for.
 unsafe impl Sync for Forking {}
@@ -90,27 +108,43 @@ pub(crate) fn remove(base: usize) {
     table().remove(&base);
 }
 
+/// From now on each thread that forks holds this lock meanwhile. Its holders wait for no lock of this module but
+/// that of the table.
+pub fn hold_over_forks(lock: Box<dyn Lock>) {
+    locks().push(lock);
+}
+
 fn table() -> MutexGuard<'static, BTreeMap<usize, Shared>> {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn locks() -> MutexGuard<'static, Vec<Box<dyn Lock>>> {
+    LOCKS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 extern "C" fn prepare() {
-    let table = table();
-    // SAFETY: this thread holds the lock, until `in_parent` or `in_child`.
-    unsafe { *FORKING.0.get() = Some(table) };
+    let mut locks = locks();
+    locks.retain(|lock| lock.hold());
+    let held = Held { locks, table: table() };
+    // SAFETY: this thread holds the locks, until `in_parent` or `in_child`.
+    unsafe { *FORKING.0.get() = Some(held) };
 }
 
 extern "C" fn in_parent() {
-    // SAFETY: this thread has held the lock since `prepare`.
-    drop(unsafe { (*FORKING.0.get()).take() });
+    // SAFETY: this thread has held the locks since `prepare`.
+    if let Some(held) = unsafe { (*FORKING.0.get()).take() } {
+        drop(held.table);
+        held.locks.iter().for_each(|lock| lock.release());
+    }
 }
 
 /// Calls nothing but the system: another thread may have held the allocator.
 extern "C" fn in_child() {
     IS_CHILD.store(true, Ordering::Relaxed);
-    // SAFETY: this thread, the only one, has held the lock since `prepare`.
-    if let Some(table) = unsafe { (*FORKING.0.get()).take() } {
-        table.iter().for_each(|(base, shared)| shared.make_private(*base));
+    // SAFETY: this thread, the only one, has held the locks since `prepare`.
+    if let Some(held) = unsafe { (*FORKING.0.get()).take() } {
+        held.table.iter().for_each(|(base, shared)| shared.make_private(*base));
+        held.locks.iter().for_each(|lock| lock.release());
     }
 }
 

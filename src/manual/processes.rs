@@ -179,8 +179,9 @@
 //!
 //! A program that needs ranks of its own in a child executes another program there, as
 //! [`Command`](std::process::Command) does. A bare system call `clone` is not noticed. As everywhere, a
-//! child of a process with several threads should do little before that: a lock of the C library, or of
-//! this one, that another thread held stays held in the child.
+//! child of a process with several threads should do little before that: a lock of the C library, or one that
+//! this library takes for a moment, stays held in the child if another thread held it. That of messages does
+//! not: a thread that forks holds it meanwhile.
 //!
 //! Over cards the same holds: a child shares the card's queues with its parent, and takes nothing from
 //! them. Memory that is registered with a card is copied for the child when it forks (Linux 5.12 or later).

@@ -6,7 +6,9 @@ use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread;
 
 use onesided::{Error, FaultKind, LockDesign, LockTable, Messages, RwLock, Tag, Window, World};
 use rustix::process::{Pid, WaitOptions, waitpid};
@@ -14,7 +16,8 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 use crate::jobs::{self, Role};
 use crate::support::DEADLINE;
 
-pub(crate) const ROLES: &[Role] = &[("forks", forks), ("a forked child", children)];
+pub(crate) const ROLES: &[Role] =
+    &[("forks", forks), ("a forked child", children), ("forks beside messages", beside_messages)];
 
 /// Runs `child` in a forked child, and waits until it has [ended](ended).
 fn in_a_child(child: impl FnOnce()) {
@@ -183,6 +186,66 @@ fn children(world: World) {
     jobs::ok();
 }
 
+struct Guard<'a>(&'a AtomicBool);
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Rank 1 forks while other threads of it move messages: its own, which call the library, and the handler's.
+fn beside_messages(world: World) {
+    const FORKS: u64 = 100;
+    let messages = Messages::new(&world).wait().unwrap();
+    let echo = |tag| {
+        let (byte, status) = messages.recv::<u64>(1 - world.rank(), tag).deadline(DEADLINE).wait().unwrap();
+        assert_eq!(status.source, 1 - world.rank());
+        byte
+    };
+    if world.rank() == 0 {
+        loop {
+            let sent = echo(Tag(0));
+            messages.send(&sent, 1, Tag(0)).deadline(DEADLINE).wait().unwrap();
+            if sent.is_empty() {
+                break;
+            }
+        }
+    } else {
+        let ends = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0.. {
+                    let is_last = ends.load(Ordering::Relaxed);
+                    let sent = vec![round; if is_last { 0 } else { 1 << (round % 16) }];
+                    messages.send(&sent, 0, Tag(0)).deadline(DEADLINE).wait().unwrap();
+                    assert!(echo(Tag(0)) == sent);
+                    if is_last {
+                        break;
+                    }
+                }
+            });
+            // However this thread ends.
+            let _end = Guard(&ends);
+            for _ in 0..FORKS {
+                let mut receive = Some(messages.recv::<u64>(0, Tag(1)));
+                receive.as_mut().unwrap().test().unwrap();
+                in_a_child(|| {
+                    let _ = receive.as_mut().unwrap().test();
+                    drop(receive.take());
+                    is_forked(messages.recv::<u64>(0, Tag(1)).wait());
+                    is_forked(messages.send(&[1_u64], 0, Tag(1)).wait());
+                });
+            }
+        });
+        // The last one, and with it all that is shared.
+        let mut messages = Some(messages);
+        in_a_child(|| drop(messages.take()));
+    }
+    world.barrier().deadline(DEADLINE).wait().unwrap();
+    jobs::ok();
+}
+
 /// Rank 1 forks, and its child drops every object of the library, among them a window that peers
 /// access.
 fn forks(world: World) {
@@ -230,5 +293,11 @@ fn a_forked_child_has_no_effect() {
 #[test]
 fn a_forked_child_drops_copies() {
     let ended = jobs::start(2, "forks").wait();
+    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:?}");
+}
+
+#[test]
+fn a_child_forked_beside_messages_ends() {
+    let ended = jobs::start(2, "forks beside messages").wait();
     assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:?}");
 }

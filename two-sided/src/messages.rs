@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use onesided_fabric::bootstrap::fork;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
 use onesided_fabric::{Fabric, Wait, World};
 
@@ -486,6 +487,7 @@ impl<F: Fabric> Messages<F> {
     }
 
     pub(crate) fn pattern(&self, operation: &'static str, source: Source, tags: Tags) -> Result<Pattern, Error> {
+        fork::check().map_err(|fault| Error::Receive { operation, from: source, tags, fault, others: None })?;
         let source = match source {
             Source::Rank(rank) => Some(self.rank(operation, rank)?.0),
             Source::Any => None,

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use onesided_fabric::bootstrap::fork::is_child;
 use onesided_fabric::remote_memory::{Fault, Patience, Rank, Watch};
 use onesided_fabric::{Background, EventInterest, Fabric, Limit, NOBODY, SpinGuard, SpinLock, Told, Transport, Wait};
 
@@ -57,7 +58,10 @@ impl<F: Fabric> fmt::Debug for Progress<F> {
 
 impl<F: Fabric> Drop for Progress<F> {
     fn drop(&mut self) {
-        self.end_handler();
+        // A forked child has no other thread: it would wait for that one for ever.
+        if !is_child() {
+            self.end_handler();
+        }
     }
 }
 
@@ -89,6 +93,7 @@ impl<F: Fabric> Progress<F> {
         });
         if let Some(slot) = progress.fabric.background() {
             let this: Weak<Self> = Arc::downgrade(&progress);
+            SpinLock::hold_over_forks(Weak::clone(&this), |progress: &Self| &progress.state);
             slot.set(this);
         }
         Ok(progress)

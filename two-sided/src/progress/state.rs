@@ -2,6 +2,7 @@
 
 use std::task::{Context, Poll};
 
+use onesided_fabric::bootstrap::fork;
 use onesided_fabric::remote_memory::{Fault, Rank};
 use onesided_fabric::{Arrival, EventInterest, Fabric, NOBODY, Renewed, Transport};
 
@@ -86,6 +87,7 @@ pub(super) fn take_in<S, T: Transport>(
         engine.next_of_batch(direct);
         return Poll::Ready(Ok(()));
     }
+    fork::check()?; // other ranks overwrite what a child would read
     receive(transport).map_ok(|Arrival { from, len }| {
         let head = transport.first();
         engine.arrived(from, (&head, len), |offset, into| transport.read(offset, into), direct);
