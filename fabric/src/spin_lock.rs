@@ -217,7 +217,7 @@ mod tests {
                 let sums = lock.lock();
                 let [first, second] = sums.each_ref().map(|sum| sum.load(Ordering::Relaxed));
                 assert_eq!(first, second, "a holder sees half of what another one did");
-                sums.each_ref().map(|sum| sum.store(first + 1, Ordering::Relaxed));
+                sums.iter().for_each(|sum| sum.store(first + 1, Ordering::Relaxed));
             };
             let of_thread = Arc::clone(&lock);
             let other = thread::spawn(move || add(&of_thread));
