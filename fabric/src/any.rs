@@ -3,6 +3,8 @@
 use onesided_job::{Job, environment};
 
 use crate::shm::Shm;
+#[cfg(feature = "verbs")]
+use crate::verbs::Verbs;
 use crate::{Error, World};
 
 /// The fabric chosen at run time: shared memory or, with the feature `verbs`, RDMA verbs. (Any rank
@@ -13,7 +15,7 @@ pub type Any = Shm;
 /// The fabric chosen at run time: shared memory, RDMA verbs, or both in one world. (Any rank and any
 /// tag of a message are `Source::Any` and `Tags::Any`.)
 #[cfg(feature = "verbs")]
-pub type Any = crate::Either<Shm, crate::mixed::Mixed>;
+pub type Any = crate::Either<Shm, Verbs>;
 
 /// `Either` copies words at the size of the larger variant. Words of 64 bytes took most of a lock's
 /// time on shared memory.
@@ -37,7 +39,7 @@ pub fn endpoint(name: &str, job: Job) -> Result<Any, Error> {
         #[cfg(feature = "verbs")]
         "shm" => Shm::new(job).map(crate::Either::First),
         #[cfg(feature = "verbs")]
-        "verbs" => crate::mixed::Mixed::by_cards(job).map(crate::Either::Second),
+        "verbs" => Verbs::new(job).map(crate::Either::Second),
         #[cfg(feature = "verbs")]
         "mixed" => mixed(job).map(crate::Either::Second),
         #[cfg(not(feature = "verbs"))]
@@ -53,11 +55,11 @@ pub fn endpoint(name: &str, job: Job) -> Result<Any, Error> {
 }
 
 #[cfg(feature = "verbs")]
-fn mixed(job: Job) -> Result<crate::mixed::Mixed, Error> {
-    let Some(hosts) = std::env::var_os(PRETEND) else { return crate::mixed::Mixed::new(job) };
+fn mixed(job: Job) -> Result<Verbs, Error> {
+    let Some(hosts) = std::env::var_os(PRETEND) else { return Verbs::mixed(job) };
     let number = hosts.to_str().and_then(|hosts| hosts.parse().ok()).filter(|hosts| *hosts > 0);
     let wrong = || Error::NoFabric { name: "mixed".into(), what: format!("{PRETEND}={hosts:?} is no number of hosts") };
-    crate::mixed::Mixed::pretending(job, number.ok_or_else(wrong)?)
+    Verbs::pretending(job, number.ok_or_else(wrong)?)
 }
 
 /// An endpoint of the fabric that `ONESIDED_FABRIC` names, or of shared memory.

@@ -6,7 +6,7 @@
 //!
 //! Start with [`Fabric`] (what every fabric provides) and [`Drive`] (what a thread can wait on),
 //! then [`shm`] (processes and threads of one host), `verbs` (RDMA cards and Soft-RoCE, feature
-//! `verbs`), `mixed` (both in one world), and [`bootstrap`] (how a process finds its job).
+//! `verbs`; with `verbs::mixed` both in one world), and [`bootstrap`] (how a process finds its job).
 //! [`World`] is what users hold: a fabric with its collectives.
 #![cfg_attr(onesided_loom, allow(dead_code))] // its users are not compiled under loom
 
@@ -39,8 +39,6 @@ mod links;
 #[cfg(any(feature = "verbs", onesided_loom))]
 mod listener;
 mod members;
-#[cfg(all(feature = "verbs", not(onesided_loom)))]
-pub mod mixed;
 mod note;
 mod offer;
 mod once_table;

@@ -6,8 +6,8 @@
 use std::time::{Duration, Instant};
 
 use onesided_fabric::bootstrap::{Job, local};
-use onesided_fabric::mixed::{Mixed, MixedSegment};
 use onesided_fabric::remote_memory::{Fault, FaultKind, Link, Notify, Patience, Rank, RemoteMemory};
+use onesided_fabric::verbs::{Verbs, VerbsSegment};
 use onesided_fabric::{Error, Fabric, Path, Segment, World, block_on, conformance};
 
 mod support;
@@ -15,18 +15,18 @@ mod support;
 use support::{Barrier, device, ranks, segments};
 
 /// All ranks on one host, and the even and the odd ranks on separate hosts.
-fn both(size: u32, body: impl Fn(World<Mixed>, &dyn Fn(u32, u32) -> bool) + Sync) {
-    ranks(size, Mixed::new, |world| body(world, &|_, _| true));
-    ranks(size, |job: Job| Mixed::pretending(job, 2), |world| body(world, &|a, b| a % 2 == b % 2));
+fn both(size: u32, body: impl Fn(World<Verbs>, &dyn Fn(u32, u32) -> bool) + Sync) {
+    ranks(size, Verbs::mixed, |world| body(world, &|_, _| true));
+    ranks(size, |job: Job| Verbs::pretending(job, 2), |world| body(world, &|a, b| a % 2 == b % 2));
 }
 
 #[test]
 fn conforms() {
     let Some(_device) = device("conforms") else { return };
-    let run = |world: World<Mixed>| block_on(world.fabric(), conformance::run(&world));
+    let run = |world: World<Verbs>| block_on(world.fabric(), conformance::run(&world));
     // Of three ranks on two hosts, two share one, and all reach another by the card.
     for (size, hosts) in [(1, 1), (3, 2)] {
-        for outcome in ranks(size, |job| Mixed::pretending(job, hosts), run) {
+        for outcome in ranks(size, |job| Verbs::pretending(job, hosts), run) {
             let summary = outcome.unwrap_or_else(|failure| panic!("{size} ranks on {hosts} hosts: {failure}"));
             assert_eq!(summary.fabric, "mixed");
         }
@@ -39,14 +39,14 @@ fn conforms() {
 #[test]
 fn what_follows_a_written_word_follows_its_way() {
     let Some(_device) = device("what_follows_a_written_word_follows_its_way") else { return };
-    ranks(2, Mixed::new, |world| {
+    ranks(2, Verbs::mixed, |world| {
         let fabric = world.fabric();
         let (words, others) = (segments(&world, 64), segments(&world, 64));
         for to in [0, 1].map(Rank) {
             let requests = |run: &dyn Fn()| {
-                let before = fabric.card_requests(to);
+                let before = fabric.post_counts(to)[0];
                 run();
-                fabric.card_requests(to) - before
+                fabric.post_counts(to)[0] - before
             };
             let flush = || block_on(fabric, fabric.flush(to)).unwrap();
             let put = |segment| fabric.put(segment, 8 * u64::from(world.rank()), &[1; 8]).unwrap();
@@ -80,7 +80,7 @@ fn a_rank_of_this_host_costs_the_card_nothing() {
             let (segment, is_near) = (&all[to.index()], near(me, to.0));
             assert_eq!(fabric.path(segment), if is_near { Path::Cpu } else { Path::Card });
             block_on(fabric, fabric.flush(to)).unwrap(); // after the barrier's writes
-            let before = fabric.card_requests(to);
+            let before = fabric.post_counts(to)[0];
             let mut bytes = vec![0; 30_000];
             for offset in [0, 3, 40_000] {
                 fabric.put(segment, offset + u64::from(me), &[7; 30_000]).unwrap();
@@ -91,10 +91,10 @@ fn a_rank_of_this_host_costs_the_card_nothing() {
             block_on(fabric, fabric.rdma_read((segment, 50_000), (&all[me as usize], 5), 1000)).unwrap();
             block_on(fabric, fabric.flush(to)).unwrap();
             block_on(fabric, fabric.flush_before_release(to)).unwrap();
-            assert_eq!(fabric.card_requests(to) == before, is_near, "{to} from {me}");
+            assert_eq!(fabric.post_counts(to)[0] == before, is_near, "{to} from {me}");
             let word = fabric.word_in(segment, 8).unwrap();
             block_on(fabric, fabric.fetch_add(word, 0)).unwrap();
-            assert!(fabric.card_requests(to) > before);
+            assert!(fabric.post_counts(to)[0] > before);
         }
         world.barrier().wait().unwrap();
     });
@@ -109,7 +109,7 @@ fn one_ranks_steps_stay_in_order() {
     both(3, |world, _| {
         let (fabric, me) = (world.fabric(), u64::from(world.rank()));
         let all = segments(&world, 4096);
-        let read = |segment: &MixedSegment, at| {
+        let read = |segment: &VerbsSegment, at| {
             let mut bytes = [0; 8];
             block_on(fabric, fabric.get(segment, at, &mut bytes)).unwrap();
             u64::from_ne_bytes(bytes)
@@ -239,7 +239,7 @@ fn a_lost_connection_parts_ranks_of_a_host() {
         for job in jobs {
             let (job_segment, step) = (&job_segment, &step);
             scope.spawn(move || {
-                let world = World::new(Mixed::pretending(job, 2).unwrap());
+                let world = World::new(Verbs::pretending(job, 2).unwrap());
                 let fabric = world.fabric();
                 let all = segments(&world, 64);
                 world.barrier().wait().unwrap();

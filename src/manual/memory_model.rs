@@ -173,7 +173,7 @@
 //!
 //! Bytes may overtake words of another region, a lock's or another window's.
 //! [`keeps_order`](onesided_fabric::Fabric::keeps_order) says whether they can, and the windows
-//! check it. The module documentation of `onesided_fabric::mixed` has the argument.
+//! check it. The module documentation of `onesided_fabric::verbs::mixed` has the argument.
 //!
 //! # How each promise is tested
 //!

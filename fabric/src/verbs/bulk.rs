@@ -1,18 +1,19 @@
 //! Bulk transfers, and flush.
 
-use std::future::Future;
+use std::future::{Future, Ready, ready};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 
 use onesided_job::fork;
-use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RegionId, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Link, Patience, Rank, RegionId, RemoteMemory};
 
 use crate::peer_status::{PeerStatus, check_rank};
 use crate::verbs::bounce_buffers::LONGEST;
 use crate::verbs::memory;
+use crate::verbs::mixed::DataPath;
 use crate::verbs::peer::Peer;
 use crate::verbs::queue::{InFlight, WorkRequest};
 use crate::verbs::rails::{Stripes, moves};
@@ -22,8 +23,8 @@ use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::verbs::words::Posted;
 use crate::verbs::{Verbs, VerbsSegment, VerbsTransport, VerbsWord};
 use crate::{
-    BackgroundSlot, Capabilities, Drive, Error, Fabric, Segment, SegmentKey, ServerThread, SolicitedEvents, Task,
-    UserMemory,
+    BackgroundSlot, Capabilities, Drive, EitherFuture, Error, Fabric, Path, Segment, SegmentKey, ServerThread,
+    SolicitedEvents, Task, UserMemory,
 };
 
 /// How many reads of a long get are in flight at once.
@@ -55,10 +56,13 @@ impl Future for VerbsTransfer {
     }
 }
 
+/// A get: completed at post, or in flight on the card.
+pub type VerbsGet<'b> = EitherFuture<Ready<Result<(), Fault>>, CardGet<'b>>;
+
 /// A get in flight: reads into bounce buffers, and copies into the caller's buffer in order.
 #[derive(Debug)]
 #[must_use = "the buffer is filled only when it is awaited"]
-pub struct VerbsGet<'b> {
+pub struct CardGet<'b> {
     fabric: Verbs,
     rank: Rank,
     from: Remote,
@@ -70,7 +74,7 @@ pub struct VerbsGet<'b> {
     fault: Option<Fault>,
 }
 
-impl VerbsGet<'_> {
+impl CardGet<'_> {
     /// Posts reads while there is space for them.
     fn post(&mut self) {
         while self.posted < self.into.len() && self.fault.is_none() {
@@ -92,7 +96,7 @@ impl VerbsGet<'_> {
     }
 }
 
-impl Future for VerbsGet<'_> {
+impl Future for CardGet<'_> {
     type Output = Result<(), Fault>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -180,14 +184,22 @@ impl Fabric for Verbs {
         self.0.capabilities
     }
 
+    /// For ranks of this host, bytes and words take different paths.
+    fn keeps_order(&self, target: Rank) -> bool {
+        !self.0.paths.reach(target)
+    }
+
     fn host_of(&self, rank: Rank) -> u32 {
-        check_rank(self, rank).map_or(0, |()| self.0.job_segment.host_of(rank))
+        let host = || check_rank(self, rank).map_or(0, |()| self.0.job_segment.host_of(rank));
+        self.0.paths.pretended.get(rank.index()).copied().unwrap_or_else(host)
     }
 
     fn allocate(&self, len: u64) -> Result<VerbsSegment, Error> {
         let mut memory = MemoryRegion::new(&self.0.domain, len)?;
         let further = self.at_cards(|domain| memory.also_at(domain));
-        self.0.region_table.publish(memory, further)
+        let own = self.0.region_table.publish(memory, further)?;
+        self.0.share(&own)?;
+        Ok(own)
     }
 
     fn register(&self, memory: UserMemory) -> Result<VerbsSegment, Error> {
@@ -219,17 +231,43 @@ impl Fabric for Verbs {
         own.part(offset, len)
     }
 
-    /// For own memory. The CPU's change of a word is not atomic against the card's.
+    /// For own memory, and that of ranks of this host. The CPU's change of a word is not atomic against
+    /// the card's.
     fn mapped<'s>(&self, segment: &'s VerbsSegment) -> Option<&'s [AtomicU64]> {
-        memory::words(segment.allocated()?.memory())
+        match segment.mapped() {
+            Some(memory) => memory.words(),
+            None => memory::words(segment.allocated()?.memory()),
+        }
     }
 
+    fn read_mapped(&self, segment: &VerbsSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
+        match segment.mapped() {
+            Some(memory) => memory.read(offset, into),
+            None => segment.read(offset, into),
+        }
+    }
+
+    fn write_mapped(&self, segment: &VerbsSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        match segment.mapped() {
+            Some(memory) => memory.write(offset, from),
+            None => segment.write(offset, from),
+        }
+    }
+
+    fn path(&self, segment: &VerbsSegment) -> Path {
+        if segment.mapped().is_some() { Path::Cpu } else { Path::Card }
+    }
+
+    /// Not within a host, where the peer may have the memory mapped.
     fn can_revoke(&self, rank: Rank) -> bool {
-        rank != self.0.rank && rank.0 < self.size()
+        rank != self.0.rank && rank.0 < self.size() && !self.0.paths.reach(rank)
     }
 
     fn revoke(&self, rank: Rank) -> Result<bool, Fault> {
-        self.0.revoke(rank)
+        match self.can_revoke(rank) {
+            true => self.0.end_access(rank, true),
+            false => Err(Fault::of(FaultKind::Unsupported, rank)),
+        }
     }
 
     fn background(&self) -> Option<&BackgroundSlot> {
@@ -252,34 +290,38 @@ impl Fabric for Verbs {
         crate::server_threads::spawn(self, task, kind).map(Some)
     }
 
-    /// Reads the owner's region table, one-sided: a key whose segment is gone is refused here.
+    /// Reads the owner's region table, one-sided: a key whose segment is gone is refused here. The
+    /// exchange then provides the memory of a peer of this host.
     fn open(&self, key: &SegmentKey) -> Result<VerbsSegment, Error> {
         let rank = key.rank;
-        let found = || {
+        let own = || {
             if rank == self.rank() {
                 let whole = self.0.region_table.find(key.region)?;
                 let offset = check_within(&whole.key(), key)?;
-                return if whole.key() == *key { Ok(whole) } else { whole.part(offset, key.len) };
+                return if whole.key() == *key { Ok(Some(whole)) } else { whole.part(offset, key.len).map(Some) };
             }
             // A message's memory stays until the message was moved; a wrong key breaks the connection of
             // messages, which is made anew. To look it up would wait behind packets without receives.
             if self.1 == Traffic::Memory {
                 check_within(&self.look_up(rank, key.region)?, key)?;
             }
-            Ok(VerbsSegment::of_peer(*key))
+            Ok(None)
         };
-        found().map_err(|fault| Error::Open { rank, what: "look its region up".into(), fault, source: None })
+        match own().map_err(|fault| Error::Open { rank, what: "look its region up".into(), fault, source: None })? {
+            Some(own) => Ok(own),
+            None if key.region == RegionId(0) && self.0.paths.reach(rank) => self.world_segment(rank),
+            None => self.0.of_peer(*key),
+        }
     }
 
     fn world_segment(&self, rank: Rank) -> Result<VerbsSegment, Error> {
         if rank == self.rank() {
             return Ok(self.0.region_table.home().clone());
         }
-        self.look_up(rank, RegionId(0)).map(VerbsSegment::of_peer).map_err(|fault| Error::Open {
-            rank,
-            what: "find its world segment".into(),
-            fault,
-            source: None,
+        self.0.world_of_peer(rank, || {
+            let what = || "find its world segment".into();
+            let found = self.look_up(rank, RegionId(0));
+            self.0.of_peer(found.map_err(|fault| Error::Open { rank, what: what(), fault, source: None })?)
         })
     }
 
@@ -287,8 +329,24 @@ impl Fabric for Verbs {
         segment.word(offset)
     }
 
+    fn same_host_word<'s>(&'s self, segment: &'s VerbsSegment, offset: u64) -> Result<VerbsWord<'s>, Fault> {
+        let word = segment.same_host_word(offset)?;
+        self.check_connected(segment.rank())?;
+        Ok(word)
+    }
+
+    #[inline]
     fn put(&self, to: &VerbsSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
         to.check(offset, from.len() as u64)?;
+        if let DataPath::Cpu(memory) = self.data_path(to) {
+            return match self.check_usable(memory.rank()) {
+                Ok(()) => memory.write(offset, from),
+                Err(fault) => {
+                    self.defer(fault); // reported by the flush, as on the card's path
+                    Ok(())
+                }
+            };
+        }
         let mut at = offset;
         for bytes in from.chunks(LONGEST) {
             let taken = self.0.take_slot(bytes.len())?;
@@ -297,23 +355,39 @@ impl Fabric for Verbs {
             self.0.post_and_forget(self.to(to.rank()), write);
             at += bytes.len() as u64;
         }
+        self.note_put(to);
         Ok(())
     }
 
+    #[inline]
     fn get<'b>(&self, from: &VerbsSegment, offset: u64, into: &'b mut [u8]) -> VerbsGet<'b> {
         let checked = from.check(offset, into.len() as u64);
+        if let DataPath::Cpu(memory) = self.data_path(from) {
+            let checked = checked.and_then(|()| self.check_usable(memory.rank()));
+            return EitherFuture::first(ready(checked.and_then(|()| memory.read(offset, into))));
+        }
         let mut get = self.get_from(from.rank(), from.remote(offset), into);
         get.fault = checked.err();
         get.post();
-        get
+        EitherFuture::second(get)
     }
 
     fn rdma_write(&self, from: (&VerbsSegment, u64), to: (&VerbsSegment, u64), len: u64) -> VerbsTransfer {
-        self.transfer(from, to, len, true)
+        match self.copied(from, to, len, |mine, theirs| mine.0.transfer(mine.1, theirs, len)) {
+            Some(copied) => VerbsTransfer(Transfer::Ended(copied)),
+            None => {
+                let transfer = self.transfer(from, to, len, true);
+                self.note_put(to.0);
+                transfer
+            }
+        }
     }
 
     fn rdma_read(&self, from: (&VerbsSegment, u64), into: (&VerbsSegment, u64), len: u64) -> VerbsTransfer {
-        self.transfer(into, from, len, false)
+        match self.copied(into, from, len, |mine, theirs| theirs.0.transfer(theirs.1, mine, len)) {
+            Some(copied) => VerbsTransfer(Transfer::Ended(copied)),
+            None => self.transfer(into, from, len, false),
+        }
     }
 
     /// A write's completion means that the target's card has received it, not that it is placed in
@@ -321,7 +395,12 @@ impl Fabric for Verbs {
     /// from memory after the writes. So a flush after writes posts a read; requests complete in
     /// order, so the read's completion is also theirs. An atomic, or any other read, posted after
     /// the writes proves the same.
+    ///
+    /// A full fence completes the CPU's puts, which `put x; flush; get y` needs as well.
     fn flush(&self, target: Rank) -> VerbsFlush<'_> {
+        if self.0.paths.reach(target) {
+            fence(Ordering::SeqCst);
+        }
         if let Ok(peer) = self.peer(target) {
             // A read that another thread posts after them is counted as posted, or a second one is
             // posted.
@@ -335,6 +414,14 @@ impl Fabric for Verbs {
             }
         }
         self.flush_local(target)
+    }
+
+    /// After the CPU's stores as well.
+    fn post_release(&self, release: Link<VerbsWord<'_>>) {
+        if self.0.paths.reach(release.word().rank()) {
+            fence(Ordering::SeqCst);
+        }
+        drop(self.post([Link::Read { word: release.word(), waited: false }, release]));
     }
 
     fn flush_local(&self, target: Rank) -> VerbsFlush<'_> {
@@ -363,7 +450,7 @@ impl Fabric for Verbs {
     }
 
     fn again(&self) -> Option<Result<Self, Error>> {
-        Some(self.join_again(Self::new))
+        Some(self.join_again())
     }
 
     fn abort(&self, status: u8) -> ! {
@@ -371,33 +458,33 @@ impl Fabric for Verbs {
     }
 }
 
-/// For a fabric that also reaches some ranks by shared memory.
+/// For what the CPU does in place of the card: see `mixed`.
 impl Verbs {
     #[inline]
-    pub(crate) const fn is_for_messages(&self) -> bool {
+    pub(super) const fn is_for_messages(&self) -> bool {
         matches!(self.1, Traffic::Messages)
     }
 
     /// How many requests were posted to a rank so far.
-    pub(crate) fn posted(&self, rank: Rank) -> u64 {
+    pub(super) fn posted(&self, rank: Rank) -> u64 {
         self.peer(rank).map_or(0, Peer::posted)
     }
 
     /// Whether the first `count` requests to a rank have completed, and the writes among the first
     /// `writes` are known to be in memory.
-    pub(crate) fn has_placed(&self, rank: Rank, count: u64, writes: u64) -> bool {
+    pub(super) fn has_placed(&self, rank: Rank, count: u64, writes: u64) -> bool {
         let settled = |peer: &Peer| peer.has_completed(count) && peer.has_proven(writes);
         self.peer(rank).is_ok_and(|peer| settled(peer) || (self.progress() > 0 && settled(peer)))
     }
 
     /// The fault of a post to a rank that has died or left, or whose connection is lost.
-    pub(crate) fn check_usable(&self, rank: Rank) -> Result<(), Fault> {
+    pub(super) fn check_usable(&self, rank: Rank) -> Result<(), Fault> {
         self.ended(Patience::on(rank))?;
         self.check_connected(rank)
     }
 
     /// The fault of a post to a rank whose connection is lost.
-    pub(crate) fn check_connected(&self, rank: Rank) -> Result<(), Fault> {
+    pub(super) fn check_connected(&self, rank: Rank) -> Result<(), Fault> {
         match self.0.job_segment.is_lost(self.rank(), rank) {
             false => Ok(()),
             true => Err(Fault::of(FaultKind::ConnectionLost, rank)),
@@ -405,7 +492,7 @@ impl Verbs {
     }
 
     /// Stores an unawaited fault for the next flush.
-    pub(crate) fn defer(&self, fault: Fault) {
+    pub(super) fn defer(&self, fault: Fault) {
         if let Some(Ok(peer)) = fault.rank().map(|rank| self.peer(rank)) {
             peer.defer(fault);
         }
@@ -424,9 +511,9 @@ impl Verbs {
     }
 
     /// A get from any remote address.
-    pub(super) fn get_from<'b>(&self, rank: Rank, from: Remote, into: &'b mut [u8]) -> VerbsGet<'b> {
+    pub(super) fn get_from<'b>(&self, rank: Rank, from: Remote, into: &'b mut [u8]) -> CardGet<'b> {
         let reads = [const { None }; AHEAD];
-        VerbsGet { fabric: self.clone(), rank, from, into, posted: 0, done: 0, reads, fault: None }
+        CardGet { fabric: self.clone(), rank, from, into, posted: 0, done: 0, reads, fault: None }
     }
 
     /// Moves bytes between an own segment and any segment, over rails if it is long enough for them, else

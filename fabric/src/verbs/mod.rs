@@ -1,4 +1,5 @@
-//! The fabric of RDMA cards, over libibverbs: InfiniBand, RoCE, and the kernel's Soft-RoCE.
+//! The fabric of RDMA cards, over libibverbs: InfiniBand, RoCE, and the kernel's Soft-RoCE. Between ranks
+//! of one host the CPU moves bytes if it is asked to: see [`mixed`].
 //!
 //! # Structure
 //!
@@ -70,6 +71,7 @@ pub mod bare;
 mod bounce_buffers;
 mod bulk;
 mod cards;
+mod changes;
 mod completion;
 mod connector;
 mod cut;
@@ -81,6 +83,7 @@ mod giving;
 mod hello;
 mod keepalive;
 mod memory;
+pub mod mixed;
 mod peer;
 mod queue;
 mod rails;
@@ -119,6 +122,7 @@ use crate::verbs::device::Device;
 use crate::verbs::drive::{EventWait, UnpostedReceives};
 use crate::verbs::endpoint_address::{EndpointAddress, PortAddress};
 use crate::verbs::keepalive::Keepalive;
+use crate::verbs::mixed::HostPaths;
 use crate::verbs::peer::Peer;
 use crate::verbs::queue::InFlight;
 use crate::verbs::raw::{CompletionQueue, DatagramQueue, ProtectionDomain, QueuePair, SharedReceiveQueue};
@@ -128,7 +132,7 @@ use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::{AtomicAgent, Capabilities, Error, Fabric, block_on};
 
 pub use crate::verbs::arrivals::MESSAGES_QUEUES;
-pub use crate::verbs::bulk::{VerbsFlush, VerbsGet, VerbsTransfer};
+pub use crate::verbs::bulk::{CardGet, VerbsFlush, VerbsGet, VerbsTransfer};
 pub use crate::verbs::datagrams::{MESSAGES_CHANNEL, VerbsDatagrams, VerbsWaits};
 pub use crate::verbs::device::{DeviceInfo, devices};
 pub use crate::verbs::giving::MESSAGES_CONNECTIONS;
@@ -195,6 +199,8 @@ struct Inner {
     /// The in-flight references to the segments of transfers, by slot.
     in_flight: Mutex<HashMap<u32, InFlight>>,
     region_table: Arc<RegionTable>,
+    /// The ranks that the CPU reaches.
+    paths: HostPaths,
     /// Peers' regions whose words were resolved by number.
     opened: Opened,
     domain: Arc<ProtectionDomain>,
@@ -233,7 +239,7 @@ impl Verbs {
     ///   insufficient.
     /// - [`Error::Operation`]: other ranks do not arrive. [`Error::Job`]: the host daemon is gone.
     pub fn new(job: Job) -> Result<Self, Error> {
-        Self::join(job, |_| Ok(()))
+        Self::join(job, HostPaths::none())
     }
 
     /// The number of connections of this rank: one to its own memory, and those that the first
@@ -273,8 +279,7 @@ impl Verbs {
         self.0.connector.look();
     }
 
-    /// The same; `prepare` runs before any other rank's call returns.
-    pub(crate) fn join(job: Job, prepare: impl FnOnce(&Self) -> Result<(), Error>) -> Result<Self, Error> {
+    fn join(job: Job, paths: HostPaths) -> Result<Self, Error> {
         let full_after = FullAfter::read()?;
         let over_datagrams = setting::is_second(MESSAGES_CHANNEL, ["rc", "ud"])?;
         let has_one_queue = setting::is_second(MESSAGES_QUEUES, ["two", "one"])? || over_datagrams;
@@ -322,8 +327,8 @@ impl Verbs {
         peer.set_pair(&mut peer.connecting(), pair);
         peer.set_ready();
 
-        let mut capabilities = Capabilities::new("verbs", AtomicAgent::Card);
-        capabilities.ordered = true; // operations on memory have one connection per target
+        let mut capabilities = Capabilities::new(paths.name, AtomicAgent::Card);
+        capabilities.ordered = paths.are_none(); // operations of the card on memory have one connection per target
         capabilities.inline = inline;
         capabilities.outstanding_reads = u32::from(device.reads());
         let longest = devices.iter().map(|device| u64::from(device.state.max_msg_sz));
@@ -357,6 +362,7 @@ impl Verbs {
             buffers: BounceBuffers::new(&domain),
             in_flight: Mutex::default(),
             region_table,
+            paths,
             opened: Opened::default(),
             domain,
             capabilities,
@@ -372,7 +378,7 @@ impl Verbs {
         let joined = || {
             fabric.0.start_cutting()?;
             fabric.0.start_connecting(hellos)?;
-            prepare(&fabric)?;
+            fabric.0.share(fabric.0.region_table.home())?;
             endpoint_address::meet(&job)?;
             if !fabric.try_words()? {
                 return Err(unfit("does not write and change 64-bit words as it should".into()));
@@ -390,10 +396,10 @@ impl Verbs {
         }
     }
 
-    /// Joins the job once more, by `join`.
-    pub(crate) fn join_again<J>(&self, join: impl FnOnce(Job) -> Result<J, Error>) -> Result<J, Error> {
+    /// Joins the job once more.
+    fn join_again(&self) -> Result<Self, Error> {
         let job = self.0.job().again()?;
-        join(job.clone()).inspect_err(|_| {
+        Self::join(job.clone(), self.0.paths.again()).inspect_err(|_| {
             EndpointAddress::put_none(&job);
             job.job_segment.leave(job.rank);
         })

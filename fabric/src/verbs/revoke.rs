@@ -59,15 +59,8 @@ impl Inner {
         Ok([memory?, messages?, second?, third?])
     }
 
-    /// See [`Fabric::revoke`](crate::Fabric::revoke).
-    pub(super) fn revoke(&self, rank: Rank) -> Result<bool, Fault> {
-        if rank == self.rank {
-            return Err(Fault::of(FaultKind::Unsupported, rank));
-        }
-        self.end_access(rank, true)
-    }
-
-    /// The same for a peer whose connection is lost, if not `revoked`.
+    /// See [`Fabric::revoke`](crate::Fabric::revoke); and the same for a peer whose connection is lost, if
+    /// not `revoked`.
     pub(super) fn end_access(&self, rank: Rank, revoked: bool) -> Result<bool, Fault> {
         let peers = self.peers_of(rank)?;
         let [peer, ..] = peers;

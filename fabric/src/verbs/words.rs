@@ -29,7 +29,7 @@ pub struct VerbsOp(State);
 
 impl VerbsOp {
     /// An operation that needs no card.
-    pub(crate) const fn ended(end: Result<u64, Fault>) -> Self {
+    pub(super) const fn ended(end: Result<u64, Fault>) -> Self {
         Self(State::Ended(end))
     }
 }
@@ -227,11 +227,11 @@ impl RemoteMemory for Verbs {
     }
 
     fn read(&self, word: VerbsWord<'_>) -> VerbsOp {
-        self.operate(Step::of(Link::Read { word, waited: true }))
+        self.post_link(Link::Read { word, waited: true })
     }
 
     fn write(&self, word: VerbsWord<'_>, value: u64, notify: Notify) -> VerbsOp {
-        self.operate(Step::of(Link::Write { word, value, notify, waited: true }))
+        self.post_link(Link::Write { word, value, notify, waited: true })
     }
 
     fn write_is_atomic(&self) -> bool {
@@ -239,16 +239,29 @@ impl RemoteMemory for Verbs {
     }
 
     fn compare_swap(&self, word: VerbsWord<'_>, expected: u64, new: u64) -> VerbsOp {
-        self.operate(Step::of(Link::CompareSwap { word, expected, new, waited: true }))
+        self.post_link(Link::CompareSwap { word, expected, new, waited: true })
     }
 
     fn fetch_add(&self, word: VerbsWord<'_>, add: u64) -> VerbsOp {
-        self.operate(Step::of(Link::FetchAdd { word, add, waited: true }))
+        self.post_link(Link::FetchAdd { word, add, waited: true })
+    }
+
+    #[inline]
+    fn post_link(&self, link: Link<VerbsWord<'_>>) -> VerbsOp {
+        if link.word().is_on_same_host() {
+            return self.by_cpu(link);
+        }
+        let posted = self.operate(Step::of(link));
+        self.note(link);
+        posted
     }
 
     /// One list, one doorbell: every link after a read or an atomic is fenced against overtaking
     /// it.
     fn post<const N: usize>(&self, links: [Link<VerbsWord<'_>>; N]) -> Chain<VerbsOp, N> {
+        if links.iter().any(|link| link.word().is_on_same_host()) {
+            return Chain::of(links.map(|link| link.waited().then_some(self.post_link(link))));
+        }
         let steps = links.map(Step::of);
         let rank = steps.first().map_or(self.0.rank, |step| step.rank);
         let refused = |fault| Chain::of(links.map(|link| link.waited().then_some(VerbsOp::ended(Err(fault)))));
@@ -273,6 +286,7 @@ impl RemoteMemory for Verbs {
         } else {
             self.post_apart(rank, &links, requests);
         }
+        links.into_iter().for_each(|link| self.note(link));
         Chain::of(std::array::from_fn(|at| {
             // Dropping an unawaited operation detaches its slot.
             let posted = Posted::new(self, rank, requests[at].slot);
@@ -293,11 +307,11 @@ impl RemoteMemory for Verbs {
     where
         P: Fn(u64) -> bool + Unpin + Send + 'f,
     {
-        self.wait_on_own(word.own(), predicate, patience)
+        VerbsWait { fabric: self, own: word.own(), predicate, patience }
     }
 
     fn pause<'f>(&'f self, _word: VerbsWord<'f>, nanos: u64) -> VerbsPause<'f> {
-        self.pause_for(nanos)
+        VerbsPause { fabric: self, until: self.now().saturating_add(nanos) }
     }
 
     fn now(&self) -> u64 {
@@ -313,7 +327,8 @@ impl RemoteMemory for Verbs {
     }
 
     /// Reads a word of the home's cut table. A rank that has lost the connection to the home
-    /// cannot.
+    /// cannot. If the home's host is the rank's, and the rank lives, its CPU has refused to access the
+    /// home's memory since the loss was recorded, which is before the cut.
     async fn has_cut(&self, home: Rank, rank: Rank) -> Result<bool, Fault> {
         check_rank(self, home)?;
         if self.liveness(home) != Liveness::Alive
@@ -422,19 +437,6 @@ impl Verbs {
             }
             Err(fault) => VerbsOp::ended(Err(fault)),
         }
-    }
-
-    pub(crate) fn wait_on_own<'f, P: Fn(u64) -> bool + Unpin + Send>(
-        &'f self,
-        own: Result<&'f AtomicU64, Fault>,
-        predicate: P,
-        patience: Patience,
-    ) -> VerbsWait<'f, P> {
-        VerbsWait { fabric: self, own, predicate, patience }
-    }
-
-    pub(crate) fn pause_for(&self, nanos: u64) -> VerbsPause<'_> {
-        VerbsPause { fabric: self, until: self.now().saturating_add(nanos) }
     }
 
     /// Reads a region's entry in its owner's region table.

@@ -10,12 +10,12 @@ mod region_table;
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 
 use onesided_job::fork::is_child;
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
-use crate::shm::Mapping;
+use crate::shm::{Mapping, ShmSegment, ShmWord};
 use crate::verbs::memory;
 use crate::verbs::raw::{Keys, Local, MemoryRegion, Remote, UserRegion};
 use crate::{Segment, SegmentKey, UserMemory};
@@ -32,6 +32,14 @@ pub struct VerbsSegment(Arc<Inner>);
 struct Inner {
     key: SegmentKey,
     own: Option<Own>,
+    /// How the CPU accesses it, if its owner is on this host.
+    mapped: OnceLock<ShmSegment>,
+}
+
+impl Inner {
+    const fn new(key: SegmentKey, own: Option<Own>) -> Self {
+        Self { key, own, mapped: OnceLock::new() }
+    }
 }
 
 /// The owner's part.
@@ -65,7 +73,7 @@ impl Drop for Inner {
 impl VerbsSegment {
     /// A peer's memory.
     pub(super) fn of_peer(key: SegmentKey) -> Self {
-        Self(Arc::new(Inner { key, own: None }))
+        Self(Arc::new(Inner::new(key, None)))
     }
 
     /// This rank's own memory.
@@ -77,8 +85,19 @@ impl VerbsSegment {
     }
 
     /// Own memory that this rank allocated, for others to map.
-    pub(crate) fn mapping(&self) -> Result<&Arc<Mapping>, Fault> {
+    pub(super) fn mapping(&self) -> Result<&Arc<Mapping>, Fault> {
         self.allocated().map(|own| own.shared()).ok_or(Fault::of(FaultKind::NotOwn, self.rank()))
+    }
+
+    /// Gives it a mapping, once.
+    pub(super) fn map(&self, mapped: ShmSegment) {
+        self.0.mapped.get_or_init(|| mapped);
+    }
+
+    /// How the CPU accesses it, if its owner is on this host.
+    #[inline]
+    pub(super) fn mapped(&self) -> Option<&ShmSegment> {
+        self.0.mapped.get()
     }
 
     /// Memory that this rank allocated; `None` for any other.
@@ -109,7 +128,7 @@ impl VerbsSegment {
         let key = SegmentKey { len, address: self.0.key.address + offset, ..self.0.key };
         let (memory, further) = (Memory::Part(self.clone(), offset), Vec::new());
         let own = Own { memory, further, region_table: Weak::new() };
-        Ok(Self(Arc::new(Inner { key, own: Some(own) })))
+        Ok(Self(Arc::new(Inner::new(key, Some(own)))))
     }
 
     /// Whether both are one memory.
@@ -122,7 +141,7 @@ impl VerbsSegment {
     }
 
     /// Refuses ranges that are not inside.
-    pub(crate) fn check(&self, offset: u64, len: u64) -> Result<(), Fault> {
+    pub(super) fn check(&self, offset: u64, len: u64) -> Result<(), Fault> {
         check(&self.0.key, offset, len)
     }
 
@@ -168,6 +187,12 @@ impl VerbsSegment {
             true => check(&of.key, offset, 8).map(|()| VerbsWord { of, offset }),
             false => Err(Fault::of(FaultKind::Misaligned, of.key.rank)),
         }
+    }
+
+    /// A word that only ranks of the owner's host access.
+    pub(super) fn same_host_word(&self, offset: u64) -> Result<VerbsWord<'_>, Fault> {
+        let mapped = self.mapped().ok_or(Fault::of(FaultKind::Unsupported, self.rank()))?;
+        mapped.word(offset).map(|_| VerbsWord { of: &self.0, offset: offset | SAME_HOST })
     }
 
     pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
@@ -221,6 +246,10 @@ fn check(key: &SegmentKey, offset: u64, len: u64) -> Result<(), Fault> {
     }
 }
 
+/// Marks the offset of a word whose operations the CPU executes: see
+/// [`same_host_word`](crate::Fabric::same_host_word).
+const SAME_HOST: u64 = 1 << 63;
+
 /// A resolved word: its remote descriptor, and a pointer to an own word.
 // Two machine words: with runtime dispatch, shared memory's words are as large as these (see
 // `Any`).
@@ -231,11 +260,21 @@ pub struct VerbsWord<'f> {
 }
 
 impl<'f> VerbsWord<'f> {
-    pub(crate) const fn rank(&self) -> Rank {
+    pub(super) const fn rank(&self) -> Rank {
         self.of.key.rank
     }
 
-    pub(crate) const fn region(&self) -> RegionId {
+    pub(super) const fn is_on_same_host(&self) -> bool {
+        self.offset & SAME_HOST != 0
+    }
+
+    /// A same-host word as the CPU accesses it.
+    pub(super) fn mapped(&self) -> Result<ShmWord<'f>, Fault> {
+        let mapped = self.of.mapped.get().ok_or(Fault::of(FaultKind::Unsupported, self.rank()))?;
+        mapped.word(self.offset & !SAME_HOST)
+    }
+
+    pub(super) const fn region(&self) -> RegionId {
         self.of.key.region
     }
 
@@ -248,9 +287,11 @@ impl<'f> VerbsWord<'f> {
     /// is not. The only change by the CPU is
     /// [`store`](onesided_remote_memory::RemoteMemory::store), for words that no other rank may
     /// write at that time.
-    pub(crate) fn own(&self) -> Result<&'f AtomicU64, Fault> {
+    pub(super) fn own(&self) -> Result<&'f AtomicU64, Fault> {
         let memory = self.of.own.as_ref().and_then(|own| own.memory.allocated());
-        memory.and_then(|own| own.memory().word(self.offset)).ok_or(Fault::of(FaultKind::NotOwn, self.rank()))
+        memory
+            .and_then(|own| own.memory().word(self.offset & !SAME_HOST))
+            .ok_or(Fault::of(FaultKind::NotOwn, self.rank()))
     }
 }
 

@@ -61,7 +61,7 @@ impl RegionTable {
             further: Vec::new(),
             region_table: Weak::new(),
         });
-        let home = VerbsSegment(Arc::new(Inner { key, own }));
+        let home = VerbsSegment(Arc::new(Inner::new(key, own)));
         let free = (1..MAX_REGIONS as u32).map(RegionId).collect();
         let indices = Mutex::new(FreeIndices { free, taken: HashMap::from([(RegionId(0), Arc::downgrade(&home.0))]) });
         let pinned = (0..MAX_REGIONS).map(|_| OnceLock::new()).collect();
@@ -158,7 +158,7 @@ impl RegionTable {
         let key = SegmentKey { rank: self.home.rank(), region, len, address, rkey };
         self.enter_keys(region, &further);
         let own = Some(Own { memory, further, region_table: Arc::downgrade(self) });
-        let segment = Arc::new(Inner { key, own });
+        let segment = Arc::new(Inner::new(key, own));
         self.indices().taken.insert(region, Arc::downgrade(&segment));
         self.enter(region, Entry::new(&key));
         Ok(VerbsSegment(segment))
@@ -215,7 +215,7 @@ impl RegionTable {
             let Some(memory) = segment.allocated() else { return VerbsSegment::of_peer(key) };
             let memory = Memory::Allocated(Arc::clone(memory));
             let own = Some(Own { memory, further: Vec::new(), region_table: Weak::new() });
-            VerbsSegment(Arc::new(Inner { key, own }))
+            VerbsSegment(Arc::new(Inner::new(key, own)))
         };
         Ok(self.pinned[(region.0 & INDEX_MASK) as usize].get_or_init(keep))
     }
