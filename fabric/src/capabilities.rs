@@ -1,5 +1,9 @@
 //! What a fabric states about itself.
 
+use onesided_remote_memory::Rank;
+
+use crate::Fabric;
+
 /// The path of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -59,8 +63,7 @@ pub struct Capabilities {
     /// `PeerDied`.
     pub memory_survives: bool,
     /// Whether a rank's bytes and words to one target take effect in posting order across regions,
-    /// without waits in between. Otherwise [`Fabric::keeps_order`](crate::Fabric::keeps_order)
-    /// answers for a target.
+    /// without waits in between. Otherwise it is so for [targets of other hosts](keeps_order) alone.
     pub ordered: bool,
     /// The maximum length of a put inside the work request (0: none).
     pub inline: u32,
@@ -85,4 +88,12 @@ impl Capabilities {
             longest_transfer: u64::MAX,
         }
     }
+}
+
+/// Whether this rank's operations on a target take effect in posting order, across regions: a
+/// get after a compare-swap in another region is answered after it, and a put after a word's
+/// write takes effect after it. Otherwise order holds among operations on one region, and for
+/// words (of any region) after bytes; a stronger order needs a wait or a flush.
+pub fn keeps_order(fabric: &impl Fabric, target: Rank) -> bool {
+    fabric.capabilities().ordered || fabric.host_of(target) != fabric.host_of(fabric.rank())
 }

@@ -3,14 +3,13 @@
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::AtomicU64;
 use std::task::Poll;
 use std::thread::JoinHandle;
 
-use onesided_remote_memory::{Fault, FaultKind, Link, Liveness, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 
 use crate::background::BackgroundSlot;
-use crate::capabilities::{AtomicAgent, Capabilities, Path};
+use crate::capabilities::{Capabilities, Path};
 use crate::drive::poll_once;
 use crate::note::Note;
 use crate::segment::{Segment, SegmentKey};
@@ -60,15 +59,6 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     /// The properties of this fabric.
     fn capabilities(&self) -> Capabilities;
 
-    /// Whether this rank's operations on a target take effect in posting order, across regions: a
-    /// get after a compare-swap in another region is answered after it, and a put after a word's
-    /// write takes effect after it. Otherwise order holds among operations on one region, and for
-    /// words (of any region) after bytes; a stronger order needs a wait or a flush.
-    fn keeps_order(&self, target: Rank) -> bool {
-        let _ = target;
-        self.capabilities().ordered
-    }
-
     /// The host of a rank, numbered from 0 in the order of the hosts' lowest ranks; by default, and for
     /// a rank that does not exist, 0.
     fn host_of(&self, rank: Rank) -> u32 {
@@ -84,21 +74,11 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     /// rest it is as with `malloc`: if a page cannot be allocated at its first touch, the kernel's
     /// out-of-memory killer ends a process. Where the system does not overcommit
     /// (`vm.overcommit_memory` is 2), and on verbs, all pages are allocated before this returns.
-    /// [`populate`](Self::populate) allocates them explicitly.
+    /// [`populate`](Segment::populate) allocates them explicitly.
     ///
     /// # Errors
     /// [`Error::Allocate`]: no memory, no descriptors, or the length is 0 or not addressable.
     fn allocate(&self, len: u64) -> Result<Self::Segment, Error>;
-
-    /// Allocates all pages of an own segment now, near the CPU that runs this, if they would be
-    /// allocated at the first touch. Does nothing where memory is registered with a card.
-    ///
-    /// # Errors
-    /// [`Error::Allocate`]: not enough memory. [`Error::Operation`]: `NotOwn`.
-    fn populate(&self, own: &Self::Segment) -> Result<(), Error> {
-        let _ = own;
-        Ok(())
-    }
 
     /// [Allocates](Self::allocate) both segments or neither, faster where the fabric can.
     ///
@@ -125,7 +105,7 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     ///
     /// | fabric | how peers access it |
     /// |---|---|
-    /// | shm | threads of this process directly; other processes by process_vm_readv where the system allows it, otherwise by this rank's progress thread. It has no words (see [`word_in`](Self::word_in)): atomics are [`change`](Self::change) |
+    /// | shm | threads of this process directly; other processes by process_vm_readv where the system allows it, otherwise by this rank's progress thread. It has no words (see [`word_in`](Self::word_in)): atomics are [`change`](Segment::change) |
     /// | verbs | like all memory: its pages are registered with the card |
     /// | sim | it is copied in, and copied back when it is reclaimed |
     ///
@@ -169,76 +149,12 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
         Err(Fault::of(FaultKind::Unsupported, own.rank()))
     }
 
-    /// Changes consecutive words, each atomically against all other atomics on it, for memory of
-    /// this process without [`word_in`](Self::word_in). `change` gets the index of the word,
-    /// counted from `offset`, and its old value, and returns the new value. It may be called
-    /// several times for a word; the last call counts.
-    ///
-    /// # Errors
-    /// `NotOwn` for memory in another process, `OutOfRange`, `Misaligned`, `NoSuchRegion` if it was
-    /// reclaimed, `Unsupported` for memory that has words.
-    fn change(
-        &self,
-        segment: &Self::Segment,
-        offset: u64,
-        words: usize,
-        change: &mut dyn FnMut(usize, u64) -> u64,
-    ) -> Result<(), Fault> {
-        let _ = (offset, words, change);
-        Err(Fault::of(FaultKind::Unsupported, segment.rank()))
-    }
-
-    /// The words of a segment that is mapped here for its whole lifetime, for plain loads and
-    /// stores. `None` if it is not mapped or may be reclaimed.
-    fn mapped<'s>(&self, segment: &'s Self::Segment) -> Option<&'s [AtomicU64]> {
-        let _ = segment;
-        None
-    }
-
-    /// Copies bytes out of a [mapped](Self::mapped) segment by loads of this thread. It does not
-    /// wait for operations in flight.
-    ///
-    /// # Errors
-    /// `OutOfRange`, `Unsupported` if the segment is not mapped.
-    fn read_mapped(&self, segment: &Self::Segment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
-        if segment.rank() == self.rank() {
-            return self.read_own(segment, offset, into);
-        }
-        // For a fully mapped segment, a get is such a copy.
-        match poll_once(&mut self.get(segment, offset, into)) {
-            Poll::Ready(read) => read,
-            Poll::Pending => Err(Fault::of(FaultKind::Unsupported, segment.rank())),
-        }
-    }
-
-    /// Copies bytes into a [mapped](Self::mapped) segment, by stores of this thread. See
-    /// [`read_mapped`](Self::read_mapped).
-    ///
-    /// # Errors
-    /// As [`read_mapped`](Self::read_mapped).
-    fn write_mapped(&self, segment: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault> {
-        if segment.rank() == self.rank() {
-            return self.write_own(segment, offset, from);
-        }
-        self.put(segment, offset, from)
-    }
-
-    /// The path of puts and gets of a segment.
-    fn path(&self, segment: &Self::Segment) -> Path {
-        let _ = segment;
-        match self.capabilities().agent {
-            AtomicAgent::Cpu => Path::Cpu,
-            AtomicAgent::Card => Path::Card,
-            AtomicAgent::Simulated => Path::Simulated,
-        }
-    }
-
     /// Resolves a word of a segment: [`RemoteMemory::word`] without the lookup of the region.
     ///
     /// # Errors
     /// `OutOfRange`, `Misaligned`; `Unsupported` with the detail [`WORDLESS`](crate::WORDLESS) for
     /// memory that its owner may reclaim while the word is held: only its owner's process can
-    /// [change](Self::change) it.
+    /// [change](Segment::change) it.
     fn word_in<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault>;
 
     /// Resolves consecutive words, the first at `offset`.
@@ -266,7 +182,7 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     /// # Errors
     /// As [`word_in`](Self::word_in); `Unsupported` if the CPU cannot access it; `ConnectionLost`.
     fn same_host_word<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault> {
-        match self.path(segment) {
+        match segment.path() {
             Path::Card => Err(Fault::of(FaultKind::Unsupported, segment.rank())),
             _ => self.word_in(segment, offset),
         }
@@ -353,16 +269,6 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
         self.flush(target)
     }
 
-    /// Posts a release after this rank's operations on the word's owner, without waiting: a rank
-    /// that sees the release sees the data, as after
-    /// [`flush_before_release`](Self::flush_before_release). The next flush reports earlier
-    /// failures.
-    fn post_release(&self, release: Link<Self::Word<'_>>) {
-        // The read is answered from memory, after the writes before it; a link takes effect after
-        // the previous one.
-        drop(self.post([Link::Read { word: release.word(), waited: false }, release]));
-    }
-
     /// Completes locally everything that this rank has posted to `target`: buffers may be reused.
     ///
     /// # Errors
@@ -372,17 +278,18 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     /// As [`flush`](Self::flush).
     fn flush_local(&self, target: Rank) -> Self::Flush<'_>;
 
-    /// Reads an own segment directly.
+    /// Copies bytes out of memory by loads of this thread: own memory, and that which is
+    /// [mapped](Segment::mapped) here. It does not wait for operations in flight.
     ///
     /// # Errors
-    /// `NotOwn`, `OutOfRange`.
-    fn read_own(&self, own: &Self::Segment, offset: u64, into: &mut [u8]) -> Result<(), Fault>;
+    /// `NotOwn` for a peer's memory that is not mapped, `OutOfRange`.
+    fn read_direct(&self, segment: &Self::Segment, offset: u64, into: &mut [u8]) -> Result<(), Fault>;
 
-    /// Writes an own segment directly.
+    /// Copies bytes into memory, by stores of this thread. See [`read_direct`](Self::read_direct).
     ///
     /// # Errors
-    /// `NotOwn`, `OutOfRange`.
-    fn write_own(&self, own: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault>;
+    /// As [`read_direct`](Self::read_direct).
+    fn write_direct(&self, segment: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault>;
 
     /// Whether a rank is another process of this host, which [`kill`](Self::kill) can end.
     fn can_kill(&self, _: Rank) -> bool {

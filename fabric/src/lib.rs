@@ -83,7 +83,7 @@ pub use onesided_remote_memory as remote_memory;
 #[cfg(not(onesided_loom))]
 pub use crate::any::{Any, endpoint, threads};
 pub use crate::background::{Background, BackgroundSlot};
-pub use crate::capabilities::{AtomicAgent, Capabilities, Path};
+pub use crate::capabilities::{AtomicAgent, Capabilities, Path, keeps_order};
 #[doc(hidden)]
 pub use crate::collective::{Group, Sequence, neighbours, slot_bytes};
 #[cfg(not(onesided_loom))]

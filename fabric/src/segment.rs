@@ -1,13 +1,17 @@
 //! Registered memory, and what a peer needs to reach it.
 
 use std::fmt::Debug;
+use std::sync::atomic::AtomicU64;
 
-use onesided_remote_memory::{Rank, RegionId};
+use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
+
+use crate::{Error, Path};
 
 /// The detail of the fault of an address that has no word here, though it lies in its region.
 pub const WORDLESS: u32 = 0x776f_7264;
 
 /// Registered memory of some rank.
+#[allow(clippy::len_without_is_empty, reason = "no segment is empty")]
 pub trait Segment: Clone + Debug + Send + Sync + 'static {
     /// The owner.
     fn rank(&self) -> Rank;
@@ -15,13 +19,39 @@ pub trait Segment: Clone + Debug + Send + Sync + 'static {
     /// Its length in bytes, as the owner registered it.
     fn len(&self) -> u64;
 
-    /// Whether it is empty; no fabric creates an empty segment.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// The key with which a peer opens it.
     fn key(&self) -> SegmentKey;
+
+    /// The path of puts and gets.
+    fn path(&self) -> Path;
+
+    /// Its words if it is mapped here for its whole lifetime, for plain loads and stores. `None` if it
+    /// is not mapped or may be reclaimed.
+    fn mapped(&self) -> Option<&[AtomicU64]> {
+        None
+    }
+
+    /// Allocates all pages now, near the CPU that runs this, if they would be allocated at the first
+    /// touch. Does nothing where memory is registered with a card.
+    ///
+    /// # Errors
+    /// [`Error::Allocate`]: not enough memory.
+    fn populate(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Changes consecutive words, each atomically against all other atomics on it, for memory of
+    /// this process without [`word_in`](crate::Fabric::word_in). `change` gets the index of the word,
+    /// counted from `offset`, and its old value, and returns the new value. It may be called
+    /// several times for a word; the last call counts.
+    ///
+    /// # Errors
+    /// `NotOwn` for memory in another process, `OutOfRange`, `Misaligned`, `NoSuchRegion` if it was
+    /// reclaimed, `Unsupported` for memory that has words.
+    fn change(&self, offset: u64, words: usize, change: &mut dyn FnMut(usize, u64) -> u64) -> Result<(), Fault> {
+        let _ = (offset, words, change);
+        Err(Fault::of(FaultKind::Unsupported, self.rank()))
+    }
 }
 
 /// The key of a segment: plain data to send in messages.

@@ -78,7 +78,7 @@ fn a_rank_of_this_host_costs_the_card_nothing() {
         world.barrier().wait().unwrap();
         for to in (0..3).map(Rank) {
             let (segment, is_near) = (&all[to.index()], near(me, to.0));
-            assert_eq!(fabric.path(segment), if is_near { Path::Cpu } else { Path::Card });
+            assert_eq!(segment.path(), if is_near { Path::Cpu } else { Path::Card });
             block_on(fabric, fabric.flush(to)).unwrap(); // after the barrier's writes
             let before = fabric.post_counts(to)[0];
             let mut bytes = vec![0; 30_000];
@@ -303,7 +303,7 @@ fn a_lost_connection_parts_ranks_of_a_host() {
                 }
                 anew.barrier().wait().unwrap();
                 let mut found = [0; 40];
-                fabric.read_own(&all[anew.rank() as usize], 0, &mut found).unwrap();
+                fabric.read_direct(&all[anew.rank() as usize], 0, &mut found).unwrap();
                 assert_eq!((&found[..32], found[32]), (&[7; 32][..], 4));
                 anew.barrier().wait().unwrap();
             });

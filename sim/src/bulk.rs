@@ -212,7 +212,7 @@ impl Fabric for SimFabric {
         Flush::new(self, target)
     }
 
-    fn read_own(&self, own: &SimSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
+    fn read_direct(&self, own: &SimSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
         self.own(own.rank)?;
         own.check(offset, into.len() as u64)?;
         let mut state = self.state();
@@ -223,7 +223,7 @@ impl Fabric for SimFabric {
         Ok(())
     }
 
-    fn write_own(&self, own: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+    fn write_direct(&self, own: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
         self.own(own.rank)?;
         own.check(offset, from.len() as u64)?;
         let mut state = self.state();

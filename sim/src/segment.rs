@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use onesided_fabric::{Segment, SegmentKey};
+use onesided_fabric::{Path, Segment, SegmentKey};
 use onesided_remote_memory::{At, Fault, Rank, RegionId, RemoteMemory};
 
 use crate::endpoint::{Shared, SimFabric};
@@ -82,5 +82,8 @@ impl Segment for SimSegment {
 
     fn key(&self) -> SegmentKey {
         SegmentKey { rank: self.rank, region: RegionId(self.region), len: self.len, address: self.at, rkey: 0 }
+    }
+    fn path(&self) -> Path {
+        Path::Simulated
     }
 }

@@ -172,7 +172,7 @@
 //! | a get sees this rank's own puts, atomics and signals | within one rank's memory of a window: while changes of its words may be in flight, the get goes through the card |
 //!
 //! Bytes may overtake words of another region, a lock's or another window's.
-//! [`keeps_order`](onesided_fabric::Fabric::keeps_order) says whether they can, and the windows
+//! [`keeps_order`](onesided_fabric::keeps_order) says whether they can, and the windows
 //! check it. The module documentation of `onesided_fabric::verbs::mixed` has the argument.
 //!
 //! # How each promise is tested

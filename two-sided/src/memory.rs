@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Fabric, Path, SegmentKey};
+use onesided_fabric::{Fabric, Path, Segment, SegmentKey};
 
 use crate::Messages;
 use crate::engine::is_refused;
@@ -229,7 +229,7 @@ impl<F: Fabric> Progress<F> {
             return Ok(Arc::clone(memory));
         }
         let memory = self.fabric.open(key).map(Arc::new).map_err(|error| error.fault())?;
-        let path = self.fabric.path(&memory);
+        let path = memory.path();
         if path == Path::Helper {
             return Err(Fault::of(FaultKind::Refused, key.rank)); // its owner would have to help: in packets
         }

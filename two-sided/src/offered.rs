@@ -21,8 +21,8 @@ pub(crate) struct OfferedSlice<'b, F: Fabric> {
     tried: Option<(Protocol, u64)>,
 }
 
-fn offer<'s, F: Fabric>(fabric: &F, memory: &'s F::Segment) -> Result<Offer<'s>, Fault> {
-    fabric.mapped(memory).and_then(Offer::of).ok_or(Fault::of(FaultKind::Protocol, memory.rank()))
+fn offer(memory: &impl Segment) -> Result<Offer<'_>, Fault> {
+    memory.mapped().and_then(Offer::of).ok_or(Fault::of(FaultKind::Protocol, memory.rank()))
 }
 
 fn processes<F: Fabric>(fabric: &F) -> Result<&dyn PeerProcesses, Fault> {
@@ -32,7 +32,7 @@ fn processes<F: Fabric>(fabric: &F) -> Result<&dyn PeerProcesses, Fault> {
 impl<'b, F: Fabric> OfferedSlice<'b, F> {
     pub(crate) fn publish(progress: &Progress<F>, bytes: &'b [u8], to: Rank) -> Result<Self, Fault> {
         let memory = progress.memory(Offer::BYTES)?;
-        offer(&progress.fabric, memory.segment())?.publish(bytes);
+        offer(memory.segment())?.publish(bytes);
         Ok(Self { memory, bytes, to, tried: None })
     }
 
@@ -46,7 +46,7 @@ impl<'b, F: Fabric> OfferedSlice<'b, F> {
         let slice = Self::publish(progress, bytes, to)?;
         let Some(by) = progress.rules.begin_try(bytes.len()) else { return Ok((slice, None)) };
         let slice = Self { tried: Some((by, 0)), ..slice };
-        let (offer, begun) = (offer(&progress.fabric, slice.memory.segment())?, Instant::now());
+        let (offer, begun) = (offer(slice.memory.segment())?, Instant::now());
         offer.ask_time();
         let (copy, nanos) = match by {
             Protocol::Offered => (None, 0),
@@ -58,7 +58,7 @@ impl<'b, F: Fabric> OfferedSlice<'b, F> {
     /// The receiver has it: of a try, what it took.
     pub(crate) fn learn(&self, progress: &Progress<F>) {
         let Some((by, nanos)) = self.tried else { return };
-        let time = offer(&progress.fabric, self.memory.segment()).ok().and_then(Offer::time);
+        let time = offer(self.memory.segment()).ok().and_then(Offer::time);
         if let Some(time) = time {
             progress.rules.learn(by, self.bytes.len(), nanos + time);
         }
@@ -74,7 +74,7 @@ impl<'b, F: Fabric> OfferedSlice<'b, F> {
     /// # Errors
     /// The slice is to be [withdrawn](Self::withdraw).
     pub(crate) fn help(&self, fabric: &F) -> Result<(), Fault> {
-        offer(fabric, self.memory.segment())?.help(self.bytes, processes(fabric)?, self.to)
+        offer(self.memory.segment())?.help(self.bytes, processes(fabric)?, self.to)
     }
 
     /// Gives the slice up. `None`: the receiver has it all. Else its copy, if there is memory.
@@ -82,7 +82,7 @@ impl<'b, F: Fabric> OfferedSlice<'b, F> {
         if self.tried.is_some() {
             progress.rules.end_try();
         }
-        let offer = offer(&progress.fabric, self.memory.segment()).ok().filter(|offer| offer.withdraw())?;
+        let offer = offer(self.memory.segment()).ok().filter(|offer| offer.withdraw())?;
         let copied = self.copy(progress, offer);
         if copied.is_none() {
             offer.moved(None);
@@ -108,15 +108,14 @@ fn place(key: &SegmentKey) -> SegmentKey {
 /// Whether an offered message can be had now, or will not be.
 pub(crate) fn is_still<F: Fabric>(progress: &Progress<F>, key: &SegmentKey) -> bool {
     let Ok(memory) = progress.open_offer(&place(key)) else { return true };
-    offer(&progress.fabric, &memory).map_or(true, Offer::is_still)
-        || progress.fabric.liveness(key.rank) != Liveness::Alive
+    offer(&*memory).map_or(true, Offer::is_still) || progress.fabric.liveness(key.rank) != Liveness::Alive
 }
 
 /// Copies an offered message, or its beginning, if it does not lie elsewhere.
 pub(crate) fn take<F: Fabric>(progress: &Progress<F>, key: &SegmentKey, into: &mut [u8]) -> Result<Taken, Fault> {
     let memory = progress.open_offer(&place(key))?;
     let ended = progress.fabric.liveness(key.rank).needed(key.rank);
-    let taken = offer(&progress.fabric, &memory)?.take(processes(&progress.fabric)?, key.rank, into)?;
+    let taken = offer(&*memory)?.take(processes(&progress.fabric)?, key.rank, into)?;
     match taken {
         // The liveness was read before the offer.
         Taken::Moving => ended.map(|()| Taken::Moving),
@@ -128,7 +127,7 @@ pub(crate) fn take<F: Fabric>(progress: &Progress<F>, key: &SegmentKey, into: &m
 /// Copies an offered message, or its beginning.
 pub(crate) async fn read<F: Fabric>(progress: &Progress<F>, key: &SegmentKey, into: &mut [u8]) -> Result<(), Fault> {
     let memory = progress.open_offer(&place(key))?;
-    let begun = begin(progress, &memory);
+    let begun = begin(&*memory);
     loop {
         match take(progress, key, into)? {
             Taken::Whole => break,
@@ -139,14 +138,14 @@ pub(crate) async fn read<F: Fabric>(progress: &Progress<F>, key: &SegmentKey, in
             Taken::Moving => progress.fabric.pause(progress.fabric.word_in(&memory, 0)?, 1_000).await,
         }
     }
-    end(progress, &memory, begun);
+    end(&*memory, begun);
     Ok(())
 }
 
 /// The same without waiting.
 pub(crate) fn take_now<F: Fabric>(progress: &Progress<F>, key: &SegmentKey, into: &mut [u8]) -> Result<Taken, Fault> {
     let memory = progress.open_offer(&place(key))?;
-    let begun = begin(progress, &memory);
+    let begun = begin(&*memory);
     let mut taken = take(progress, key, into)?;
     if let Taken::Moved(to) = taken {
         let from = progress.open(&to)?;
@@ -157,19 +156,19 @@ pub(crate) fn take_now<F: Fabric>(progress: &Progress<F>, key: &SegmentKey, into
         }
     }
     if taken == Taken::Whole {
-        end(progress, &memory, begun);
+        end(&*memory, begun);
     }
     Ok(taken)
 }
 
 /// When a copy began, if its sender asks how long it takes.
-fn begin<F: Fabric>(progress: &Progress<F>, memory: &F::Segment) -> Option<Instant> {
-    offer(&progress.fabric, memory).is_ok_and(Offer::is_timed).then(Instant::now)
+fn begin(memory: &impl Segment) -> Option<Instant> {
+    offer(memory).is_ok_and(Offer::is_timed).then(Instant::now)
 }
 
 /// Says how long a copy took.
-fn end<F: Fabric>(progress: &Progress<F>, memory: &F::Segment, begun: Option<Instant>) {
-    if let Some((begun, offer)) = begun.zip(offer(&progress.fabric, memory).ok()) {
+fn end(memory: &impl Segment, begun: Option<Instant>) {
+    if let Some((begun, offer)) = begun.zip(offer(memory).ok()) {
         offer.tell_time(begun.elapsed().as_nanos() as u64);
     }
 }

@@ -85,7 +85,7 @@ impl<F: Fabric> Piece<F> {
 
     fn write(&self, on: &Progress<F>, at: u64, bytes: &[u8]) -> Result<(), Fault> {
         let mut plain = match self.place() {
-            Ok(segment) => return on.fabric.write_own(segment, at, bytes),
+            Ok(segment) => return on.fabric.write_direct(segment, at, bytes),
             Err(plain) => plain,
         };
         let mut memory = plain.take().map_or_else(|| words(self.len), Ok)?;
@@ -96,7 +96,7 @@ impl<F: Fabric> Piece<F> {
 
     fn read(&self, on: &Progress<F>, at: u64, into: &mut [u8]) -> Result<(), Fault> {
         match self.place() {
-            Ok(segment) => return on.fabric.read_own(segment, at, into),
+            Ok(segment) => return on.fabric.read_direct(segment, at, into),
             Err(plain) => match &*plain {
                 Some(memory) => into.copy_from_slice(&memory.bytes()[at as usize..][..into.len()]),
                 None => into.fill(0),

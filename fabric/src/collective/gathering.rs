@@ -63,7 +63,7 @@ impl Gathering {
                 self.blocks = Err(fault);
             }
         }
-        fabric.write_own(own, entry_at(distance), &entry)?;
+        fabric.write_direct(own, entry_at(distance), &entry)?;
         Ok(apart)
     }
 
@@ -79,11 +79,11 @@ impl Gathering {
         let len = self.ends[count as usize - 1];
         if len > SHORT {
             let segment = fabric.allocate(len as u64).map_err(|error| error.fault())?;
-            fabric.write_own(&segment, 0, &blocks[..len])?;
+            fabric.write_direct(&segment, 0, &blocks[..len])?;
             return Ok((len, Some(segment)));
         }
         if len > self.short {
-            fabric.write_own(own, BYTES_AT + self.short as u64, &blocks[self.short..len])?;
+            fabric.write_direct(own, BYTES_AT + self.short as u64, &blocks[self.short..len])?;
             self.short = len;
         }
         Ok((len, None))

@@ -3,7 +3,7 @@
 use onesided_remote_memory::{FaultKind, Notify, Rank};
 
 use super::{Context, Verdict, fails, holds, pattern, same, same_bytes};
-use crate::Fabric;
+use crate::{Fabric, Segment};
 
 /// Bytes for [`sizes_and_offsets`].
 pub(super) const AREA: u64 = 128;
@@ -55,7 +55,7 @@ pub(super) async fn long<F: Fabric>(cx: &Context<F>) -> Verdict {
     cx.barrier().await?;
     for (offset, len) in areas {
         let mut seen = vec![0; len as usize];
-        cx.fabric().read_own(cx.own(), offset, &mut seen)?;
+        cx.fabric().read_direct(cx.own(), offset, &mut seen)?;
         same_bytes("what the owner sees after flush and barrier", &seen, &pattern(cx.me().0, len as usize))?;
     }
     Ok(())
@@ -144,7 +144,7 @@ pub(super) async fn data_before_flag<F: Fabric>(cx: &Context<F>) -> Verdict {
         let flag = fabric.wait_until(cx.word(cx.me(), 0)?, move |flag| flag >= round, cx.soon()).await?;
         same("the flag", flag, round)?;
         let mut seen = vec![0; LEN];
-        fabric.read_own(cx.own(), 16, &mut seen)?;
+        fabric.read_direct(cx.own(), 16, &mut seen)?;
         same_bytes(&format!("data of round {round}"), &seen, &pattern(round as u32, LEN))?;
         drop(fabric.write(cx.word(cx.previous(), 8)?, round, Notify::Yes));
         fabric.wait_until(cx.word(cx.me(), 8)?, move |seen| seen >= round, cx.soon()).await?;
@@ -161,12 +161,12 @@ pub(super) async fn transfers<F: Fabric>(cx: &Context<F>) -> Verdict {
     let local = fabric.allocate(half)?;
     for (from, to, len) in [(0, 0, 1), (3, 5, 70), (8, 16, 4096), (1, 0, 65_537), (0, 0, half)] {
         let bytes = pattern(cx.me().0 + len as u32, len as usize);
-        fabric.write_own(own, from, &bytes)?;
+        fabric.write_direct(own, from, &bytes)?;
         fabric.rdma_write((own, from), (next, half + to), len).await?;
         fabric.flush(cx.next()).await?;
         fabric.rdma_read((next, half + to), (&local, half - len), len).await?;
         let mut seen = vec![0; len as usize];
-        fabric.read_own(&local, half - len, &mut seen)?;
+        fabric.read_direct(&local, half - len, &mut seen)?;
         same_bytes(&format!("{len} bytes there and back"), &seen, &bytes)?;
     }
     if cx.size() > 1 {
@@ -177,26 +177,28 @@ pub(super) async fn transfers<F: Fabric>(cx: &Context<F>) -> Verdict {
     }
     cx.barrier().await?;
     let mut seen = vec![0; half as usize];
-    fabric.read_own(own, half, &mut seen)?;
+    fabric.read_direct(own, half, &mut seen)?;
     same_bytes("what the owner sees", &seen, &pattern(cx.previous().0 + half as u32, half as usize))
 }
 
 pub(super) async fn own_bytes<F: Fabric>(cx: &Context<F>) -> Verdict {
     let fabric = cx.fabric();
     let bytes = pattern(cx.me().0, 91);
-    fabric.write_own(cx.own(), 9, &bytes)?;
+    fabric.write_direct(cx.own(), 9, &bytes)?;
     let mut seen = [0; 91];
-    fabric.read_own(cx.own(), 9, &mut seen)?;
+    fabric.read_direct(cx.own(), 9, &mut seen)?;
     same_bytes("one's own bytes", &seen, &bytes)?;
     for (offset, len) in [(100, 1), (9, 92), (u64::MAX, 2)] {
         let what = format!("{len} own bytes at {offset}");
-        fails(&what, fabric.read_own(cx.own(), offset, &mut vec![0; len]), FaultKind::OutOfRange)?;
-        fails(&what, fabric.write_own(cx.own(), offset, &vec![0; len]), FaultKind::OutOfRange)?;
+        fails(&what, fabric.read_direct(cx.own(), offset, &mut vec![0; len]), FaultKind::OutOfRange)?;
+        fails(&what, fabric.write_direct(cx.own(), offset, &vec![0; len]), FaultKind::OutOfRange)?;
     }
     if cx.size() > 1 {
         let peers = cx.segment(cx.next());
-        fails("a peer's bytes", fabric.read_own(peers, 0, &mut seen), FaultKind::NotOwn)?;
-        fails("a peer's bytes", fabric.write_own(peers, 0, &seen), FaultKind::NotOwn)?;
+        if peers.mapped().is_none() {
+            fails("a peer's bytes", fabric.read_direct(peers, 0, &mut seen), FaultKind::NotOwn)?;
+            fails("a peer's bytes", fabric.write_direct(peers, 0, &seen), FaultKind::NotOwn)?;
+        }
     }
     cx.barrier().await?;
     fabric.get(cx.segment(cx.next()), 9, &mut seen).await?;

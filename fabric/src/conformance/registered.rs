@@ -16,7 +16,7 @@ async fn exchange<F: Fabric>(cx: &Context<F>, own: &F::Segment) -> Result<Segmen
     fabric.flush(cx.next()).await?;
     cx.barrier().await?;
     let mut key = [0; SegmentKey::BYTES];
-    fabric.read_own(cx.own(), 0, &mut key)?;
+    fabric.read_direct(cx.own(), 0, &mut key)?;
     SegmentKey::from_bytes(&key).ok_or_else(|| Wrong("a key has its length".into()))
 }
 
@@ -52,9 +52,9 @@ pub(super) async fn memory<F: Fabric>(cx: &Context<F>) -> Verdict {
     fabric.flush(cx.previous()).await?;
     cx.barrier().await?;
     let mut here = vec![0; 50_003];
-    fabric.read_own(&own, 50_000, &mut here)?;
+    fabric.read_direct(&own, 50_000, &mut here)?;
     same_bytes("at its owner", &here, &pattern(cx.next().0 + 77, 50_003))?;
-    fabric.write_own(&own, 3, &[9, 8, 7])?;
+    fabric.write_direct(&own, 3, &[9, 8, 7])?;
     drop(peers);
     cx.barrier().await?;
     let memory = take_back(cx, &own).await?;
@@ -66,7 +66,7 @@ pub(super) async fn memory<F: Fabric>(cx: &Context<F>) -> Verdict {
     let bytes = memory.into_vec::<u8>().map_err(|_| Wrong("it is the registered vector".into()))?;
     same("its length", bytes.len(), LEN)?;
     fails("a second time", fabric.reclaim(&own).map(drop), FaultKind::Closed)?;
-    fails("one's own, taken back", fabric.read_own(&own, 0, &mut [0]), FaultKind::NoSuchRegion)?;
+    fails("one's own, taken back", fabric.read_direct(&own, 0, &mut [0]), FaultKind::NoSuchRegion)?;
     cx.barrier().await?;
     holds("its key opens nothing any more", matches!(fabric.open(&key), Err(Error::Open { .. })))?;
     fails("allocated memory is no loan", fabric.reclaim(cx.own()).map(drop), FaultKind::Unsupported)?;
@@ -77,7 +77,7 @@ pub(super) async fn memory<F: Fabric>(cx: &Context<F>) -> Verdict {
 pub(super) async fn transfers<F: Fabric>(cx: &Context<F>) -> Verdict {
     let fabric = cx.fabric();
     let there = fabric.allocate(LEN as u64)?;
-    fabric.write_own(&there, 0, &pattern(cx.me().0, LEN))?;
+    fabric.write_direct(&there, 0, &pattern(cx.me().0, LEN))?;
     let theirs = fabric.open(&exchange(cx, &there).await?)?;
     let own = fabric.register(vec![0_u8; LEN].into())?;
     fabric.rdma_read((&theirs, 8), (&own, 17), 1000).await?;
@@ -85,7 +85,7 @@ pub(super) async fn transfers<F: Fabric>(cx: &Context<F>) -> Verdict {
     fabric.flush(cx.previous()).await?;
     cx.barrier().await?;
     let mut written = [0; 1000];
-    fabric.read_own(&there, 50_001, &mut written)?;
+    fabric.read_direct(&there, 50_001, &mut written)?;
     same_bytes("written", &written, &pattern(cx.me().0, LEN)[8..1008])?;
     let memory = take_back(cx, &own).await?;
     same_bytes("read", &memory.bytes()[17..1017], &pattern(cx.previous().0, LEN)[8..1008])?;
@@ -125,7 +125,7 @@ pub(super) async fn changed<F: Fabric>(cx: &Context<F>) -> Verdict {
             Err(fault) => {
                 same("there is no word", (fault.kind(), fault.detail()), (FaultKind::Unsupported, WORDLESS))?;
                 let mut found = [0; 2];
-                let changed = fabric.change(segment, 8, 2, &mut |at, before| {
+                let changed = segment.change(8, 2, &mut |at, before| {
                     found[at] = before;
                     if at == 0 { before + 1 } else { before }
                 });
@@ -133,7 +133,7 @@ pub(super) async fn changed<F: Fabric>(cx: &Context<F>) -> Verdict {
                     Ok(()) => holds("what was there", found[0] >= 6 && found[1] == 7)?,
                     Err(fault) => same("memory elsewhere", fault.kind(), FaultKind::NotOwn)?,
                 }
-                fails("past the end", fabric.change(segment, 16, 2, &mut |_, _| 0), FaultKind::OutOfRange)?;
+                fails("past the end", segment.change(16, 2, &mut |_, _| 0), FaultKind::OutOfRange)?;
                 fails("no word", fabric.word_in(segment, 24).map(drop), FaultKind::OutOfRange)?;
             }
         }
@@ -158,7 +158,7 @@ pub(super) async fn parts<F: Fabric>(cx: &Context<F>) -> Verdict {
     fails("a part of allocated memory", fabric.part(cx.own(), 0, 8).map(drop), FaultKind::Unsupported)?;
     let deep = fabric.part(&high, 392, 8)?;
     let mut word = [0; 8];
-    fabric.read_own(&deep, 0, &mut word)?;
+    fabric.read_direct(&deep, 0, &mut word)?;
     same("a part of a part", (u64::from_le_bytes(word), deep.key().rank), (99, cx.me()))?;
     let (low, high) = (exchange(cx, &low).await?, (cx.barrier().await?, exchange(cx, &high).await?).1);
     let (low, high) = (fabric.open(&low)?, fabric.open(&high)?);
@@ -173,7 +173,7 @@ pub(super) async fn parts<F: Fabric>(cx: &Context<F>) -> Verdict {
     for (part, offset) in [(&low, 408), (&high, 8)] {
         match fabric.word_in(part, offset) {
             Ok(word) => drop(fabric.fetch_add(word, 1).await?),
-            Err(_) => match fabric.change(part, offset, 1, &mut |_, found| found + 1) {
+            Err(_) => match part.change(offset, 1, &mut |_, found| found + 1) {
                 Err(fault) if fault.kind() != FaultKind::NotOwn => return Err(fault.into()),
                 _ => {}
             },
@@ -191,7 +191,7 @@ pub(super) async fn parts<F: Fabric>(cx: &Context<F>) -> Verdict {
     same("what was put", (memory[49], memory[50], memory[52]), (49, 7777, 52))?;
     let both = fabric.capabilities().agent != crate::AtomicAgent::Cpu || memory[51] == 53;
     holds("each change counts", both && (memory[51] == 51 || memory[51] == 53))?;
-    fails("a part of what was given back", fabric.read_own(&deep, 0, &mut word), FaultKind::NoSuchRegion)?;
+    fails("a part of what was given back", fabric.read_direct(&deep, 0, &mut word), FaultKind::NoSuchRegion)?;
     cx.barrier().await
 }
 

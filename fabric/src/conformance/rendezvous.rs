@@ -17,7 +17,7 @@ pub(super) async fn read<F: Fabric>(cx: &Context<F>) -> Verdict {
     let (messages, mut blocks) = (cx.fabric().for_messages(), Vec::new());
     for (number, len) in (0..).zip(BLOCKS) {
         let block = cx.fabric().allocate(len)?;
-        cx.fabric().write_own(&block, 0, &pattern(cx.me().0 + number, len as usize))?;
+        cx.fabric().write_direct(&block, 0, &pattern(cx.me().0 + number, len as usize))?;
         let mut rts = vec![RTS];
         rts.extend(number.to_le_bytes());
         rts.extend(block.key().to_bytes());
@@ -51,7 +51,7 @@ pub(super) async fn read<F: Fabric>(cx: &Context<F>) -> Verdict {
         for (number, buffer, read) in std::mem::take(&mut reads) {
             read.await?;
             let mut bytes = vec![0; buffer.len() as usize];
-            cx.fabric().read_own(&buffer, 0, &mut bytes)?;
+            cx.fabric().read_direct(&buffer, 0, &mut bytes)?;
             let expected =
                 pattern(cx.previous().0 + number, BLOCKS.get(number as usize).map_or(0, |len| *len as usize));
             same_bytes(&format!("block {number}"), &bytes, &expected)?;
@@ -85,7 +85,7 @@ pub(super) async fn write<F: Fabric>(cx: &Context<F>) -> Verdict {
             same("RTR comes from the receiver", from, cx.next())?;
             let key = SegmentKey::from_bytes(&bytes[5..]).ok_or_else(|| Wrong("RTR holds a key".into()))?;
             let (to, own) = (messages.open(&key)?, cx.fabric().allocate(key.len)?);
-            cx.fabric().write_own(&own, 0, &expected(cx.me(), key.len))?;
+            cx.fabric().write_direct(&own, 0, &expected(cx.me(), key.len))?;
             let mut write = Some(messages.rdma_write((&own, 0), (&to, 0), key.len));
             if !cx.packets().follows_writes()
                 && let Some(write) = write.take()
@@ -102,7 +102,7 @@ pub(super) async fn write<F: Fabric>(cx: &Context<F>) -> Verdict {
             let block = blocks.get_mut(number as usize).and_then(Option::take);
             let block = block.ok_or_else(|| Wrong("FIN for a block that is not under way".into()))?;
             let mut bytes = vec![0; block.len() as usize];
-            cx.fabric().read_own(&block, 0, &mut bytes)?;
+            cx.fabric().read_direct(&block, 0, &mut bytes)?;
             same_bytes(&format!("block {number}"), &bytes, &expected(cx.previous(), block.len()))?;
         }
     }

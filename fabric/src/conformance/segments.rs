@@ -18,7 +18,7 @@ pub(super) async fn keys<F: Fabric>(cx: &Context<F>) -> Verdict {
     same("the key", (key.rank, key.len), (cx.me(), 64))?;
     let again = fabric.open(&key)?;
     same("one's own segment, opened", (again.rank(), again.len(), again.key()), (cx.me(), 64, key))?;
-    fabric.write_own(&again, 0, &[1, 2, 3])?;
+    fabric.write_direct(&again, 0, &[1, 2, 3])?;
     drop(again);
     cx.barrier().await?;
     let peers = fabric.open(&cx.segment(cx.next()).key())?;
@@ -38,9 +38,9 @@ pub(super) async fn allocation<F: Fabric>(cx: &Context<F>) -> Verdict {
         let segment = cx.fabric().allocate(len)?;
         same("the length", segment.len(), len)?;
         let mut bytes = vec![1; len as usize];
-        cx.fabric().read_own(&segment, 0, &mut bytes)?;
+        cx.fabric().read_direct(&segment, 0, &mut bytes)?;
         same_bytes("new memory", &bytes, &vec![0; len as usize])?;
-        cx.fabric().write_own(&segment, 0, &bytes)?;
+        cx.fabric().write_direct(&segment, 0, &bytes)?;
     }
     Ok(())
 }
@@ -50,7 +50,7 @@ pub(super) async fn many<F: Fabric>(cx: &Context<F>) -> Verdict {
     let mut mine = Vec::new();
     for number in 0..MANY {
         let segment = fabric.allocate(u64::from(number) + 8)?;
-        fabric.write_own(&segment, 0, &pattern(cx.me().0 + number, number as usize + 8))?;
+        fabric.write_direct(&segment, 0, &pattern(cx.me().0 + number, number as usize + 8))?;
         fabric.put(cx.segment(cx.next()), key_at(number), &segment.key().to_bytes())?;
         mine.push(segment);
     }
@@ -58,7 +58,7 @@ pub(super) async fn many<F: Fabric>(cx: &Context<F>) -> Verdict {
     cx.barrier().await?;
     for number in 0..MANY {
         let mut key = [0; SegmentKey::BYTES];
-        fabric.read_own(cx.own(), key_at(number), &mut key)?;
+        fabric.read_direct(cx.own(), key_at(number), &mut key)?;
         let key = SegmentKey::from_bytes(&key).ok_or_else(|| Wrong("a key has its length".into()))?;
         let peers = fabric.open(&key)?;
         let mut seen = vec![0; number as usize + 8];
@@ -77,7 +77,7 @@ fn key_at(number: u32) -> u64 {
 pub(super) async fn dropped_transfers<F: Fabric>(cx: &Context<F>) -> Verdict {
     let fabric = cx.fabric();
     let bytes = pattern(cx.me().0, SOURCE as usize);
-    fabric.write_own(cx.own(), 0, &bytes)?;
+    fabric.write_direct(cx.own(), 0, &bytes)?;
     cx.barrier().await?;
     let next = cx.segment(cx.next());
     for turn in 0..4 {
@@ -94,7 +94,7 @@ pub(super) async fn dropped_transfers<F: Fabric>(cx: &Context<F>) -> Verdict {
         let fresh = fabric.allocate(SOURCE)?;
         fabric.flush(cx.next()).await?;
         let mut seen = vec![1; SOURCE as usize];
-        fabric.read_own(&fresh, 0, &mut seen)?;
+        fabric.read_direct(&fresh, 0, &mut seen)?;
         same_bytes("fresh memory", &seen, &vec![0; SOURCE as usize])?;
     }
     let mut seen = vec![0; SOURCE as usize];

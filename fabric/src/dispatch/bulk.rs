@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
 
-use onesided_remote_memory::{Fault, Link, Rank};
+use onesided_remote_memory::{Fault, Rank};
 
 use crate::dispatch::Either::{self, First, Second};
 use crate::dispatch::FOREIGN;
@@ -27,33 +27,14 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
     forward! {
         make fn transport(&self) -> Result<Self::Transport, Fault>;
         call fn capabilities(&self) -> Capabilities;
-        call fn keeps_order(&self, target: Rank) -> bool;
         call fn host_of(&self, rank: Rank) -> u32;
 
         make fn allocate(&self, len: u64) -> Result<Self::Segment, Error>;
-        call_of (else Err(Error::operation("populate")(FOREIGN)))
-        fn populate(&self, own: &Self::Segment) -> Result<(), Error>;
         make fn open(&self, key: &SegmentKey) -> Result<Self::Segment, Error>;
         make fn world_segment(&self, rank: Rank) -> Result<Self::Segment, Error>;
         make fn register(&self, memory: UserMemory) -> Result<Self::Segment, Error>;
         call_of fn reclaim(&self, own: &Self::Segment) -> Result<Option<UserMemory>, Fault>;
         make_of fn part(&self, own: &Self::Segment, offset: u64, len: u64) -> Result<Self::Segment, Fault>;
-
-        call_of fn change(
-            &self,
-            segment: &Self::Segment,
-            offset: u64,
-            words: usize,
-            change: &mut dyn FnMut(usize, u64) -> u64,
-        ) -> Result<(), Fault>;
-        call_of (else None)
-        fn mapped<'s>(&self, segment: &'s Self::Segment) -> Option<&'s [AtomicU64]>;
-        call_of (else Err(FOREIGN))
-        fn read_mapped(&self, segment: &Self::Segment, offset: u64, into: &mut [u8]) -> Result<(), Fault>;
-        call_of (else Err(FOREIGN))
-        fn write_mapped(&self, segment: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault>;
-        call_of (else Path::Helper) // no operation takes this path
-        fn path(&self, segment: &Self::Segment) -> Path;
 
         #[inline(always)]
         make_of fn word_in<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault>;
@@ -79,8 +60,8 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         begin fn flush_before_release(&self, target: Rank) -> Self::Flush<'_>;
         #[inline(always)]
         begin fn flush_local(&self, target: Rank) -> Self::Flush<'_>;
-        call_of fn read_own(&self, own: &Self::Segment, offset: u64, into: &mut [u8]) -> Result<(), Fault>;
-        call_of fn write_own(&self, own: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault>;
+        call_of fn read_direct(&self, segment: &Self::Segment, offset: u64, into: &mut [u8]) -> Result<(), Fault>;
+        call_of fn write_direct(&self, segment: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault>;
 
         call fn can_kill(&self, rank: Rank) -> bool;
         call fn kill(&self, rank: Rank) -> Result<(), Fault>;
@@ -173,23 +154,6 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
             _ => EitherFuture::failed(FOREIGN),
         }
     }
-
-    /// Does nothing for a word of the other fabric.
-    #[inline]
-    fn post_release(&self, release: Link<Self::Word<'_>>) {
-        match self {
-            First(fabric) => {
-                if let Some(release) = release.filter_map(Either::first) {
-                    fabric.post_release(release);
-                }
-            }
-            Second(fabric) => {
-                if let Some(release) = release.filter_map(Either::second) {
-                    aside(move || fabric.post_release(release));
-                }
-            }
-        }
-    }
 }
 
 #[deny(clippy::missing_trait_methods)]
@@ -198,7 +162,10 @@ impl<A: Segment, B: Segment> Segment for Either<A, B> {
         #[inline(always)]
         call fn rank(&self) -> Rank;
         call fn len(&self) -> u64;
-        call fn is_empty(&self) -> bool;
         call fn key(&self) -> SegmentKey;
+        call fn path(&self) -> Path;
+        call fn mapped(&self) -> Option<&[AtomicU64]>;
+        call fn populate(&self) -> Result<(), Error>;
+        call fn change(&self, offset: u64, words: usize, change: &mut dyn FnMut(usize, u64) -> u64) -> Result<(), Fault>;
     }
 }

@@ -89,18 +89,6 @@ impl Shm {
     }
 
     /// See [`Fabric::populate`](crate::Fabric::populate).
-    pub(super) fn populate_own(&self, own: &ShmSegment) -> Result<(), Error> {
-        let populate = "have all pages come";
-        if own.rank() != self.me() {
-            return Err(Error::operation(populate)(Fault::of(FaultKind::NotOwn, own.rank())));
-        }
-        let Some((memory, start)) = own.mapping() else { return Ok(()) };
-        memory.populate(start, own.len()).map_err(|source| {
-            let (what, kind) = explain(&source);
-            self.failed(own.len(), what, kind, Some(source))
-        })
-    }
-
     fn arena_of(&self, rank: Rank) -> Result<Arc<Arena>, Error> {
         if rank == self.me() {
             let own = self.0.arena.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,7 @@
 //! Segments and bulk data of shared memory: a transfer is a copy.
 
 use std::future::{Ready, poll_fn, ready};
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, PoisonError, Weak};
 use std::task::Poll;
 use std::thread::JoinHandle;
@@ -17,7 +17,7 @@ use crate::shm::user_region::UserRegion;
 use crate::shm::words::ShmWord;
 use crate::shm::{Mapping, Shm, ShmSegment};
 use crate::{
-    AtomicAgent, BackgroundSlot, Capabilities, Error, Fabric, Path, PeerProcesses, Segment, SegmentKey, ServerThread,
+    AtomicAgent, BackgroundSlot, Capabilities, Error, Fabric, PeerProcesses, Segment, SegmentKey, ServerThread,
     SolicitedEvents, Task, UserMemory,
 };
 
@@ -61,10 +61,6 @@ impl Fabric for Shm {
 
     fn allocate_two(&self, lens: [u64; 2]) -> Result<(ShmSegment, ShmSegment), Error> {
         self.allocate_both(lens)
-    }
-
-    fn populate(&self, own: &ShmSegment) -> Result<(), Error> {
-        self.populate_own(own)
     }
 
     fn register(&self, memory: UserMemory) -> Result<ShmSegment, Error> {
@@ -113,26 +109,6 @@ impl Fabric for Shm {
     fn part(&self, own: &ShmSegment, offset: u64, len: u64) -> Result<ShmSegment, Fault> {
         self.check_own(own.rank())?;
         own.part(offset, len)
-    }
-
-    fn change(
-        &self,
-        segment: &ShmSegment,
-        offset: u64,
-        words: usize,
-        change: &mut dyn FnMut(usize, u64) -> u64,
-    ) -> Result<(), Fault> {
-        let user = segment.user_memory().ok_or(Fault::of(FaultKind::Unsupported, segment.rank()))?;
-        let bytes = words.checked_mul(8).ok_or(Fault::of(FaultKind::OutOfRange, segment.rank()))?;
-        user.memory.change(user.place(offset, bytes)?, words, change)
-    }
-
-    fn mapped<'s>(&self, segment: &'s ShmSegment) -> Option<&'s [AtomicU64]> {
-        segment.words()
-    }
-
-    fn path(&self, segment: &ShmSegment) -> Path {
-        segment.user_memory().map_or(Path::Cpu, |user| user.memory.path())
     }
 
     fn open(&self, key: &SegmentKey) -> Result<ShmSegment, Error> {
@@ -238,14 +214,14 @@ impl Fabric for Shm {
         ready(check_rank(self, target))
     }
 
-    fn read_own(&self, own: &ShmSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
-        self.check_own(own.rank())?;
-        own.read(offset, into)
+    #[inline]
+    fn read_direct(&self, segment: &ShmSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
+        segment.read(offset, into)
     }
 
-    fn write_own(&self, own: &ShmSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
-        self.check_own(own.rank())?;
-        own.write(offset, from)
+    #[inline]
+    fn write_direct(&self, segment: &ShmSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        segment.write(offset, from)
     }
 
     fn can_kill(&self, rank: Rank) -> bool {

@@ -188,7 +188,7 @@ mod tests {
                 assert_eq!(serve(false, 2, 33 + len), Err(fault), "{first:?}");
             }
             let mut all = vec![0; own.len() as usize];
-            shm.read_own(&own, 0, &mut all).unwrap();
+            shm.read_direct(&own, 0, &mut all).unwrap();
             all
         });
         let mut expected = vec![7; 64];

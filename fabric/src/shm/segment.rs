@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use onesided_job::Exchange;
@@ -9,9 +10,10 @@ use onesided_job::fork::is_child;
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use crate::shm::arena::Block;
+use crate::shm::system_error::explain;
 use crate::shm::user_region::UserRegion;
 use crate::shm::{Mapping, ShmWord};
-use crate::{Segment, SegmentKey};
+use crate::{Error, Path, Segment, SegmentKey};
 
 /// A segment of shared memory: a range mapped here, or user memory of its owner.
 #[derive(Clone)]
@@ -323,6 +325,29 @@ impl Segment for ShmSegment {
     fn key(&self) -> SegmentKey {
         let at = self.user_memory().map_or(0, |user| user.at);
         SegmentKey { rank: self.region.rank, region: self.region.id, len: self.len(), address: at, rkey: 0 }
+    }
+
+    fn path(&self) -> Path {
+        self.user_memory().map_or(Path::Cpu, |user| user.memory.path())
+    }
+
+    fn mapped(&self) -> Option<&[AtomicU64]> {
+        self.words()
+    }
+
+    fn populate(&self) -> Result<(), Error> {
+        let Some((memory, start)) = self.mapping() else { return Ok(()) };
+        memory.populate(start, self.len()).map_err(|source| {
+            let (what, kind) = explain(&source);
+            let fault = Fault::of(kind, self.rank());
+            Error::Allocate { len: self.len(), what: what.into(), fault, source: Some(source) }
+        })
+    }
+
+    fn change(&self, offset: u64, words: usize, change: &mut dyn FnMut(usize, u64) -> u64) -> Result<(), Fault> {
+        let user = self.user_memory().ok_or(Fault::of(FaultKind::Unsupported, self.rank()))?;
+        let bytes = words.checked_mul(8).ok_or(Fault::of(FaultKind::OutOfRange, self.rank()))?;
+        user.memory.change(user.place(offset, bytes)?, words, change)
     }
 }
 

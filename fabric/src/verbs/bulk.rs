@@ -3,16 +3,15 @@
 use std::future::{Future, Ready, ready};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 
 use onesided_job::fork;
-use onesided_remote_memory::{Fault, FaultKind, Link, Patience, Rank, RegionId, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RegionId, RemoteMemory};
 
 use crate::peer_status::{PeerStatus, check_rank};
 use crate::verbs::bounce_buffers::LONGEST;
-use crate::verbs::memory;
 use crate::verbs::mixed::DataPath;
 use crate::verbs::peer::Peer;
 use crate::verbs::queue::{InFlight, WorkRequest};
@@ -23,7 +22,7 @@ use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::verbs::words::Posted;
 use crate::verbs::{Verbs, VerbsSegment, VerbsTransport, VerbsWord};
 use crate::{
-    BackgroundSlot, Capabilities, Drive, EitherFuture, Error, Fabric, Path, Segment, SegmentKey, ServerThread,
+    BackgroundSlot, Capabilities, Drive, EitherFuture, Error, Fabric, Segment, SegmentKey, ServerThread,
     SolicitedEvents, Task, UserMemory,
 };
 
@@ -184,11 +183,6 @@ impl Fabric for Verbs {
         self.0.capabilities
     }
 
-    /// For ranks of this host, bytes and words take different paths.
-    fn keeps_order(&self, target: Rank) -> bool {
-        !self.0.paths.reach(target)
-    }
-
     fn host_of(&self, rank: Rank) -> u32 {
         let host = || check_rank(self, rank).map_or(0, |()| self.0.job_segment.host_of(rank));
         self.0.paths.pretended.get(rank.index()).copied().unwrap_or_else(host)
@@ -229,33 +223,6 @@ impl Fabric for Verbs {
 
     fn part(&self, own: &VerbsSegment, offset: u64, len: u64) -> Result<VerbsSegment, Fault> {
         own.part(offset, len)
-    }
-
-    /// For own memory, and that of ranks of this host. The CPU's change of a word is not atomic against
-    /// the card's.
-    fn mapped<'s>(&self, segment: &'s VerbsSegment) -> Option<&'s [AtomicU64]> {
-        match segment.mapped() {
-            Some(memory) => memory.words(),
-            None => memory::words(segment.allocated()?.memory()),
-        }
-    }
-
-    fn read_mapped(&self, segment: &VerbsSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
-        match segment.mapped() {
-            Some(memory) => memory.read(offset, into),
-            None => segment.read(offset, into),
-        }
-    }
-
-    fn write_mapped(&self, segment: &VerbsSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
-        match segment.mapped() {
-            Some(memory) => memory.write(offset, from),
-            None => segment.write(offset, from),
-        }
-    }
-
-    fn path(&self, segment: &VerbsSegment) -> Path {
-        if segment.mapped().is_some() { Path::Cpu } else { Path::Card }
     }
 
     /// Not within a host, where the peer may have the memory mapped.
@@ -416,24 +383,16 @@ impl Fabric for Verbs {
         self.flush_local(target)
     }
 
-    /// After the CPU's stores as well.
-    fn post_release(&self, release: Link<VerbsWord<'_>>) {
-        if self.0.paths.reach(release.word().rank()) {
-            fence(Ordering::SeqCst);
-        }
-        drop(self.post([Link::Read { word: release.word(), waited: false }, release]));
-    }
-
     fn flush_local(&self, target: Rank) -> VerbsFlush<'_> {
         VerbsFlush { fabric: self, target, posted: self.peer(target).map_or(0, |peer| peer.posted()) }
     }
 
-    fn read_own(&self, own: &VerbsSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
-        own.read(offset, into)
+    fn read_direct(&self, segment: &VerbsSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
+        segment.read(offset, into)
     }
 
-    fn write_own(&self, own: &VerbsSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
-        own.write(offset, from)
+    fn write_direct(&self, segment: &VerbsSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        segment.write(offset, from)
     }
 
     fn spawn(&self, task: Task) {

@@ -35,7 +35,7 @@
 //!   promises.
 //! - *A put or get after words of another region* may overtake them. A stronger rule is
 //!   impractical: every barrier writes a word of the world segment, and would force all later
-//!   operations to the card. The fabric reports it ([`keeps_order`](crate::Fabric::keeps_order)); a
+//!   operations to the card. The fabric reports it ([`keeps_order`](crate::keeps_order())); a
 //!   put or get that depends on a lock or a version waits for the word first.
 //!
 //! # Failures
@@ -226,7 +226,7 @@ impl Verbs {
     /// The path to take now.
     #[inline]
     pub(super) fn data_path<'s>(&self, segment: &'s VerbsSegment) -> DataPath<'s> {
-        let Some(memory) = segment.mapped() else { return DataPath::Card };
+        let Some(memory) = segment.by_cpu() else { return DataPath::Card };
         let SegmentKey { rank, region, .. } = segment.key();
         match self.changes_of((rank, region)) {
             Some(change) if change.is_placed(self, rank) => DataPath::Cpu(memory),
@@ -243,7 +243,7 @@ impl Verbs {
         copy: impl FnOnce((&ShmSegment, u64), (&ShmSegment, u64)) -> Result<(), Fault>,
     ) -> Option<Result<(), Fault>> {
         // User memory is the card's alone.
-        let (DataPath::Cpu(theirs), Some(mine)) = (self.data_path(other.0), own.0.mapped()) else { return None };
+        let (DataPath::Cpu(theirs), Some(mine)) = (self.data_path(other.0), own.0.by_cpu()) else { return None };
         if mine.rank() != self.rank() {
             return Some(Err(Fault::of(FaultKind::NotOwn, own.0.rank())));
         }

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::task::{Context, Poll};
 
 use ibverbs_sys::ibv_wc_status;
@@ -267,6 +267,9 @@ impl RemoteMemory for Verbs {
         let refused = |fault| Chain::of(links.map(|link| link.waited().then_some(VerbsOp::ended(Err(fault)))));
         if let Some(other) = steps.iter().find(|step| step.rank != rank) {
             return refused(Fault::of(FaultKind::Unsupported, other.rank));
+        }
+        if matches!(links.first(), Some(Link::Read { .. })) && self.0.paths.reach(rank) {
+            fence(Ordering::SeqCst); // the rest of the chain comes after the CPU's stores as well
         }
         let mut requests = [None; N];
         for (at, (step, link)) in steps.iter().zip(&links).enumerate() {

@@ -172,7 +172,7 @@ fn silence_ends_operations() {
     with_a_lost_peer(|fabric, _, theirs| {
         let word = fabric.word_in(theirs, 0).unwrap();
         fabric.put(theirs, 0, &[1; 8]).unwrap();
-        fabric.post_release(Link::FetchAdd { word, add: 1, waited: false });
+        drop(fabric.post([Link::Read { word, waited: false }, Link::FetchAdd { word, add: 1, waited: false }]));
         let silent = Fault::of(FaultKind::Unknown, Rank(1)).with_detail(12);
         assert_eq!(block_on(fabric, fabric.flush(Rank(1))), Err(silent));
         assert!(fabric.has_failed(Rank(1), Rank(0)));

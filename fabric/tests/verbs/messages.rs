@@ -177,14 +177,14 @@ fn a_connection_of_messages_that_a_stale_key_breaks_is_made_anew() {
         for round in 0..ROUNDS {
             let never_sleeps = round > 0;
             let own = messages.allocate(64).unwrap();
-            messages.write_own(&own, 0, &[round as u8 + 1; 64]).unwrap();
+            messages.write_direct(&own, 0, &[round as u8 + 1; 64]).unwrap();
             let mut key = [0; SegmentKey::BYTES];
             block_on(fabric, packets.send(other, &own.key().to_bytes())).unwrap();
             key.copy_from_slice(&block_on(fabric, packets.recv(patience())).unwrap().1);
             let theirs = messages.open(&SegmentKey::from_bytes(&key).unwrap()).unwrap();
             assert_eq!(block_on(fabric, messages.rdma_read((&theirs, 0), (&own, 0), 64)), Ok(()));
             let mut bytes = [0; 64];
-            messages.read_own(&own, 0, &mut bytes).unwrap();
+            messages.read_direct(&own, 0, &mut bytes).unwrap();
             assert_eq!(bytes, [round as u8 + 1; 64]);
             opened.wait();
             if world.rank() == 1 {

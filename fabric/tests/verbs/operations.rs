@@ -106,11 +106,11 @@ fn bytes_of_every_length_arrive() {
                 back.fill(0);
             }
             // Zero-copy transfers in both directions, from and to the own segment.
-            fabric.write_own(own, 0, &pattern).unwrap();
+            fabric.write_direct(own, 0, &pattern).unwrap();
             block_on(fabric, fabric.rdma_write((own, 0), (other, 0), LEN as u64)).unwrap();
-            fabric.write_own(own, 0, &back).unwrap();
+            fabric.write_direct(own, 0, &back).unwrap();
             block_on(fabric, fabric.rdma_read((other, 0), (own, 0), LEN as u64)).unwrap();
-            fabric.read_own(own, 0, &mut back).unwrap();
+            fabric.read_direct(own, 0, &mut back).unwrap();
             assert!(back == pattern);
             // Many gets that are polled out of order, and some that are never polled.
             let mut buffers = vec![vec![0; 40_000]; 20];
@@ -129,7 +129,7 @@ fn bytes_of_every_length_arrive() {
                 kind(block_on(fabric, fabric.rdma_read((other, 8), (own, 0), LEN as u64))),
                 FaultKind::OutOfRange
             );
-            assert_eq!(kind(fabric.read_own(other, 0, &mut [0])), FaultKind::NotOwn);
+            assert_eq!(kind(fabric.read_direct(other, 0, &mut [0])), FaultKind::NotOwn);
             assert_eq!(kind(fabric.word_in(other, 4)), FaultKind::Misaligned);
             assert_eq!(kind(fabric.load(fabric.word_in(other, 8).unwrap())), FaultKind::NotOwn);
         }

@@ -30,12 +30,12 @@ fn bytes(seed: u64, len: u64) -> Vec<u8> {
 }
 
 fn fill(fabric: &Verbs, own: &VerbsSegment, seed: u64) {
-    fabric.write_own(own, 0, &bytes(seed, LEN)).unwrap();
+    fabric.write_direct(own, 0, &bytes(seed, LEN)).unwrap();
 }
 
 fn copy(fabric: &Verbs, own: &VerbsSegment, at: u64, len: u64) -> Vec<u8> {
     let mut bytes = vec![0; len as usize];
-    fabric.read_own(own, at, &mut bytes).unwrap();
+    fabric.read_direct(own, at, &mut bytes).unwrap();
     bytes
 }
 
@@ -298,7 +298,7 @@ fn a_cut_ends_all_rails() {
             over.wait();
         } else {
             warm.wait();
-            fabric.write_own(own, 0, &[9; LEN as usize]).unwrap();
+            fabric.write_direct(own, 0, &[9; LEN as usize]).unwrap();
             while !fabric.revoke(other).unwrap() {
                 std::thread::yield_now();
             }

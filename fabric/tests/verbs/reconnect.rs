@@ -20,7 +20,7 @@ fn is_reached(fabric: &Verbs, own: &VerbsSegment, value: u64, from: Rank) {
     let word = fabric.word_in(own, 0).unwrap();
     block_on(fabric, fabric.wait_until(word, |seen| seen == value, Patience::on(from))).unwrap();
     let mut bytes = [0; 8];
-    fabric.read_own(own, 8, &mut bytes).unwrap();
+    fabric.read_direct(own, 8, &mut bytes).unwrap();
     assert_eq!(u64::from_le_bytes(bytes), value);
 }
 

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use onesided_fabric::remote_memory::{At, Chain, Fault, Link, Liveness, Notify, Patience, Rank, RemoteMemory};
 use onesided_fabric::{
-    Capabilities, Drive, Error, Fabric, Path, SegmentKey, ServerThread, Task, Ticket, UserMemory, delegate,
+    Capabilities, Drive, Error, Fabric, SegmentKey, ServerThread, Task, Ticket, UserMemory, delegate,
 };
 
 /// The operations of a rank on words, those on its own words included. Loads, stores and waits in
@@ -90,6 +90,7 @@ impl<F> Counted<F> {
 
     fn count_link<W>(&self, link: &Link<W>) {
         self.count(match link {
+            Link::Read { waited: false, .. } => return, // keeps an order
             Link::Read { .. } => READS,
             Link::Write { .. } => WRITES,
             Link::CompareSwap { .. } => COMPARE_SWAPS,
@@ -177,11 +178,6 @@ impl<F: Fabric> Fabric for Counted<F> {
         self.inner.words_in(segment, offset)
     }
 
-    fn post_release(&self, release: Link<Self::Word<'_>>) {
-        self.count_link(&release);
-        self.inner.post_release(release);
-    }
-
     fn again(&self) -> Option<Result<Self, Error>> {
         self.inner.again().map(|again| again.map(|inner| Self { inner, counts: Arc::clone(&self.counts) }))
     }
@@ -190,27 +186,14 @@ impl<F: Fabric> Fabric for Counted<F> {
         inner:
         fn transport(&self) -> Result<F::Transport, Fault>;
         fn capabilities(&self) -> Capabilities;
-        fn keeps_order(&self, target: Rank) -> bool;
         fn host_of(&self, rank: Rank) -> u32;
         fn allocate(&self, len: u64) -> Result<Self::Segment, Error>;
-        fn populate(&self, own: &Self::Segment) -> Result<(), Error>;
         fn allocate_two(&self, lens: [u64; 2]) -> Result<(Self::Segment, Self::Segment), Error>;
         fn open(&self, key: &SegmentKey) -> Result<Self::Segment, Error>;
         fn world_segment(&self, rank: Rank) -> Result<Self::Segment, Error>;
         fn register(&self, memory: UserMemory) -> Result<Self::Segment, Error>;
         fn reclaim(&self, own: &Self::Segment) -> Result<Option<UserMemory>, Fault>;
         fn part(&self, own: &Self::Segment, offset: u64, len: u64) -> Result<Self::Segment, Fault>;
-        fn change(
-            &self,
-            segment: &Self::Segment,
-            offset: u64,
-            words: usize,
-            change: &mut dyn FnMut(usize, u64) -> u64,
-        ) -> Result<(), Fault>;
-        fn mapped<'s>(&self, segment: &'s Self::Segment) -> Option<&'s [AtomicU64]>;
-        fn read_mapped(&self, segment: &Self::Segment, offset: u64, into: &mut [u8]) -> Result<(), Fault>;
-        fn write_mapped(&self, segment: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault>;
-        fn path(&self, segment: &Self::Segment) -> Path;
         fn word_in<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault>;
         fn same_host_word<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault>;
         fn put(&self, to: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault>;
@@ -230,8 +213,8 @@ impl<F: Fabric> Fabric for Counted<F> {
         fn flush(&self, target: Rank) -> Self::Flush<'_>;
         fn flush_before_release(&self, target: Rank) -> Self::Flush<'_>;
         fn flush_local(&self, target: Rank) -> Self::Flush<'_>;
-        fn read_own(&self, own: &Self::Segment, offset: u64, into: &mut [u8]) -> Result<(), Fault>;
-        fn write_own(&self, own: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault>;
+        fn read_direct(&self, segment: &Self::Segment, offset: u64, into: &mut [u8]) -> Result<(), Fault>;
+        fn write_direct(&self, segment: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault>;
         fn spawn(&self, task: Task);
         fn serve(&self, task: Task) -> Result<(), Fault>;
         fn serve_apart(&self, task: Task, kind: ServerThread) -> Result<Option<JoinHandle<()>>, Fault>;

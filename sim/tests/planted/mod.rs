@@ -289,7 +289,7 @@ impl Fabric for Planted {
             Bug::StaleLoan => Ok(self.inner.reclaim(own)?.map(|memory| vec![0_u8; memory.len()].into())),
             Bug::EndlessLoan => {
                 let mut copy = vec![0_u8; own.len() as usize];
-                self.inner.read_own(own, 0, &mut copy)?;
+                self.inner.read_direct(own, 0, &mut copy)?;
                 Ok(Some(copy.into()))
             }
             _ => self.inner.reclaim(own),
@@ -344,8 +344,8 @@ impl Fabric for Planted {
         fn world_segment(&self, rank: Rank) -> Result<SimSegment, Error>;
         fn register(&self, memory: UserMemory) -> Result<SimSegment, Error>;
         fn word_in<'s>(&'s self, segment: &'s SimSegment, offset: u64) -> Result<Word, Fault>;
-        fn read_own(&self, own: &SimSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault>;
-        fn write_own(&self, own: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault>;
+        fn read_direct(&self, own: &SimSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault>;
+        fn write_direct(&self, own: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault>;
         fn spawn(&self, task: Task);
         fn departed(&self, since: u32) -> (u32, Vec<Rank>);
         fn leave(&self);

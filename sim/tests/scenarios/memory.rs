@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use onesided_fabric::remote_memory::Rank;
-use onesided_fabric::{Fabric, World};
+use onesided_fabric::{Fabric, Segment, World};
 use onesided_windows::info::{Flavor, Path};
 use onesided_windows::{Error, LockAll, Op, RemotePtr, Shape, Window};
 
@@ -277,7 +277,7 @@ async fn a_long_list<F: Fabric>(world: World<F>) -> Outcome {
 /// Whether a rank's memory can be loaded and stored to: on shm every rank's, on mixed those of the
 /// same host. Where not, `direct` returns an error.
 fn shares<F: Fabric>(window: &Window<u64, F>, rank: u32) -> bool {
-    let path = window.world().fabric().path(&window.world().fabric().world_segment(Rank(rank)).unwrap());
+    let path = window.world().fabric().world_segment(Rank(rank)).unwrap().path();
     match window.direct(rank) {
         Ok(_) => true,
         Err(Error::Direct { target, path: said, .. }) => {
@@ -359,7 +359,7 @@ async fn paths_are_counted<F: Fabric>(world: World<F>) -> Outcome {
     let window = Window::<u32>::builder().count_paths(true).allocate(&world, 10).await?;
     let next = (world.rank() + 1) % world.size();
     let epoch = window.lock_shared(next).await?;
-    let path = world.fabric().path(&world.fabric().world_segment(world.fabric().rank()).unwrap());
+    let path = world.fabric().world_segment(world.fabric().rank()).unwrap().path();
     epoch.put(0, &[1])?;
     epoch.put_shaped(0, Shape::Vector { count: 3, block: 1, stride: 2 }, &[1, 2, 3]).await?;
     epoch.get(0, &mut [0; 3]).await?;

@@ -195,7 +195,7 @@ impl Fabric for Planted {
     fn put(&self, to: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
         let window = to.key().region.0 != 0;
         if self.is_early(to) {
-            return self.inner.write_own(to, offset, from);
+            return self.inner.write_direct(to, offset, from);
         }
         match self.flaw {
             Flaw::LatePuts if window => {
@@ -213,7 +213,7 @@ impl Fabric for Planted {
 
     fn get<'b>(&self, from: &SimSegment, offset: u64, into: &'b mut [u8]) -> Boxed<'b, ()> {
         if self.is_early(from) {
-            let read = self.inner.read_own(from, offset, into);
+            let read = self.inner.read_direct(from, offset, into);
             return Box::pin(async move { read });
         }
         if self.flaw != Flaw::TornBytes || into.len() != 8 {
@@ -238,13 +238,13 @@ impl Fabric for Planted {
         Box::pin(self.inner.flush_local(target))
     }
 
-    fn write_own(&self, own: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+    fn write_direct(&self, own: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
         if self.flaw == Flaw::LateOwn && own.key().region.0 % 2 == 1 {
             let (own, from) = (own.clone(), from.to_vec());
-            self.later(move |inner| inner.write_own(&own, offset, &from).unwrap_or_default());
+            self.later(move |inner| inner.write_direct(&own, offset, &from).unwrap_or_default());
             return Ok(());
         }
-        self.inner.write_own(own, offset, from)
+        self.inner.write_direct(own, offset, from)
     }
 
     delegate! {
@@ -256,7 +256,7 @@ impl Fabric for Planted {
         fn word_in<'s>(&'s self, segment: &'s SimSegment, offset: u64) -> Result<Word, Fault>;
         fn rdma_write(&self, from: (&SimSegment, u64), to: (&SimSegment, u64), len: u64) -> onesided_sim::Transfer;
         fn rdma_read(&self, from: (&SimSegment, u64), into: (&SimSegment, u64), len: u64) -> onesided_sim::Transfer;
-        fn read_own(&self, own: &SimSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault>;
+        fn read_direct(&self, own: &SimSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault>;
         fn spawn(&self, task: Task);
         fn departed(&self, since: u32) -> (u32, Vec<Rank>);
         fn leave(&self);

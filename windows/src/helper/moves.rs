@@ -40,7 +40,7 @@ impl<F: Fabric> Inner<F> {
         target.locks.len() >= end
             && self.memory.hidden.len() >= end
             && target.fabric_rank() != self.fabric().rank()
-            && matches!(self.fabric().path(&target.data), Path::Card | Path::Simulated)
+            && matches!(target.data.path(), Path::Card | Path::Simulated)
     }
 
     /// Puts pieces, message after message. They are complete at the target when this completes.
@@ -162,7 +162,7 @@ mod tests {
                 assert_eq!(refused(&|bad| bad.bytes[..8].copy_from_slice(&start.to_le_bytes())), [OutOfRange; 2]);
             }
             let mut all = [0; 32];
-            shm.read_own(&own, 0, &mut all).unwrap();
+            shm.read_direct(&own, 0, &mut all).unwrap();
             all
         });
         let mut expected = [0; 32];

@@ -115,12 +115,12 @@ impl<F: Fabric> Inner<F> {
         }
         let Some((reply, wanted)) = in_flight.current.take() else { return Ok(()) };
         let mut fault = [0; 8];
-        fabric.read_own(&self.memory.hidden, at + 8, &mut fault)?;
+        fabric.read_direct(&self.memory.hidden, at + 8, &mut fault)?;
         let outcome = match Fault::from_bits(u64::from_le_bytes(fault)) {
             Some(fault) => Err(fault),
             None => {
                 let mut results = vec![0; wanted];
-                fabric.read_own(&self.memory.hidden, layout.results(target.rank), &mut results).map(|()| results)
+                fabric.read_direct(&self.memory.hidden, layout.results(target.rank), &mut results).map(|()| results)
             }
         };
         *reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Fabric, Segment};
 use onesided_layouts::apply_row;
 
 use crate::datatype::element::{lanes, per_word, same_bits};
@@ -142,7 +142,7 @@ impl HelperRequest {
         macro_rules! of_type {
             ($($code:literal $element:ty),*) => {
                 match self.code.element {
-                    $($code => self.perform_as::<$element, F>(fabric, segment),)*
+                    $($code => self.perform_as::<$element>(segment),)*
                     _ => Err(Fault::new(FaultKind::Protocol)),
                 }
             };
@@ -156,7 +156,7 @@ impl HelperRequest {
         )
     }
 
-    fn perform_as<T: AtomicElement, F: Fabric>(&self, fabric: &F, segment: &F::Segment) -> Result<Vec<u8>, Fault> {
+    fn perform_as<T: AtomicElement>(&self, segment: &impl Segment) -> Result<Vec<u8>, Fault> {
         let (wrong, size) = (Fault::new(FaultKind::Protocol), size_of::<T>());
         let Code { op, results: wanted, .. } = self.code;
         let (runs, operands) = self.runs(match op {
@@ -172,7 +172,7 @@ impl HelperRequest {
         let (mut before, mut done) = (Vec::new(), 0);
         for (at, len) in runs {
             let row = if op == Some(Op::NoOp) { &[][..] } else { &operands[done..] };
-            change_row(fabric, segment, (at, len), op, row, wanted.then_some(&mut before))?;
+            change_row(segment, (at, len), op, row, wanted.then_some(&mut before))?;
             done += len / size;
         }
         Ok(bytemuck::cast_slice(&before).to_vec())
@@ -189,7 +189,7 @@ impl HelperRequest {
             _ => return Err(Fault::new(FaultKind::Protocol)),
         })?;
         let end = |(at, len): &Run| at.checked_add(*len as u64);
-        if !pieces.iter().all(|piece| end(piece).is_some_and(|end| end <= segment_len::<F>(segment))) {
+        if !pieces.iter().all(|piece| end(piece).is_some_and(|end| end <= segment.len())) {
             return Err(Fault::new(FaultKind::OutOfRange));
         }
         let mut found = Vec::new();
@@ -197,10 +197,10 @@ impl HelperRequest {
             if self.code.results {
                 let begin = found.len();
                 found.resize(begin + len, 0);
-                fabric.read_own(segment, at, &mut found[begin..])?;
+                fabric.read_direct(segment, at, &mut found[begin..])?;
             } else {
                 let (now, later) = given.split_at(len);
-                fabric.write_own(segment, at, now)?;
+                fabric.write_direct(segment, at, now)?;
                 given = later;
             }
         }
@@ -209,9 +209,8 @@ impl HelperRequest {
 }
 
 /// Changes contiguous elements: bytes from a multiple of the element's size on.
-fn change_row<T: AtomicElement, F: Fabric>(
-    fabric: &F,
-    segment: &F::Segment,
+fn change_row<T: AtomicElement>(
+    segment: &impl Segment,
     (at, len): Run,
     op: Option<Op>,
     operands: &[T],
@@ -223,7 +222,7 @@ fn change_row<T: AtomicElement, F: Fabric>(
     let (offset, lane) = (at & !7, at as usize % 8 / size_of::<T>());
     let end = at.checked_add(len as u64).and_then(|end| end.checked_next_multiple_of(8));
     // The range check comes before the allocation of the results: it bounds their size.
-    let end = end.filter(|end| *end <= segment_len::<F>(segment)).ok_or(Fault::new(FaultKind::OutOfRange))?;
+    let end = end.filter(|end| *end <= segment.len()).ok_or(Fault::new(FaultKind::OutOfRange))?;
     let (per_word, len) = (const { per_word::<T>() }, len / size_of::<T>());
     let mut found = vec![T::zeroed(); len];
     let mut change = |word: usize, value: u64| {
@@ -242,15 +241,11 @@ fn change_row<T: AtomicElement, F: Fabric>(
         }
         new
     };
-    fabric.change(segment, offset, ((end - offset) / 8) as usize, &mut change)?;
+    segment.change(offset, ((end - offset) / 8) as usize, &mut change)?;
     if let Some(before) = before {
         before.extend_from_slice(&found);
     }
     Ok(())
-}
-
-fn segment_len<F: Fabric>(segment: &F::Segment) -> u64 {
-    onesided_fabric::Segment::len(segment)
 }
 
 pub(super) fn run_bytes(runs: &[[u64; 2]]) -> Vec<u8> {
@@ -338,7 +333,7 @@ mod tests {
             }
             assert_eq!(refused(&|bad| bad.bytes[8] = 7), Protocol);
             let mut words = [0; 32];
-            shm.read_own(&own, 0, &mut words).unwrap();
+            shm.read_direct(&own, 0, &mut words).unwrap();
             words
         });
         let mut expected = [7_u64; 4];

@@ -60,7 +60,7 @@ fn answer<F: Fabric>(inner: &Inner<F>, origin: u32, served: &mut u64) -> Result<
 fn refuse<F: Fabric>(inner: &Inner<F>, origin: u32, number: u64, fault: Fault) -> Result<(), Fault> {
     let (fabric, at) = (inner.fabric(), inner.request_layout().refusal(origin));
     let fault = Fault::of(fault.kind(), fabric.rank()).with_detail(fault.detail());
-    fabric.write_own(&inner.memory.hidden, at + 8, &fault.to_bits().to_le_bytes())?;
+    fabric.write_direct(&inner.memory.hidden, at + 8, &fault.to_bits().to_le_bytes())?;
     drop(fabric.write(fabric.word_in(&inner.memory.hidden, at)?, number, Notify::No)); // of release order
     Ok(())
 }
@@ -69,7 +69,7 @@ fn refuse<F: Fabric>(inner: &Inner<F>, origin: u32, number: u64, fault: Fault) -
 fn read<F: Fabric>(inner: &Inner<F>, layout: RequestLayout, origin: u32) -> Result<HelperRequest, Fault> {
     let fabric = inner.fabric();
     let mut header = [0; 32];
-    fabric.read_own(&inner.memory.hidden, layout.request(origin) + 8, &mut header)?;
+    fabric.read_direct(&inner.memory.hidden, layout.request(origin) + 8, &mut header)?;
     let word = |at: usize| header[8 * at..8 * at + 8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     let wrong = || Fault::new(FaultKind::Protocol);
     let code = Code::from_word(word(0)).ok_or_else(wrong)?;
@@ -80,6 +80,6 @@ fn read<F: Fabric>(inner: &Inner<F>, layout: RequestLayout, origin: u32) -> Resu
         return Err(wrong());
     }
     request.bytes = vec![0; sent];
-    fabric.read_own(&inner.memory.hidden, layout.operands(origin), &mut request.bytes)?;
+    fabric.read_direct(&inner.memory.hidden, layout.operands(origin), &mut request.bytes)?;
     Ok(request)
 }

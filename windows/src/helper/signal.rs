@@ -12,8 +12,8 @@ use std::cell::RefCell;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
+use onesided_fabric::{Fabric, Segment};
 
 use crate::window::inner::Inner;
 use crate::window::target::Target;
@@ -35,7 +35,7 @@ impl<F: Fabric> Inner<F> {
         drop(fabric.fetch_add(begun, 1));
         drop(fabric.flush(target.fabric_rank())); // before any byte of the signal
         let put = fabric.put(&target.data, offset, &value.to_ne_bytes());
-        target.count(fabric.path(&target.data));
+        target.count(target.data.path());
         // Of release order; even after a failure, so that no wait blocks on it.
         drop(fabric.fetch_add(done, 1));
         drop(fabric.write(doorbell, 1, Notify::Yes));
@@ -64,7 +64,7 @@ impl<F: Fabric> Inner<F> {
     ) -> Result<u64, Fault> {
         let look = move || {
             let mut word = [0; 8];
-            self.fabric().read_own(&self.memory.own, offset, &mut word)?; // a single access, as the card's write is
+            self.fabric().read_direct(&self.memory.own, offset, &mut word)?; // a single access, as the card's write is
             fence(Ordering::Acquire);
             Ok(Some(u64::from_ne_bytes(word)))
         };
@@ -104,7 +104,7 @@ impl<F: Fabric> Inner<F> {
         let load = |at| fabric.load(fabric.word_in(&self.memory.hidden, at)?); // of acquire order
         let word = || {
             let mut word = [0; 8];
-            fabric.read_own(&self.memory.own, offset, &mut word)?;
+            fabric.read_direct(&self.memory.own, offset, &mut word)?;
             drop(fabric.flush(fabric.rank())); // before the next load
             Ok(u64::from_ne_bytes(word))
         };

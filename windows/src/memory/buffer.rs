@@ -55,7 +55,7 @@ impl<T: Element, F: Fabric> Buffer<T, F> {
     pub fn read(&self, range: Range<usize>) -> Result<Vec<T>, Error> {
         let at = self.range("read of a buffer", &range)?;
         let mut elements = vec![T::zeroed(); range.len()];
-        let read = self.inner.fabric().read_own(&self.segment, at, bytemuck::cast_slice_mut(&mut elements));
+        let read = self.inner.fabric().read_direct(&self.segment, at, bytemuck::cast_slice_mut(&mut elements));
         read.map(|()| elements).map_err(|fault| self.failed("read of a buffer", fault))
     }
 
@@ -66,7 +66,7 @@ impl<T: Element, F: Fabric> Buffer<T, F> {
     pub fn write(&self, offset: usize, elements: &[T]) -> Result<(), Error> {
         let range = offset..offset.saturating_add(elements.len());
         let at = self.range("write to a buffer", &range)?;
-        let write = self.inner.fabric().write_own(&self.segment, at, bytemuck::cast_slice(elements));
+        let write = self.inner.fabric().write_direct(&self.segment, at, bytemuck::cast_slice(elements));
         write.map_err(|fault| self.failed("write to a buffer", fault))
     }
 

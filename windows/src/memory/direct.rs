@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
 
-use onesided_fabric::Fabric;
+use onesided_fabric::{Fabric, Segment};
 
 use crate::datatype::element::{byte_offset, elements_in};
 use crate::window::inner::Inner;
@@ -64,11 +64,10 @@ impl<T: Element, F: Fabric> Window<T, F> {
     pub fn direct(&self, target: u32) -> Result<Direct<'_, T, F>, Error> {
         let inner = self.inner();
         let reached = inner.begin(target).map_err(|fault| inner.failed("direct", target, fault))?;
-        let fabric = inner.fabric();
-        match fabric.mapped(&reached.data) {
+        match reached.data.mapped() {
             Some(words) => Ok(Direct { inner, target: reached, words, element: PhantomData }),
             None => {
-                let (window, path) = (inner.name.clone(), fabric.path(&reached.data));
+                let (window, path) = (inner.name.clone(), reached.data.path());
                 Err(Error::Direct { target, window, path })
             }
         }
@@ -101,7 +100,7 @@ impl<'w, T: Element, F: Fabric> Direct<'w, T, F> {
     pub fn read_into(&self, offset: usize, into: &mut [T]) -> Result<(), Error> {
         let at = self.range("direct read", offset, into.len())?;
         let (fabric, bytes) = (self.inner.fabric(), bytemuck::cast_slice_mut(into));
-        let read = fabric.read_mapped(&self.target.data, at, bytes);
+        let read = fabric.read_direct(&self.target.data, at, bytes);
         read.map_err(|fault| self.inner.failed("direct read", self.target.rank, fault))
     }
 
@@ -112,7 +111,7 @@ impl<'w, T: Element, F: Fabric> Direct<'w, T, F> {
     pub fn write(&self, offset: usize, elements: &[T]) -> Result<(), Error> {
         let at = self.range("direct write", offset, elements.len())?;
         let (fabric, bytes) = (self.inner.fabric(), bytemuck::cast_slice(elements));
-        let written = fabric.write_mapped(&self.target.data, at, bytes);
+        let written = fabric.write_direct(&self.target.data, at, bytes);
         written.map_err(|fault| self.inner.failed("direct write", self.target.rank, fault))
     }
 

@@ -43,7 +43,7 @@ impl<F: Fabric> Inner<F> {
     /// Writes an entry: clears its seal first and writes it last, since peers may read at any time.
     fn write_entry(&self, ptr: RemotePtr, entry: &[u8; Entry::BYTES]) -> Result<(), Fault> {
         let at = Entry::offset(self.request_layout(), ptr.slot());
-        let write = |offset: u64, bytes: &[u8]| self.fabric().write_own(&self.memory.hidden, at + offset, bytes);
+        let write = |offset: u64, bytes: &[u8]| self.fabric().write_direct(&self.memory.hidden, at + offset, bytes);
         write(56, &[0; 8])?;
         write(0, &entry[..56])?;
         write(56, &entry[56..])
@@ -215,7 +215,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
         }
         let mut elements = vec![T::zeroed(); elements_in::<T>(memory.len)];
         let bytes = bytemuck::cast_slice_mut(&mut elements);
-        inner.fabric().read_own(&memory.segment, 0, bytes).map_err(failed)?;
+        inner.fabric().read_direct(&memory.segment, 0, bytes).map_err(failed)?;
         Ok(elements)
     }
 }

@@ -105,7 +105,7 @@ impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
         let at = self.range("read", offset, into.len())?;
         self.inner
             .fabric()
-            .read_own(&self.inner.memory.own, at, bytemuck::cast_slice_mut(into))
+            .read_direct(&self.inner.memory.own, at, bytemuck::cast_slice_mut(into))
             .map_err(self.failed("read"))
     }
 
@@ -117,7 +117,7 @@ impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
         let at = self.range("write", offset, elements.len())?;
         self.inner
             .fabric()
-            .write_own(&self.inner.memory.own, at, bytemuck::cast_slice(elements))
+            .write_direct(&self.inner.memory.own, at, bytemuck::cast_slice(elements))
             .map_err(self.failed("write"))
     }
 
@@ -131,7 +131,7 @@ impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
         self.each_run("read_shaped", (offset, shape), rest.len(), |at, len| {
             let (run, others) = std::mem::take(&mut rest).split_at_mut(len);
             rest = others;
-            self.inner.fabric().read_own(&self.inner.memory.own, at, run)
+            self.inner.fabric().read_direct(&self.inner.memory.own, at, run)
         })
     }
 
@@ -145,7 +145,7 @@ impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
         self.each_run("write_shaped", (offset, shape), rest.len(), |at, len| {
             let (run, others) = rest.split_at(len);
             rest = others;
-            self.inner.fabric().write_own(&self.inner.memory.own, at, run)
+            self.inner.fabric().write_direct(&self.inner.memory.own, at, run)
         })
     }
 

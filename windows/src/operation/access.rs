@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use onesided_fabric::bootstrap::fork::is_child;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{AtomicAgent, Fabric, Path};
+use onesided_fabric::{AtomicAgent, Fabric, Path, Segment};
 
 use crate::datatype::element::{byte_offset, elements_in, refused_by};
 use crate::window::inner::Inner;
@@ -160,7 +160,7 @@ fn counted_range<T, F: Fabric>(
     inner.check_open()?;
     // The agent counts operations on memory without words.
     if moved || !target.wordless {
-        let path = inner.fabric().path(&target.data);
+        let path = target.data.path();
         // Beside a card, the card executes the atomics even on mapped memory.
         let by_card = !moved && path == Path::Cpu && inner.fabric().capabilities().agent == AtomicAgent::Card;
         target.count(if by_card { Path::Card } else { path });

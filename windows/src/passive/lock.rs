@@ -242,7 +242,7 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
 
     /// Waits until the lock is held; also returns whether the first operation sufficed, at the
     /// target. Then words that were read behind it were read under the lock, and where the fabric
-    /// [keeps order](Fabric::keeps_order) all operations behind it executed under the lock.
+    /// [keeps order](onesided_fabric::keeps_order) all operations behind it executed under the lock.
     ///
     /// # Cancel safety
     /// As the request.

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 
 use onesided_fabric::Fabric;
 use onesided_fabric::bootstrap::fork::{self, is_child};
-use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Link};
 use onesided_lock_algos::{LockAlgorithm, LockUse, Mode, Owner, TestAndSet, Words, held_by_word};
 
 use crate::locks::by_design;
@@ -73,7 +73,9 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         let in_one_step = inner.locks.algorithm.releases_in_one_step(mode);
         let release = in_one_step.then(|| inner.locks.algorithm.release_link(inner.fabric(), self.words, mode));
         if let Some(release) = release.flatten() {
-            inner.fabric().post_release(release);
+            // The read is answered from memory, after the writes before it; a link takes effect after the
+            // previous one.
+            drop(inner.fabric().post([Link::Read { word: release.word(), waited: false }, release]));
             inner.give_back(self.words.1);
             let _released = ManuallyDrop::new(self);
         } else {

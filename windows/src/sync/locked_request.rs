@@ -5,7 +5,7 @@ use std::future::Future;
 use std::mem;
 use std::time::Duration;
 
-use onesided_fabric::{Any, Call, Drive, Fabric, Limit, limited};
+use onesided_fabric::{Any, Call, Drive, Fabric, Limit, keeps_order, limited};
 use onesided_lock_algos::{Intent, Mode};
 
 use crate::handles::LockRequest;
@@ -129,7 +129,7 @@ impl<'w, T: Element, F: Fabric> DeferredLock<'w, T, F> {
         // lock and executed first.
         let target = inner.begin(self.target).ok();
         let ordered =
-            target.filter(|target| inner.locks.starts_at_target() && inner.fabric().keeps_order(target.fabric_rank()));
+            target.filter(|target| inner.locks.starts_at_target() && keeps_order(inner.fabric(), target.fabric_rank()));
         let early = ordered.map(|target| Access::new(inner, target));
         let epoch = {
             let get = early.as_ref().map(|access| access.get(offset, into));

@@ -35,7 +35,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Link, Notify};
-use onesided_fabric::{Any, Fabric};
+use onesided_fabric::{Any, Fabric, keeps_order};
 
 use crate::active::signals::VERSION;
 use crate::handles::{Get, Unlock};
@@ -221,7 +221,7 @@ impl<T: Element, F: Fabric> Versioned<T, F> {
         drop(fabric.post([write, Link::Read { word, waited: false }]));
         // From here on, a drop makes the version even again.
         let epoch = VersionedEpoch { epoch: Some(epoch.claim()), writing, inner, target };
-        if !fabric.keeps_order(target.fabric_rank()) {
+        if !keeps_order(fabric, target.fabric_rank()) {
             fabric.flush(target.fabric_rank()).await.map_err(failed)?;
         }
         Ok(epoch)

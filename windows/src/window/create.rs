@@ -422,7 +422,7 @@ impl<T: Element> Builder<T> {
         };
         let parts = parts.and_then(|(data, locks)| {
             if self.populated && flavor == Flavor::Allocated {
-                fabric.populate(&data)?;
+                data.populate()?;
             }
             if helped {
                 // The helper thread must run before the other ranks learn that creation succeeded.

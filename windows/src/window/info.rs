@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use onesided_fabric::{AtomicAgent, Fabric, Path};
+use onesided_fabric::{AtomicAgent, Fabric, Path, Segment};
 
 use crate::info::{Flavor, Paths};
 use crate::window::target::Target;
@@ -28,7 +28,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
         let fabric = self.inner.fabric();
         let capabilities = fabric.capabilities();
         let reached = self.inner.target(target);
-        let path = reached.as_ref().map_or(Path::Helper, |target| fabric.path(&target.data));
+        let path = reached.as_ref().map_or(Path::Helper, |target| target.data.path());
         let way = match path {
             _ if reached.is_err() => "it cannot be reached",
             Path::Cpu if self.inner.memory.flavor == Flavor::Created => {

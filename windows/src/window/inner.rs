@@ -178,7 +178,7 @@ impl<F: Fabric> Inner<F> {
         if self.memory.hidden.len() >= request_layout.end() {
             let closed = request_layout.closed();
             // Our own region exists.
-            let _ = self.fabric().write_own(&self.memory.hidden, closed, &1_u64.to_le_bytes());
+            let _ = self.fabric().write_direct(&self.memory.hidden, closed, &1_u64.to_le_bytes());
         }
     }
 

@@ -18,7 +18,7 @@ use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 use crate::shm::{Mapping, ShmSegment, ShmWord};
 use crate::verbs::memory;
 use crate::verbs::raw::{Keys, Local, MemoryRegion, Remote, UserRegion};
-use crate::{Segment, SegmentKey, UserMemory};
+use crate::{Path, Segment, SegmentKey, UserMemory};
 
 pub(super) use crate::verbs::segment::entry::{Entry, check_within};
 pub(super) use crate::verbs::segment::opened::Opened;
@@ -96,7 +96,7 @@ impl VerbsSegment {
 
     /// How the CPU accesses it, if its owner is on this host.
     #[inline]
-    pub(super) fn mapped(&self) -> Option<&ShmSegment> {
+    pub(super) fn by_cpu(&self) -> Option<&ShmSegment> {
         self.0.mapped.get()
     }
 
@@ -191,11 +191,14 @@ impl VerbsSegment {
 
     /// A word that only ranks of the owner's host access.
     pub(super) fn same_host_word(&self, offset: u64) -> Result<VerbsWord<'_>, Fault> {
-        let mapped = self.mapped().ok_or(Fault::of(FaultKind::Unsupported, self.rank()))?;
+        let mapped = self.by_cpu().ok_or(Fault::of(FaultKind::Unsupported, self.rank()))?;
         mapped.word(offset).map(|_| VerbsWord { of: &self.0, offset: offset | SAME_HOST })
     }
 
     pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
+        if let Some(mapped) = self.by_cpu() {
+            return mapped.read(offset, into);
+        }
         self.check(offset, into.len() as u64)?;
         match self.own()? {
             Memory::Allocated(own) => own.memory().read(offset, into),
@@ -206,6 +209,9 @@ impl VerbsSegment {
     }
 
     pub(super) fn write(&self, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        if let Some(mapped) = self.by_cpu() {
+            return mapped.write(offset, from);
+        }
         self.check(offset, from.len() as u64)?;
         match self.own()? {
             Memory::Allocated(own) => own.memory().write(offset, from),
@@ -236,6 +242,19 @@ impl Segment for VerbsSegment {
 
     fn key(&self) -> SegmentKey {
         self.0.key
+    }
+
+    fn path(&self) -> Path {
+        if self.by_cpu().is_some() { Path::Cpu } else { Path::Card }
+    }
+
+    /// For own memory, and that of ranks of this host. The CPU's change of a word is not atomic against
+    /// the card's.
+    fn mapped(&self) -> Option<&[AtomicU64]> {
+        match self.by_cpu() {
+            Some(memory) => memory.words(),
+            None => memory::words(self.allocated()?.memory()),
+        }
     }
 }
 
