@@ -65,7 +65,7 @@ impl BackgroundSlot {
 }
 
 pub(crate) fn advance(fabric: &impl Fabric) {
-    if let Some(slot) = fabric.background() {
+    if let Some(slot) = fabric.endpoint().background() {
         slot.advance();
     }
 }
@@ -76,7 +76,7 @@ pub(crate) struct Polling(Arc<dyn Background>);
 impl Polling {
     /// `None`: that is of no interest.
     pub(crate) fn begin(fabric: &impl Fabric) -> Option<Self> {
-        let background = fabric.background()?.get()?;
+        let background = fabric.endpoint().background()?.get()?;
         background.begins_polling().then(|| Self(background))
     }
 }

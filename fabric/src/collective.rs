@@ -62,7 +62,7 @@ pub struct Sequence {
     barriers: AtomicU64,
     /// A collective failed or was dropped.
     broken: AtomicBool,
-    /// [`Fabric::departed`] when none of these ranks had left.
+    /// [`Endpoint::departed`](crate::Endpoint::departed) when none of these ranks had left.
     departed: AtomicU32,
 }
 
@@ -185,7 +185,7 @@ impl<F: Fabric, G: Group<F> + ?Sized> Meeting<'_, F, G> {
         let (fabric, seen) = (self.fabric, &self.group.sequence().departed);
         let (mut known, mut any) = (seen.load(Ordering::Relaxed), false);
         loop {
-            let departed = poll_fn(|_| match fabric.departed(known) {
+            let departed = poll_fn(|_| match fabric.endpoint().departed(known) {
                 (now, _) if now == known => Poll::Pending, // until the wait for the own word is polled again
                 departed => Poll::Ready(departed),
             });

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::background::{Polling, advance};
 use crate::sync::thread_local;
-use crate::{BackgroundSlot, Fabric, Ticket};
+use crate::{BackgroundSlot, Error, Fabric, Ticket};
 
 /// A fabric that a thread can wait on, with real time and real sleep; the simulator is not one.
 ///
@@ -60,6 +60,12 @@ pub trait Drive: Fabric {
 
     /// The number of unfinished spawned tasks.
     fn unfinished(&self) -> usize;
+
+    /// An endpoint beside this one, whose connections are not lost: see
+    /// [`World::reconnect`](crate::World::reconnect). `None`: this fabric loses none.
+    fn again(&self) -> Option<Result<Self, Error>> {
+        None
+    }
 }
 
 /// On an oversubscribed host, a wait with a due time yields the core at once, unless it is due
@@ -207,7 +213,7 @@ fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output 
     let blocking = Blocking::begin();
     let mut cx = Context::from_waker(NOBODY);
     let oversubscribed = drive.oversubscribed();
-    let sleeps_at_once = drive.background().is_some_and(BackgroundSlot::sleeps_at_once);
+    let sleeps_at_once = drive.endpoint().background().is_some_and(BackgroundSlot::sleeps_at_once);
     let mut polling = None;
     let (spins, watched) = match oversubscribed {
         true => (SPINS_OVERSUBSCRIBED, 0),

@@ -2,23 +2,20 @@
 
 use std::fmt::Debug;
 use std::future::Future;
-use std::pin::Pin;
 use std::task::Poll;
-use std::thread::JoinHandle;
 
-use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
-use crate::background::BackgroundSlot;
 use crate::capabilities::{Capabilities, Path};
 use crate::drive::poll_once;
 use crate::note::Note;
 use crate::segment::{Segment, SegmentKey};
-use crate::{Error, PeerProcesses, ServerThread, SolicitedEvents, Transport, UserMemory};
+use crate::{Endpoint, Error, Events, Fencing, PeerProcesses, SolicitedEvents, Transport, UserMemory};
 
 /// A rank's endpoint of a fabric: words ([boundary](onesided_remote_memory)), bulk data, packets.
 ///
 /// Handles are cheap to clone, and all clones are one endpoint. Dropping the last one leaves the
-/// world, unless [`leave`](Self::leave) did before.
+/// world, unless [`leave`](Endpoint::leave) did before.
 ///
 /// What the layers above use:
 ///
@@ -26,7 +23,7 @@ use crate::{Error, PeerProcesses, ServerThread, SolicitedEvents, Transport, User
 /// |---|---|
 /// | windows | [`allocate`](Self::allocate), [`register`](Self::register), [`open`](Self::open), [`put`](Self::put), [`get`](Self::get), [`flush`](Self::flush) |
 /// | locks | words ([`word_in`](Self::word_in)) |
-/// | background work of a cancelled acquire or release | [`spawn`](Self::spawn) |
+/// | background work of a cancelled acquire or release | [`spawn`](Endpoint::spawn) |
 /// | messages | packets ([`transport`](Self::transport)), [`allocate`](Self::allocate) (a registered buffer, whose key a packet has), [`rdma_read`](Self::rdma_read), [`rdma_write`](Self::rdma_write) |
 /// | collectives | [`world_segment`](Self::world_segment) |
 pub trait Fabric: RemoteMemory + Clone + Debug {
@@ -291,93 +288,23 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     /// As [`read_direct`](Self::read_direct).
     fn write_direct(&self, segment: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault>;
 
-    /// Whether a rank is another process of this host, which [`kill`](Self::kill) can end.
-    fn can_kill(&self, _: Rank) -> bool {
-        false
+    /// Ends the access of late ranks, if this fabric can.
+    fn fencing(&self) -> Option<&dyn Fencing> {
+        None
     }
 
-    /// Kills the process of a late rank (SIGKILL by a pidfd), which is dead when its
-    /// [`liveness`](RemoteMemory::liveness) says so.
-    ///
-    /// # Errors
-    /// `Unsupported` if it is not another process of this host; `Refused` if this process lacks the
-    /// permission.
-    fn kill(&self, rank: Rank) -> Result<(), Fault> {
-        Err(Fault::of(FaultKind::Unsupported, rank))
-    }
-
-    /// Whether this rank can end a peer's access to its memory by [`revoke`](Self::revoke).
-    fn can_revoke(&self, rank: Rank) -> bool {
-        let _ = rank;
-        false
-    }
-
-    /// Permanently ends a living peer's access to all of this rank's memory, so that a late peer
-    /// cannot finish what it has begun. `true` once it is complete: no operation that the peer has
-    /// posted, or will post, takes effect here any more, as all ranks can
-    /// [ask](RemoteMemory::has_cut). `false`: still in progress, and to be called again later.
-    ///
-    /// It is mutual: what either of the two posts to the other, has in flight, or waits for, ends
-    /// as [`Revoked`](FaultKind::Revoked). Both continue with all other ranks, and neither counts
-    /// as dead.
-    ///
-    /// | fabric | how |
-    /// |---|---|
-    /// | verbs | closes the queue pair to the peer (Aguilera et al., *Mu*, OSDI 2020), after a notice by a write |
-    /// | sim | the card refuses the peer's operations |
-    /// | shm, and mixed within a host | unsupported: the peer has the memory mapped |
-    ///
-    /// # Errors
-    /// `Unsupported` where the fabric cannot, and for this rank itself; `TimedOut` if the card does
-    /// not end what is in flight; `Refused` if the card fails the request.
-    fn revoke(&self, rank: Rank) -> Result<bool, Fault> {
-        Err(Fault::of(FaultKind::Unsupported, rank))
-    }
+    /// Background work, and the end.
+    fn endpoint(&self) -> &dyn Endpoint;
 
     /// The memory of this host's processes, unregistered. `None`: they cannot be read.
     fn processes(&self) -> Option<&dyn PeerProcesses> {
         None
     }
 
-    /// What moves while a thread of this rank waits; nothing in the simulator, where none waits.
-    fn background(&self) -> Option<&BackgroundSlot> {
+    /// The events of a kind that wake a handler; `None` where there are none.
+    fn events(&self, of: Events) -> Option<&dyn SolicitedEvents> {
+        let _ = of;
         None
-    }
-
-    /// The events of solicited packets, if they have any.
-    fn solicited(&self) -> Option<&dyn SolicitedEvents> {
-        None
-    }
-
-    /// The events of completed reads and writes of messages; `None` where they share a queue with
-    /// packets. While armed, they wake only the thread that sleeps for them, and it wakes the others.
-    fn completion_events(&self) -> Option<&dyn SolicitedEvents> {
-        None
-    }
-
-    /// Runs a background task to completion, even while the application computes: the rest of a
-    /// cancelled acquire or release. The task owns what it needs, including a clone of the fabric.
-    fn spawn(&self, task: Task);
-
-    /// Runs a task that serves peers. Unlike for [`spawn`](Self::spawn), neither
-    /// [`leave`](Self::leave) nor [`unfinished`](crate::Drive::unfinished) waits for its end.
-    ///
-    /// # Errors
-    /// `Refused` if no thread can run it: the task is dropped, and peers are not served.
-    fn serve(&self, task: Task) -> Result<(), Fault> {
-        self.spawn(task);
-        Ok(())
-    }
-
-    /// Runs a task that serves peers, like [`serve`](Self::serve), on its own thread that waits in
-    /// this way. The thread ends with the task, and can be joined. `None` where time is virtual,
-    /// without threads.
-    ///
-    /// # Errors
-    /// `Refused` if no thread can run it: the task is dropped, and peers are not served.
-    fn serve_apart(&self, task: Task, kind: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
-        let _ = kind;
-        self.serve(task).map(|()| None)
     }
 
     /// Takes a note of what memory holds, or of a lock that this rank waits for or holds, for the
@@ -387,34 +314,4 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     fn note(&self, note: impl FnOnce() -> Option<Note>) {
         let _ = note;
     }
-
-    /// The ranks that have left, or ended without joining, if there may be some that had not at the
-    /// call that returned the number `since` (0: ever); and the number now. As cheap as
-    /// [`liveness`](RemoteMemory::liveness) while the number is the same. A [wait with
-    /// failures](onesided_remote_memory::Watch::RankAndFailures) is polled after each.
-    ///
-    /// The default asks every rank.
-    fn departed(&self, since: u32) -> (u32, Vec<Rank>) {
-        let has_left = |rank: &Rank| matches!(self.liveness(*rank), Liveness::Left | Liveness::NeverJoined);
-        let left: Vec<_> = (0..self.size()).map(Rank).filter(has_left).collect();
-        let number = left.len() as u32;
-        (number, if number == since { Vec::new() } else { left })
-    }
-
-    /// Leaves the world after the application has dropped its last handle. Gives background work
-    /// some time to finish. The endpoint's own resources may be dropped later, or never if the
-    /// process ends.
-    fn leave(&self);
-
-    /// An endpoint beside this one, whose connections are not lost: see
-    /// [`World::reconnect`](crate::World::reconnect). `None`: this fabric loses none.
-    fn again(&self) -> Option<Result<Self, Error>> {
-        None
-    }
-
-    /// Ends the whole job, see [`World::abort`](crate::World::abort).
-    fn abort(&self, status: u8) -> !;
 }
-
-/// Background work that the endpoint finishes.
-pub type Task = Pin<Box<dyn Future<Output = ()> + Send + 'static>>;

@@ -30,6 +30,7 @@ mod error;
 #[cfg(any(feature = "verbs", onesided_loom))]
 mod event_requests;
 mod fabric;
+mod fencing;
 #[cfg(any(feature = "verbs", onesided_loom))]
 mod free_list;
 #[cfg(all(feature = "verbs", not(onesided_loom)))]
@@ -55,6 +56,7 @@ mod solicited;
 mod spin_lock;
 mod split;
 mod sync;
+mod tasks;
 mod transport;
 mod user_memory;
 #[cfg(all(feature = "verbs", not(onesided_loom)))]
@@ -94,8 +96,10 @@ pub use crate::datagrams::{
 };
 pub use crate::dispatch::{Either, EitherFuture, EitherPause};
 pub use crate::drive::{Drive, NOBODY, block_longer, block_on, poll_now, wait_for, wait_timeout};
+pub use crate::endpoint::{Endpoint, Task};
 pub use crate::error::Error;
-pub use crate::fabric::{Fabric, Task};
+pub use crate::fabric::Fabric;
+pub use crate::fencing::{Fence, Fencing};
 #[cfg(all(feature = "verbs", not(onesided_loom)))]
 pub use crate::full_after::FULL_AFTER;
 #[doc(hidden)]
@@ -108,7 +112,7 @@ pub use crate::offer::{Offer, PeerProcesses, Taken};
 pub use crate::request_sets::WaitAll;
 pub use crate::segment::{Segment, SegmentKey, WORDLESS};
 pub use crate::server_threads::ServerThread;
-pub use crate::solicited::{EventInterest, SolicitedEvents};
+pub use crate::solicited::{EventInterest, Events, SolicitedEvents};
 #[doc(hidden)]
 pub use crate::spin_lock::{SpinGuard, SpinLock};
 pub use crate::split::Split;

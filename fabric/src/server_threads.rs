@@ -112,7 +112,7 @@ impl ServerThreads {
         };
         let Some(task) = left else { return Ok(()) };
         let pool = Arc::new(Pool(Mutex::new(Some(vec![task]))));
-        fabric.serve_apart(Arc::clone(&pool).task(), kind)?;
+        fabric.endpoint().serve(Arc::clone(&pool).task(), Some(kind))?;
         *current = Arc::downgrade(&pool);
         Ok(())
     }

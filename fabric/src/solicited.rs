@@ -4,9 +4,17 @@ use std::task::Poll;
 
 use crate::Ticket;
 
-/// Events that wake one thread of a rank, its handler: of
-/// [solicited](crate::Transport::poll_send_solicited) packets, or of
-/// [completions](crate::Fabric::completion_events).
+/// What [events](crate::Fabric::events) are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Events {
+    /// [Solicited](crate::Transport::poll_send_solicited) packets.
+    Packets,
+    /// Completed reads and writes of messages, where they do not share a queue with packets. While
+    /// armed, they wake only the thread that sleeps for them, and it wakes the others.
+    Completions,
+}
+
+/// Events that wake one thread of a rank, its handler.
 ///
 /// To sleep without losing a packet, the handler takes a [`ticket`](Self::ticket), looks at the
 /// packets, then [sleeps](Self::sleep) with the ticket.

@@ -43,7 +43,7 @@ pub trait Transport: Debug + Send + 'static {
     fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>>;
 
     /// The same with a solicited event: the packet also wakes the receiver's handler, where the
-    /// fabric has [such events](crate::Fabric::solicited). Packets for which the receiver is to make room
+    /// fabric has [such events](crate::Fabric::events). Packets for which the receiver is to make room
     /// wake it in any case.
     ///
     /// # Errors

@@ -65,7 +65,7 @@ impl<F: Fabric> Drop for Presence<F> {
             return;
         }
         self.leaving.store(true, Ordering::Release);
-        self.fabric.leave();
+        self.fabric.endpoint().leave();
         lock(&self.kept).clear();
     }
 }
@@ -166,7 +166,7 @@ impl<F: Fabric> World<F> {
     /// writes to its own word with [`Notify::Yes`](onesided_remote_memory::Notify::Yes).
     ///
     /// # Errors
-    /// As [`Fabric::serve_apart`].
+    /// As [`Endpoint::serve`](crate::Endpoint::serve).
     pub fn assist(&self, task: Task, kind: ServerThread) -> Result<(), Fault> {
         self.server_threads.run(&self.fabric, task, kind)
     }
@@ -289,7 +289,7 @@ impl<F: Fabric> World<F> {
     /// # Panics
     /// Always, in a simulation: it ends with this panic.
     pub fn abort(&self, status: u8) -> ! {
-        self.fabric.abort(status)
+        self.fabric.endpoint().abort(status)
     }
 
     /// Whether a rank counts as alive: `false` once it died or left.

@@ -3,7 +3,8 @@
 use std::thread::JoinHandle;
 
 use onesided_fabric::{
-    AtomicAgent, Capabilities, Error, Fabric, Note, SegmentKey, ServerThread, SolicitedEvents, Task, UserMemory,
+    AtomicAgent, Capabilities, Endpoint, Error, Events, Fabric, Fence, Fencing, Note, SegmentKey, ServerThread,
+    SolicitedEvents, Task, UserMemory,
 };
 use onesided_remote_memory::{At, Fault, FaultKind, Notify, Rank, RegionId, RemoteMemory};
 
@@ -236,46 +237,56 @@ impl Fabric for SimFabric {
         Ok(())
     }
 
-    fn can_revoke(&self, rank: Rank) -> bool {
-        rank != self.rank() && rank.0 < self.size()
+    fn fencing(&self) -> Option<&dyn Fencing> {
+        Some(self)
     }
 
-    fn revoke(&self, rank: Rank) -> Result<bool, Fault> {
-        match self.can_revoke(rank) {
-            true => self.state().revoke(self.rank(), rank),
-            false => return Err(Fault::of(FaultKind::Unsupported, rank)),
-        }
-        Ok(true)
+    fn endpoint(&self) -> &dyn Endpoint {
+        self
     }
 
     /// Where hosts have cores: otherwise computation takes no time.
-    fn solicited(&self) -> Option<&dyn SolicitedEvents> {
-        self.state().has_handlers().then_some(self as _)
-    }
-
-    fn spawn(&self, task: Task) {
-        let refused = self.state().spawn(self.rank(), task);
-        drop(refused); // after the lock is released: a task owns endpoints
-    }
-
-    fn serve(&self, task: Task) -> Result<(), Fault> {
-        let refused = self.state().serve(self.rank(), task);
-        drop(refused); // as above
-        Ok(())
-    }
-
-    /// As [`serve`](Fabric::serve). A polling task makes its rank poll for everything that it waits
-    /// for.
-    fn serve_apart(&self, task: Task, thread: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
-        let refused = self.state().serve_apart(self.rank(), task, thread == ServerThread::Polls);
-        drop(refused); // as above
-        Ok(None)
+    fn events(&self, of: Events) -> Option<&dyn SolicitedEvents> {
+        (of == Events::Packets && self.state().has_handlers()).then_some(self as _)
     }
 
     fn note(&self, note: impl FnOnce() -> Option<Note>) {
         if let Some(note) = note() {
             self.state().note(self.rank(), note);
         }
+    }
+}
+
+impl Fencing for SimFabric {
+    fn fence_of(&self, rank: Rank) -> Option<Fence> {
+        (rank != self.rank() && rank.0 < self.size()).then_some(Fence::Revoke)
+    }
+
+    fn fence(&self, rank: Rank) -> Result<bool, Fault> {
+        match self.fence_of(rank) {
+            Some(_) => self.state().revoke(self.rank(), rank),
+            None => return Err(Fault::of(FaultKind::Unsupported, rank)),
+        }
+        Ok(true)
+    }
+}
+
+impl Endpoint for SimFabric {
+    fn spawn(&self, task: Task) {
+        let refused = self.state().spawn(self.rank(), task);
+        drop(refused); // after the lock is released: a task owns endpoints
+    }
+
+    /// A polling task makes its rank poll for everything that it waits for.
+    fn serve(&self, task: Task, thread: Option<ServerThread>) -> Result<Option<JoinHandle<()>>, Fault> {
+        let mut state = self.state();
+        let refused = match thread {
+            Some(thread) => state.serve_apart(self.rank(), task, thread == ServerThread::Polls),
+            None => state.serve(self.rank(), task),
+        };
+        drop(state);
+        drop(refused); // as above
+        Ok(None)
     }
 
     fn departed(&self, since: u32) -> (u32, Vec<Rank>) {
@@ -285,11 +296,6 @@ impl Fabric for SimFabric {
 
     /// Does nothing: a simulated rank leaves when its program and its spawned tasks are done.
     fn leave(&self) {}
-
-    /// What is lost in a simulation stays lost.
-    fn again(&self) -> Option<Result<Self, Error>> {
-        Some(Err(Error::operation("reconnect")(Fault::of(FaultKind::Unsupported, self.rank()))))
-    }
 
     fn abort(&self, status: u8) -> ! {
         panic!("{} aborts the job with status {}", self.rank(), status.max(1))

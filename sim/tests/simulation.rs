@@ -5,7 +5,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory};
-use onesided_fabric::{Fabric, Transport, World};
+use onesided_fabric::{Fabric, Fence, Fencing, Transport, World};
 use onesided_sim::{End, Network, Report, SimFabric, Simulation, Stuck, WaitsFor};
 
 const MICROSECOND: Duration = Duration::from_micros(1);
@@ -353,9 +353,9 @@ fn revoked_access_ends_what_is_under_way() {
                 let wait = fabric.wait_until(own, |_| false, Patience::on(Rank(0)).and_until(9_999)).await;
                 assert_eq!(wait.unwrap_err().kind(), FaultKind::TimedOut);
                 fabric.pause(own, 10_000 - fabric.now()).await;
-                assert!(fabric.can_revoke(Rank(0)) && !fabric.can_revoke(Rank(1)));
-                assert_eq!(fabric.revoke(Rank(0)), Ok(true));
-                assert_eq!(fabric.revoke(Rank(0)), Ok(true));
+                assert_eq!([0, 1].map(|rank| fabric.fence_of(Rank(rank))), [Some(Fence::Revoke), None]);
+                assert_eq!(fabric.fence(Rank(0)), Ok(true));
+                assert_eq!(fabric.fence(Rank(0)), Ok(true));
                 revoked(fabric.write(word(&fabric, 0, 0), 2, Notify::No).await.unwrap_err(), 0);
                 fabric.pause(own, 50_000).await;
             }

@@ -6,7 +6,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Notify, Patience, Rank, RemoteMemory};
-use onesided_fabric::{Fabric, ServerThread};
+use onesided_fabric::{Endpoint, Fabric, ServerThread};
 use onesided_sim::{Card, End, Host, Network, Report, SimFabric, Simulation};
 
 /// In nanoseconds, from the network below: a write takes effect after 1000.
@@ -203,7 +203,7 @@ fn served(network: Network, (ranks, times): (u32, u64), thread: ServerThread) ->
                     drop(server.write(answer, turn, Notify::Yes));
                 }
             };
-            fabric.serve_apart(Box::pin(task), thread).unwrap();
+            fabric.serve(Box::pin(task), Some(thread)).unwrap();
         }
         fabric.sleep(10 * BEGIN).await;
         0
@@ -251,7 +251,7 @@ fn a_thread_wakes_another_one_of_its_rank() {
             told.1 = server.now();
             told.0.take().unwrap().wake();
         };
-        fabric.serve_apart(Box::pin(task), ServerThread::Sleeps).unwrap();
+        fabric.serve(Box::pin(task), Some(ServerThread::Sleeps)).unwrap();
         let hear = poll_fn(|cx| {
             let mut told = told.lock().unwrap();
             told.0 = Some(cx.waker().clone());

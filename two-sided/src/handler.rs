@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::thread::{self, JoinHandle};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Fabric, ServerThread, SolicitedEvents, Ticket};
+use onesided_fabric::{Events, Fabric, ServerThread, SolicitedEvents, Ticket};
 
 use crate::engine::{Direct, Engine};
 use crate::progress::{Progress, lock};
@@ -103,10 +103,10 @@ impl<F: Fabric + 'static> Progress<F> {
             return Ok(());
         }
         self.end(state);
-        if let Some(slot) = self.fabric.background() {
+        if let Some(slot) = self.fabric.endpoint().background() {
             slot.sleep_at_once(mode == ProgressMode::Interrupt);
         }
-        let events = self.fabric.solicited().filter(|_| mode == ProgressMode::Hybrid);
+        let events = self.fabric.events(Events::Packets).filter(|_| mode == ProgressMode::Hybrid);
         // Before its first look: what comes after that look wakes it.
         let has_thread = !matches!(mode, ProgressMode::Polling | ProgressMode::Interrupt);
         self.handler().has_thread.store(has_thread, Ordering::Relaxed);
@@ -114,15 +114,15 @@ impl<F: Fabric + 'static> Progress<F> {
         let stop = Arc::new(AtomicBool::new(false));
         state.stop = Some(Arc::clone(&stop));
         let started = match events {
-            Some(events) => self.start_handler(stop, state, F::solicited).map(|()| {
+            Some(events) => self.start_handler(stop, state, Events::Packets).map(|()| {
                 self.change_interest(|interest| interest.has_handler = true);
                 events.wake(); // it looks for what came before
             }),
             None if has_thread => self.start_thread(Arc::clone(&stop)).and_then(|()| {
-                let completions = self.fabric.completion_events().filter(|_| mode == ProgressMode::TwoThreads);
+                let completions = self.fabric.events(Events::Completions).filter(|_| mode == ProgressMode::TwoThreads);
                 let Some(completions) = completions else { return Ok(()) };
                 completions.arm();
-                self.start_handler(stop, state, F::completion_events)
+                self.start_handler(stop, state, Events::Completions)
             }),
             None => Ok(()),
         };
@@ -135,19 +135,14 @@ impl<F: Fabric + 'static> Progress<F> {
 
     /// Starts a handler: it drains to empty after each event, and asks for no more if nothing is
     /// expected.
-    fn start_handler(
-        self: &Arc<Self>,
-        stop: Arc<AtomicBool>,
-        state: &mut State,
-        events: fn(&F) -> Option<&dyn SolicitedEvents>,
-    ) -> Result<(), Fault> {
+    fn start_handler(self: &Arc<Self>, stop: Arc<AtomicBool>, state: &mut State, of: Events) -> Result<(), Fault> {
         let this = Arc::downgrade(self);
-        if events(&self.fabric).is_some_and(SolicitedEvents::is_for_tasks) {
+        if self.fabric.events(of).is_some_and(SolicitedEvents::is_for_tasks) {
             let task = poll_fn(move |_| {
                 loop {
                     // The fabric is not kept: a handler keeps no rank in the world.
                     let Some(progress) = this.upgrade().filter(|_| !stop.load(Ordering::Acquire)) else { break };
-                    let Some(events) = events(&progress.fabric) else { break };
+                    let Some(events) = progress.fabric.events(of) else { break };
                     let slept = progress.turn(events.ticket()).map(|(ticket, until)| events.poll_sleep(ticket, until));
                     if slept.is_some_and(|slept| slept.is_pending()) {
                         return Poll::Pending;
@@ -155,12 +150,12 @@ impl<F: Fabric + 'static> Progress<F> {
                 }
                 Poll::Ready(())
             });
-            return self.fabric.serve_apart(Box::pin(task), ServerThread::Sleeps).map(drop);
+            return self.fabric.endpoint().serve(Box::pin(task), Some(ServerThread::Sleeps)).map(drop);
         }
         let (fabric, last) = (self.fabric.clone(), state.handler.take());
         let handle = move || {
             last.map(JoinHandle::join); // two would take each other's events
-            let Some(events) = events(&fabric) else { return };
+            let Some(events) = fabric.events(of) else { return };
             loop {
                 let ticket = events.ticket();
                 let Some(progress) = this.upgrade().filter(|_| !stop.load(Ordering::Acquire)) else { return };
@@ -196,7 +191,7 @@ impl<F: Fabric + 'static> Progress<F> {
             }
             None => Poll::Ready(()),
         });
-        self.fabric.serve_apart(Box::pin(task), ServerThread::Sleeps).map(drop)
+        self.fabric.endpoint().serve(Box::pin(task), Some(ServerThread::Sleeps)).map(drop)
     }
 }
 
@@ -211,7 +206,7 @@ impl<F: Fabric> Progress<F> {
 
     #[cold]
     fn wake_thread(&self) {
-        match self.fabric.solicited() {
+        match self.fabric.events(Events::Packets) {
             Some(events) if self.handler().is_solicited() => events.wake(),
             _ => self.with(Engine::wake_own), // it sleeps until a packet
         }
@@ -222,7 +217,7 @@ impl<F: Fabric> Progress<F> {
         let Some(stop) = state.stop.take() else { return };
         stop.store(true, Ordering::Release);
         self.wake_handler();
-        if let Some(completions) = self.fabric.completion_events() {
+        if let Some(completions) = self.fabric.events(Events::Completions) {
             completions.disarm();
             completions.wake();
         }

@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use onesided_fabric::bootstrap::fork::is_child;
 use onesided_fabric::remote_memory::{Fault, Patience, Rank, Watch};
-use onesided_fabric::{Background, EventInterest, Fabric, Limit, NOBODY, SpinGuard, SpinLock, Told, Transport, Wait};
+use onesided_fabric::{
+    Background, EventInterest, Events, Fabric, Limit, NOBODY, SpinGuard, SpinLock, Told, Transport, Wait,
+};
 
 use self::background::Owing;
 use self::state::{State, end_connection, take_in};
@@ -91,7 +93,7 @@ impl<F: Fabric> Progress<F> {
             rules,
             owing: this.clone(),
         });
-        if let Some(slot) = progress.fabric.background() {
+        if let Some(slot) = progress.fabric.endpoint().background() {
             let this: Weak<Self> = Arc::downgrade(&progress);
             SpinLock::hold_over_forks(Weak::clone(&this), |progress: &Self| &progress.state);
             slot.set(this);
@@ -288,7 +290,7 @@ impl<F: Fabric> Progress<F> {
 
     /// Changes what events are asked for: `true` as of [`update`](EventInterest::update).
     pub(crate) fn change_interest(&self, change: impl FnOnce(&mut EventInterest)) -> bool {
-        let Some(events) = self.fabric.solicited() else { return false };
+        let Some(events) = self.fabric.events(Events::Packets) else { return false };
         let State { engine, transfers, interest, sends_seen, .. } = &mut *self.state.lock();
         change(interest);
         *sends_seen = engine.started();
@@ -458,7 +460,8 @@ impl<'a, F: Fabric> PollingTask<'a, F> {
     /// `None`: the mode has no handler, or the task is polled only once.
     #[cold]
     fn begin(progress: &'a Progress<F>, waker: &Waker) -> Option<Self> {
-        let is_one = progress.fabric.solicited()?.is_for_tasks() && !waker.will_wake(NOBODY) && !Tasks::is_moving();
+        let is_one =
+            progress.fabric.events(Events::Packets)?.is_for_tasks() && !waker.will_wake(NOBODY) && !Tasks::is_moving();
         (is_one && progress.begins_polling()).then(|| Self(progress))
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::RemoteMemory as _;
-use onesided_fabric::{Any, Fabric as _, World, threads};
+use onesided_fabric::{Any, Events, Fabric as _, World, threads};
 use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
 use onesided_two_sided::{Messages, ProgressMode, Source, Tag};
@@ -223,9 +223,9 @@ fn only_solicited_packets_wake_a_simulated_handler() {
             } else {
                 let receive = is_posted.then(|| messages.recv::<u64>(0, Tag(0)));
                 fabric.sleep(COMPUTES / 20).await;
-                let before = fabric.solicited().unwrap().ticket();
+                let before = fabric.events(Events::Packets).unwrap().ticket();
                 fabric.sleep(COMPUTES).await;
-                let events = fabric.solicited().unwrap().ticket().0 - before.0;
+                let events = fabric.events(Events::Packets).unwrap().ticket().0 - before.0;
                 assert_eq!(events, expected, "{len} words, posted: {is_posted}");
                 let receive = receive.unwrap_or_else(|| messages.recv::<u64>(0, Tag(0)));
                 assert_eq!(receive.await.unwrap().0, long[..len]);

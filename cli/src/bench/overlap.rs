@@ -6,7 +6,7 @@ use std::fmt;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use onesided_fabric::Fabric as _;
+use onesided_fabric::{Events, Fabric as _};
 use onesided_two_sided::{Messages, ProgressMode, Protocol, Tag};
 use rustix::thread::CpuSet;
 
@@ -162,7 +162,7 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
     let computation = Computation::new();
     let mut bytes = vec![1; sizes(effort).iter().copied().max().unwrap_or(0)];
     for way in WAYS {
-        if way.mode == ProgressMode::TwoThreads && rank.world.fabric().completion_events().is_none() {
+        if way.mode == ProgressMode::TwoThreads && rank.world.fabric().events(Events::Completions).is_none() {
             (0..steps(effort)).try_for_each(|_| rank.step())?; // it is Thread
             continue;
         }

@@ -18,9 +18,11 @@ pub(super) async fn know_themselves<F: Fabric>(cx: &Context<F>) -> Verdict {
     for rank in [Rank(cx.size()), Rank(u32::MAX)] {
         same("liveness of a rank that is none", fabric.liveness(rank), Liveness::Left)?;
     }
-    holds("no rank revokes its own access", !fabric.can_revoke(cx.me()))?;
-    for rank in (0..cx.size()).map(Rank).filter(|rank| !fabric.can_revoke(*rank)) {
-        fails("revoked access", fabric.revoke(rank), FaultKind::Unsupported)?;
+    if let Some(fencing) = fabric.fencing() {
+        same("this rank's fence", fencing.fence_of(cx.me()), None)?;
+        for rank in (0..cx.size()).map(Rank).filter(|rank| fencing.fence_of(*rank).is_none()) {
+            fails("a fence", fencing.fence(rank), FaultKind::Unsupported)?;
+        }
     }
     same("failures", (fabric.failures(), fabric.failure(0), fabric.failed_rank()), (0, None, None))?;
     same("ends", fabric.ends(), 0)?;

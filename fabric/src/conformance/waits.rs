@@ -79,7 +79,7 @@ pub(super) async fn pauses<F: Fabric>(cx: &Context<F>) -> Verdict {
 pub(super) async fn adopted<F: Fabric>(cx: &Context<F>) -> Verdict {
     let own = cx.word(cx.me(), 0)?;
     let (fabric, segment) = (cx.fabric().clone(), cx.own().clone());
-    cx.fabric().spawn(Box::pin(async move {
+    cx.fabric().endpoint().spawn(Box::pin(async move {
         for _ in 0..3 {
             let Ok(word) = fabric.word_in(&segment, 0) else { return };
             let added = fabric.fetch_add(word, 1);

@@ -1,7 +1,6 @@
 //! Segments, bulk data and background work of one of two fabrics.
 
 use std::sync::atomic::AtomicU64;
-use std::thread::JoinHandle;
 
 use onesided_remote_memory::{Fault, Rank};
 
@@ -11,8 +10,8 @@ use crate::dispatch::future::{EitherFuture, aside};
 use crate::dispatch::table::forward;
 use crate::note::Note;
 use crate::{
-    BackgroundSlot, Capabilities, Error, Fabric, Path, PeerProcesses, Segment, SegmentKey, ServerThread,
-    SolicitedEvents, Task, UserMemory,
+    Capabilities, Endpoint, Error, Events, Fabric, Fencing, Path, PeerProcesses, Segment, SegmentKey, SolicitedEvents,
+    UserMemory,
 };
 
 #[deny(clippy::missing_trait_methods)]
@@ -63,28 +62,10 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         call_of fn read_direct(&self, segment: &Self::Segment, offset: u64, into: &mut [u8]) -> Result<(), Fault>;
         call_of fn write_direct(&self, segment: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault>;
 
-        call fn can_kill(&self, rank: Rank) -> bool;
-        call fn kill(&self, rank: Rank) -> Result<(), Fault>;
-        call fn can_revoke(&self, rank: Rank) -> bool;
-        call fn revoke(&self, rank: Rank) -> Result<bool, Fault>;
-
+        call fn fencing(&self) -> Option<&dyn Fencing>;
+        call fn endpoint(&self) -> &dyn Endpoint;
         call fn processes(&self) -> Option<&dyn PeerProcesses>;
-        call fn background(&self) -> Option<&BackgroundSlot>;
-        call fn solicited(&self) -> Option<&dyn SolicitedEvents>;
-        call fn completion_events(&self) -> Option<&dyn SolicitedEvents>;
-        call fn spawn(&self, task: Task);
-        call fn serve(&self, task: Task) -> Result<(), Fault>;
-        call fn serve_apart(&self, task: Task, kind: ServerThread) -> Result<Option<JoinHandle<()>>, Fault>;
-        call fn departed(&self, since: u32) -> (u32, Vec<Rank>);
-        call fn leave(&self);
-        call fn abort(&self, status: u8) -> !;
-    }
-
-    fn again(&self) -> Option<Result<Self, Error>> {
-        match self {
-            First(fabric) => fabric.again().map(|again| again.map(First)),
-            Second(fabric) => fabric.again().map(|again| again.map(Second)),
-        }
+        call fn events(&self, of: Events) -> Option<&dyn SolicitedEvents>;
     }
 
     #[inline(always)] // nothing is left of it

@@ -1,8 +1,8 @@
 //! Waiting on one of two fabrics.
 
-use crate::dispatch::Either;
+use crate::dispatch::Either::{self, First, Second};
 use crate::dispatch::table::forward;
-use crate::{Drive, Ticket};
+use crate::{Drive, Error, Ticket};
 
 #[deny(clippy::missing_trait_methods)]
 impl<A: Drive, B: Drive> Drive for Either<A, B> {
@@ -18,5 +18,12 @@ impl<A: Drive, B: Drive> Drive for Either<A, B> {
         call fn oversubscribed(&self) -> bool;
         call fn shares_its_core(&self) -> bool;
         call fn unfinished(&self) -> usize;
+    }
+
+    fn again(&self) -> Option<Result<Self, Error>> {
+        match self {
+            First(fabric) => fabric.again().map(|again| again.map(First)),
+            Second(fabric) => fabric.again().map(|again| again.map(Second)),
+        }
     }
 }

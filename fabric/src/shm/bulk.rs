@@ -17,8 +17,8 @@ use crate::shm::user_region::UserRegion;
 use crate::shm::words::ShmWord;
 use crate::shm::{Mapping, Shm, ShmSegment};
 use crate::{
-    AtomicAgent, BackgroundSlot, Capabilities, Error, Fabric, PeerProcesses, Segment, SegmentKey, ServerThread,
-    SolicitedEvents, Task, UserMemory,
+    AtomicAgent, BackgroundSlot, Capabilities, Endpoint, Error, Events, Fabric, Fence, Fencing, PeerProcesses, Segment,
+    SegmentKey, ServerThread, SolicitedEvents, Task, UserMemory, server_threads,
 };
 
 impl Shm {
@@ -91,7 +91,7 @@ impl Fabric for Shm {
         if !alone && self.0.service.add(&user) {
             let service = Arc::clone(&self.0.service);
             let serving = poll_fn(move |_| if service.serve() { Poll::Pending } else { Poll::Ready(()) });
-            self.serve(Box::pin(serving)).map_err(|fault| {
+            self.0.endpoint.serve(Box::pin(serving)).map_err(|fault| {
                 self.0.service.stopped();
                 failed("no thread to serve peers (see `ulimit -u` and `ulimit -v`)", fault.kind(), None)
             })?;
@@ -224,40 +224,51 @@ impl Fabric for Shm {
         segment.write(offset, from)
     }
 
-    fn can_kill(&self, rank: Rank) -> bool {
-        // A process that has not joined yet is another one: threads are there from the beginning.
-        self.job_segment().process(rank).is_none_or(|process| !process.is_own())
+    fn fencing(&self) -> Option<&dyn Fencing> {
+        Some(self)
     }
 
-    fn kill(&self, rank: Rank) -> Result<(), Fault> {
-        match self.job_segment().process(rank).filter(|process| !process.is_own()) {
-            Some(process) => process.kill().map_err(|_| Fault::of(FaultKind::Refused, rank)),
-            None => Err(Fault::of(FaultKind::Unsupported, rank)),
-        }
+    fn endpoint(&self) -> &dyn Endpoint {
+        self
     }
 
     fn processes(&self) -> Option<&dyn PeerProcesses> {
         self.may_copy_by_kernel().then_some(self)
     }
 
-    fn background(&self) -> Option<&BackgroundSlot> {
-        Some(self.0.endpoint.background())
+    fn events(&self, of: Events) -> Option<&dyn SolicitedEvents> {
+        (of == Events::Packets).then_some(self)
+    }
+}
+
+impl Fencing for Shm {
+    /// A process that has not joined yet is another one: threads are there from the beginning.
+    fn fence_of(&self, rank: Rank) -> Option<Fence> {
+        self.job_segment().process(rank).is_none_or(|process| !process.is_own()).then_some(Fence::Kill)
     }
 
-    fn solicited(&self) -> Option<&dyn SolicitedEvents> {
-        Some(self)
+    fn fence(&self, rank: Rank) -> Result<bool, Fault> {
+        match self.job_segment().process(rank).filter(|process| !process.is_own()) {
+            Some(process) => process.kill().map(|()| true).map_err(|_| Fault::of(FaultKind::Refused, rank)),
+            None => Err(Fault::of(FaultKind::Unsupported, rank)),
+        }
     }
+}
 
+impl Endpoint for Shm {
     fn spawn(&self, task: Task) {
         self.0.endpoint.spawn(task);
     }
 
-    fn serve(&self, task: Task) -> Result<(), Fault> {
-        self.0.endpoint.serve(task)
+    fn serve(&self, task: Task, thread: Option<ServerThread>) -> Result<Option<JoinHandle<()>>, Fault> {
+        match thread {
+            Some(kind) => server_threads::spawn(self, task, kind).map(Some),
+            None => self.0.endpoint.serve(task).map(|()| None),
+        }
     }
 
-    fn serve_apart(&self, task: Task, kind: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
-        crate::server_threads::spawn(self, task, kind).map(Some)
+    fn background(&self) -> Option<&BackgroundSlot> {
+        Some(self.0.endpoint.background())
     }
 
     fn departed(&self, since: u32) -> (u32, Vec<Rank>) {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use onesided_remote_memory::Rank;
 
 use crate::drive;
-use crate::endpoint::Driver;
 use crate::shm::{JobSegment, Shm};
+use crate::tasks::Driver;
 use crate::{Drive, SolicitedEvents, Ticket};
 
 impl Drive for Shm {

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use onesided_job::Job;
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
-use crate::endpoint::Endpoint;
 use crate::once_table::OnceTable;
 use crate::oversubscription::Oversubscription;
 use crate::shm::arena::{Arena, BLOCK, Owner};
@@ -17,6 +16,7 @@ use crate::shm::serving::Service;
 use crate::shm::transport::Lanes;
 use crate::shm::user_region::{Between, UserRegion};
 use crate::shm::{JobSegment, ShmSegment};
+use crate::tasks::Tasks;
 use crate::{Error, WORLD_BYTES};
 
 /// A rank's endpoint on shared memory. All clones are the same rank; dropping the last one leaves
@@ -39,7 +39,7 @@ pub(super) struct Inner {
     pub(super) worlds: Box<[ShmSegment]>,
     /// The ends of its lanes, while no transport has them.
     pub(super) lanes: Mutex<Option<Lanes>>,
-    pub(super) endpoint: Endpoint<DoorbellDriver>,
+    pub(super) endpoint: Tasks<DoorbellDriver>,
     /// This rank's user memory.
     pub(super) service: Arc<Service>,
     /// Opened user memory of peers, shared by all handles of this rank: they use one control line.
@@ -77,7 +77,7 @@ impl Shm {
             lanes: Mutex::new(Some(Lanes::default())),
             service: Arc::default(),
             opened: Mutex::default(),
-            endpoint: Endpoint::new(DoorbellDriver { job_segment, rank: job.rank }),
+            endpoint: Tasks::new(DoorbellDriver { job_segment, rank: job.rank }),
             job,
         }));
         shm.0.endpoint.is_of(shm.me());

@@ -22,8 +22,8 @@ use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::verbs::words::Posted;
 use crate::verbs::{Verbs, VerbsSegment, VerbsTransport, VerbsWord};
 use crate::{
-    BackgroundSlot, Capabilities, Drive, EitherFuture, Error, Fabric, Segment, SegmentKey, ServerThread,
-    SolicitedEvents, Task, UserMemory,
+    BackgroundSlot, Capabilities, Drive, EitherFuture, Endpoint, Error, Events, Fabric, Fence, Fencing, Segment,
+    SegmentKey, ServerThread, SolicitedEvents, Task, UserMemory, server_threads,
 };
 
 /// How many reads of a long get are in flight at once.
@@ -225,36 +225,19 @@ impl Fabric for Verbs {
         own.part(offset, len)
     }
 
-    /// Not within a host, where the peer may have the memory mapped.
-    fn can_revoke(&self, rank: Rank) -> bool {
-        rank != self.0.rank && rank.0 < self.size() && !self.0.paths.reach(rank)
-    }
-
-    fn revoke(&self, rank: Rank) -> Result<bool, Fault> {
-        match self.can_revoke(rank) {
-            true => self.0.end_access(rank, true),
-            false => Err(Fault::of(FaultKind::Unsupported, rank)),
-        }
-    }
-
-    fn background(&self) -> Option<&BackgroundSlot> {
-        Some(self.0.endpoint.background())
-    }
-
-    fn solicited(&self) -> Option<&dyn SolicitedEvents> {
+    fn fencing(&self) -> Option<&dyn Fencing> {
         Some(self)
     }
 
-    fn completion_events(&self) -> Option<&dyn SolicitedEvents> {
-        (!self.0.has_one_queue).then_some(&*self.0 as _)
+    fn endpoint(&self) -> &dyn Endpoint {
+        self
     }
 
-    fn serve(&self, task: Task) -> Result<(), Fault> {
-        self.0.endpoint.serve(task)
-    }
-
-    fn serve_apart(&self, task: Task, kind: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
-        crate::server_threads::spawn(self, task, kind).map(Some)
+    fn events(&self, of: Events) -> Option<&dyn SolicitedEvents> {
+        match of {
+            Events::Packets => Some(self),
+            Events::Completions => (!self.0.has_one_queue).then_some(&*self.0 as _),
+        }
     }
 
     /// Reads the owner's region table, one-sided: a key whose segment is gone is refused here. The
@@ -394,9 +377,37 @@ impl Fabric for Verbs {
     fn write_direct(&self, segment: &VerbsSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
         segment.write(offset, from)
     }
+}
 
+impl Fencing for Verbs {
+    /// Not within a host, where the peer may have the memory mapped.
+    fn fence_of(&self, rank: Rank) -> Option<Fence> {
+        let reaches = rank != self.0.rank && rank.0 < self.size() && !self.0.paths.reach(rank);
+        reaches.then_some(Fence::Revoke)
+    }
+
+    fn fence(&self, rank: Rank) -> Result<bool, Fault> {
+        match self.fence_of(rank) {
+            Some(_) => self.0.end_access(rank, true),
+            None => Err(Fault::of(FaultKind::Unsupported, rank)),
+        }
+    }
+}
+
+impl Endpoint for Verbs {
     fn spawn(&self, task: Task) {
         self.0.endpoint.spawn(task);
+    }
+
+    fn serve(&self, task: Task, thread: Option<ServerThread>) -> Result<Option<JoinHandle<()>>, Fault> {
+        match thread {
+            Some(kind) => server_threads::spawn(self, task, kind).map(Some),
+            None => self.0.endpoint.serve(task).map(|()| None),
+        }
+    }
+
+    fn background(&self) -> Option<&BackgroundSlot> {
+        Some(self.0.endpoint.background())
     }
 
     fn departed(&self, since: u32) -> (u32, Vec<Rank>) {
@@ -406,10 +417,6 @@ impl Fabric for Verbs {
     fn leave(&self) {
         self.0.endpoint.finish_spawned();
         self.0.leave();
-    }
-
-    fn again(&self) -> Option<Result<Self, Error>> {
-        Some(self.join_again())
     }
 
     fn abort(&self, status: u8) -> ! {

@@ -10,8 +10,8 @@ use ibverbs_sys::ibv_wc;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::drive::now;
-use crate::endpoint::Driver;
 use crate::listener::Listener;
+use crate::tasks::Driver;
 use crate::verbs::raw::{BATCH, CompletionQueue};
 use crate::verbs::wake_up::WakeUp;
 use crate::verbs::{Inner, Verbs};
@@ -81,6 +81,10 @@ impl Drive for Verbs {
 
     fn unfinished(&self) -> usize {
         self.0.endpoint.unfinished()
+    }
+
+    fn again(&self) -> Option<Result<Self, Error>> {
+        Some(self.join_again())
     }
 }
 

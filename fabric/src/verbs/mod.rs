@@ -108,10 +108,10 @@ use std::time::{Duration, Instant};
 use onesided_job::{Exchange, Job};
 use onesided_remote_memory::{Liveness, Notify, Rank, RemoteMemory};
 
-use crate::endpoint::Endpoint;
 use crate::full_after::FullAfter;
 use crate::oversubscription::Oversubscription;
 use crate::shm::JobSegment;
+use crate::tasks::Tasks;
 use crate::verbs::arrivals::Arrivals;
 use crate::verbs::bounce_buffers::BounceBuffers;
 use crate::verbs::cards::{Card, Cards};
@@ -191,7 +191,7 @@ struct Inner {
     datagrams: Option<CardDatagrams>,
     event_wait: EventWait,
     handler_wait: HandlerWait,
-    endpoint: Endpoint<drive::EventSource>,
+    endpoint: Tasks<drive::EventSource>,
     keepalive: Keepalive,
     failures: Failures,
     full_after: FullAfter,
@@ -355,7 +355,7 @@ impl Verbs {
             has_transport: AtomicBool::new(true),
             event_wait,
             handler_wait,
-            endpoint: Endpoint::new(drive::EventSource(Weak::clone(inner))),
+            endpoint: Tasks::new(drive::EventSource(Weak::clone(inner))),
             keepalive: Keepalive::new(),
             failures: Failures::new(size),
             full_after,

@@ -59,7 +59,7 @@ impl Inner {
         Ok([memory?, messages?, second?, third?])
     }
 
-    /// See [`Fabric::revoke`](crate::Fabric::revoke); and the same for a peer whose connection is lost, if
+    /// See [`Fence::Revoke`](crate::Fence::Revoke); and the same for a peer whose connection is lost, if
     /// not `revoked`.
     pub(super) fn end_access(&self, rank: Rank, revoked: bool) -> Result<bool, Fault> {
         let peers = self.peers_of(rank)?;

@@ -253,7 +253,7 @@ fn adopted_work_goes_on() {
         let all = segments(&world, 64);
         if world.rank() == 0 {
             let (mine, own, other) = (fabric.clone(), all[0].clone(), all[1].clone());
-            fabric.spawn(Box::pin(async move {
+            fabric.endpoint().spawn(Box::pin(async move {
                 let patience = Patience::on(Rank(1));
                 let first = mine.word_in(&own, 0).unwrap();
                 mine.wait_until(first, |seen| seen == 1, patience).await.unwrap();

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use onesided_fabric::remote_memory::{FaultKind, Patience, Rank, RemoteMemory};
 use onesided_fabric::verbs::{RECEIVES, VerbsTransport};
-use onesided_fabric::{Fabric, NOBODY, Renewed, Segment, SegmentKey, Transport, block_on, wait_timeout};
+use onesided_fabric::{
+    Events, Fabric, Fencing, NOBODY, Renewed, Segment, SegmentKey, Transport, block_on, wait_timeout,
+};
 
 use crate::support::{Barrier, device, segments};
 use crate::{LONG, by_datagrams, kind, ranks, until};
@@ -100,7 +102,7 @@ fn only_solicited_packets_wake_a_handler() {
             block_on(fabric, poll_fn(|cx| packets.poll_send_solicited(cx, other, b"start", &[]))).unwrap();
             assert_eq!(wait_timeout(fabric, &mut messages.flush(other), LONG), Some(Ok(())));
         } else {
-            let (events, end) = (fabric.solicited().unwrap(), until(fabric, LONG));
+            let (events, end) = (fabric.events(Events::Packets).unwrap(), until(fabric, LONG));
             events.arm();
             armed.wait();
             let (mut found, mut wakes) = (0, 0);
@@ -149,7 +151,7 @@ fn a_cut_keeps_the_packets_that_have_arrived() {
             sent.wait();
             let (_, first) = block_on(fabric, packets.recv(Patience::until(until(fabric, LONG)))).unwrap();
             assert_eq!(first, 0_u32.to_le_bytes());
-            while !fabric.revoke(Rank(0)).unwrap() {
+            while !fabric.fence(Rank(0)).unwrap() {
                 thread::yield_now();
             }
             for number in 1..MANY {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
 use onesided_fabric::verbs::{Verbs, VerbsTransport};
-use onesided_fabric::{Drive, Fabric, Transport, block_on};
+use onesided_fabric::{Drive, Fabric, Fencing, Transport, block_on};
 
 use crate::connections::eventually;
 use crate::support::{Barrier, device};
@@ -80,7 +80,7 @@ fn a_rank_that_was_cut_before_it_came_is_refused() {
     ranks(2, |world| {
         let fabric = world.fabric();
         if world.rank() == 0 {
-            while !fabric.revoke(Rank(1)).unwrap() {}
+            while !fabric.fence(Rank(1)).unwrap() {}
         }
         step.wait();
         if world.rank() == 1 {

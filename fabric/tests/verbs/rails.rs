@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use onesided_fabric::remote_memory::{FaultKind, Liveness, Patience, Rank, RemoteMemory};
 use onesided_fabric::verbs::{Verbs, VerbsSegment};
-use onesided_fabric::{Fabric, Renewed, Segment, SegmentKey, Transport, World, block_on, wait_timeout};
+use onesided_fabric::{Fabric, Fencing, Renewed, Segment, SegmentKey, Transport, World, block_on, wait_timeout};
 
 use crate::connections::eventually;
 use crate::support::{self, Barrier, device};
@@ -299,7 +299,7 @@ fn a_cut_ends_all_rails() {
         } else {
             warm.wait();
             fabric.write_direct(own, 0, &[9; LEN as usize]).unwrap();
-            while !fabric.revoke(other).unwrap() {
+            while !fabric.fence(other).unwrap() {
                 std::thread::yield_now();
             }
             cut.wait();

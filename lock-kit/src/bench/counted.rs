@@ -3,11 +3,10 @@
 use std::ops::{Add, Sub};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
 
 use onesided_fabric::remote_memory::{At, Chain, Fault, Link, Liveness, Notify, Patience, Rank, RemoteMemory};
 use onesided_fabric::{
-    Capabilities, Drive, Error, Fabric, SegmentKey, ServerThread, Task, Ticket, UserMemory, delegate,
+    Capabilities, Drive, Endpoint, Error, Fabric, Fencing, SegmentKey, Ticket, UserMemory, delegate,
 };
 
 /// The operations of a rank on words, those on its own words included. Loads, stores and waits in
@@ -178,10 +177,6 @@ impl<F: Fabric> Fabric for Counted<F> {
         self.inner.words_in(segment, offset)
     }
 
-    fn again(&self) -> Option<Result<Self, Error>> {
-        self.inner.again().map(|again| again.map(|inner| Self { inner, counts: Arc::clone(&self.counts) }))
-    }
-
     delegate! {
         inner:
         fn transport(&self) -> Result<F::Transport, Fault>;
@@ -215,20 +210,16 @@ impl<F: Fabric> Fabric for Counted<F> {
         fn flush_local(&self, target: Rank) -> Self::Flush<'_>;
         fn read_direct(&self, segment: &Self::Segment, offset: u64, into: &mut [u8]) -> Result<(), Fault>;
         fn write_direct(&self, segment: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault>;
-        fn spawn(&self, task: Task);
-        fn serve(&self, task: Task) -> Result<(), Fault>;
-        fn serve_apart(&self, task: Task, kind: ServerThread) -> Result<Option<JoinHandle<()>>, Fault>;
-        fn can_kill(&self, rank: Rank) -> bool;
-        fn kill(&self, rank: Rank) -> Result<(), Fault>;
-        fn can_revoke(&self, rank: Rank) -> bool;
-        fn revoke(&self, rank: Rank) -> Result<bool, Fault>;
-        fn departed(&self, since: u32) -> (u32, Vec<Rank>);
-        fn leave(&self);
-        fn abort(&self, status: u8) -> !;
+        fn fencing(&self) -> Option<&dyn Fencing>;
+        fn endpoint(&self) -> &dyn Endpoint;
     }
 }
 
 impl<F: Drive> Drive for Counted<F> {
+    fn again(&self) -> Option<Result<Self, Error>> {
+        self.inner.again().map(|again| again.map(|inner| Self { inner, counts: Arc::clone(&self.counts) }))
+    }
+
     delegate! {
         inner:
         fn progress(&self) -> usize;

@@ -142,7 +142,8 @@ impl<A: LockAlgorithm> Contest<'_, A> {
             let (fabric, contest) = (&origin.site.fabric, origin.beside);
             if fabric.rank().0 < contest.first_origin() {
                 if let (true, Some((by, server))) = (A::SERVED, contest.common.run.server)
-                    && let Err(fault) = fabric.serve_apart(server(contest.common.run.lock, fabric.clone()), by)
+                    && let Err(fault) =
+                        fabric.endpoint().serve(server(contest.common.run.lock, fabric.clone()), Some(by))
                 {
                     contest.fails(fabric, fault);
                 }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use onesided_fabric::remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory};
 use onesided_fabric::{
-    Arrival, Capabilities, Error, Fabric, Renewed, Segment, SegmentKey, Task, Transport, UserMemory, delegate,
+    Arrival, Capabilities, Endpoint, Error, Fabric, Renewed, Segment, SegmentKey, Transport, UserMemory, delegate,
 };
 use onesided_sim::{SimFabric, SimSegment, SimTransport, Word};
 
@@ -346,9 +346,6 @@ impl Fabric for Planted {
         fn word_in<'s>(&'s self, segment: &'s SimSegment, offset: u64) -> Result<Word, Fault>;
         fn read_direct(&self, own: &SimSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault>;
         fn write_direct(&self, own: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault>;
-        fn spawn(&self, task: Task);
-        fn departed(&self, since: u32) -> (u32, Vec<Rank>);
-        fn leave(&self);
-        fn abort(&self, status: u8) -> !;
+        fn endpoint(&self) -> &dyn Endpoint;
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use onesided_fabric::remote_memory::{At, Fault, Liveness, Notify, Patience, Rank, RemoteMemory};
-use onesided_fabric::{Capabilities, Error, Fabric, Segment, SegmentKey, Task, delegate};
+use onesided_fabric::{Capabilities, Endpoint, Error, Fabric, Segment, SegmentKey, delegate};
 use onesided_sim::{SimFabric, SimSegment, Word};
 
 /// The flaw, in the regions of windows.
@@ -141,7 +141,7 @@ impl RemoteMemory for Planted {
         if self.flawed(Flaw::TornAtomics, word) {
             // By the endpoint, because a posted sum is not waited for.
             let read = inner.read(word);
-            self.spawn(Box::pin(async move {
+            self.endpoint().spawn(Box::pin(async move {
                 if let Ok(found) = read.await {
                     drop(inner.write(word, found.wrapping_add(add), Notify::No));
                 }
@@ -257,9 +257,6 @@ impl Fabric for Planted {
         fn rdma_write(&self, from: (&SimSegment, u64), to: (&SimSegment, u64), len: u64) -> onesided_sim::Transfer;
         fn rdma_read(&self, from: (&SimSegment, u64), into: (&SimSegment, u64), len: u64) -> onesided_sim::Transfer;
         fn read_direct(&self, own: &SimSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault>;
-        fn spawn(&self, task: Task);
-        fn departed(&self, since: u32) -> (u32, Vec<Rank>);
-        fn leave(&self);
-        fn abort(&self, status: u8) -> !;
+        fn endpoint(&self) -> &dyn Endpoint;
     }
 }

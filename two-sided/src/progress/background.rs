@@ -28,7 +28,7 @@ impl<F: Fabric> Progress<F> {
     pub(crate) fn send_owed(&self, to: Rank) {
         if self.with(|engine| engine.owes_packets(to)) {
             let owing = self.owing.clone();
-            self.fabric.spawn(Box::pin(async move {
+            self.fabric.endpoint().spawn(Box::pin(async move {
                 if let Some(owing) = owing.upgrade() {
                     owing.sent_owed(to).await;
                 }

@@ -24,7 +24,7 @@ pub(super) fn start<F: Fabric + 'static>(messages: &Messages<F>, served: Served)
     let mut server = Server::new(messages.of_background());
     let task = Box::pin(async move { server.serve().await });
     match served.is_apart {
-        true => world.fabric().serve_apart(task, served.thread).map(drop),
+        true => world.fabric().endpoint().serve(task, Some(served.thread)).map(drop),
         false => {
             world.assist(task, served.thread)?;
             messages.progress().with(Engine::wake_own); // the thread may serve another lock, and be asleep

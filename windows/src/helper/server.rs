@@ -15,7 +15,7 @@ use crate::window::inner::Inner;
 /// requests at each event of this rank; a request is one.
 pub(crate) fn serve<F: Fabric>(inner: &Arc<Inner<F>>) -> Result<(), Fault> {
     let (theirs, mut served) = (Arc::downgrade(inner), vec![0; inner.world.size() as usize]);
-    inner.fabric().serve(Box::pin(poll_fn(move |_| look(&theirs, &mut served))))
+    inner.fabric().endpoint().serve(Box::pin(poll_fn(move |_| look(&theirs, &mut served))), None).map(drop)
 }
 
 fn look<F: Fabric>(inner: &Weak<Inner<F>>, served: &mut [u64]) -> Poll<()> {

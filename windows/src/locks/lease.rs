@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use onesided_fabric::{Capabilities, Fabric, World};
+use onesided_fabric::{Capabilities, Fabric, Fence, World};
 use onesided_lock_algos::AnyLock;
 
 use crate::{Error, LeasePolicy, LockDesign};
@@ -36,15 +36,16 @@ impl LeaseChoice {
     ) -> Result<(), Error> {
         let others =
             || (0..world.size()).filter(|rank| *rank != world.rank()).filter_map(|rank| world.fabric_rank(rank));
+        let fence_of = |rank| world.fabric().fencing()?.fence_of(rank);
         let Some((policy, lease)) = self.lease else { return Ok(()) };
         let why = match policy {
             _ if lease.is_zero() => "the lease must be longer than zero",
             _ if design != LockDesign::TestAndSet => "only the word of a test-and-set lock names its owner",
             LeasePolicy::VersionedCommit if self.plain => "there is nothing to commit",
-            LeasePolicy::Kill if !others().all(|rank| world.fabric().can_kill(rank)) => {
+            LeasePolicy::Kill if !others().all(|rank| fence_of(rank) == Some(Fence::Kill)) => {
                 "the ranks are not processes of one host on the shm fabric"
             }
-            LeasePolicy::Revoke if !others().all(|rank| world.fabric().can_revoke(rank)) => {
+            LeasePolicy::Revoke if !others().all(|rank| fence_of(rank) == Some(Fence::Revoke)) => {
                 "access to mapped memory cannot be revoked: that takes ranks that reach one another by cards alone"
             }
             LeasePolicy::VersionedCommit | LeasePolicy::Kill | LeasePolicy::Revoke => return Ok(()),

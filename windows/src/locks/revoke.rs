@@ -36,13 +36,20 @@ const AGAIN: u64 = 250_000_000;
 /// Starts to serve peers' revocation requests, until the window is closed or dropped.
 pub(crate) fn serve<F: Fabric>(inner: &Arc<Inner<F>>) -> Result<(), Fault> {
     let (theirs, mut answered) = (Arc::downgrade(inner), vec![0; inner.world.size() as usize]);
-    inner.fabric().serve(Box::pin(async move {
-        while let Some((asker, owner)) = next_request(&theirs, &mut answered).await {
-            let Some(inner) = open(&theirs) else { return };
-            // Only the requesting rank needs the result, and it may have left.
-            let _ = inner.answer(asker, owner).await;
-        }
-    }))
+    inner
+        .fabric()
+        .endpoint()
+        .serve(
+            Box::pin(async move {
+                while let Some((asker, owner)) = next_request(&theirs, &mut answered).await {
+                    let Some(inner) = open(&theirs) else { return };
+                    // Only the requesting rank needs the result, and it may have left.
+                    let _ = inner.answer(asker, owner).await;
+                }
+            }),
+            None,
+        )
+        .map(drop)
 }
 
 fn open<F: Fabric>(inner: &Weak<Inner<F>>) -> Option<Arc<Inner<F>>> {
@@ -81,7 +88,8 @@ impl<F: Fabric> Inner<F> {
     /// Revokes an owner's access to this rank's memory.
     async fn revoke_here(&self, owner: u64) -> Result<(), Fault> {
         let (fabric, late) = (self.fabric(), Owner::from_bits(owner).rank);
-        while !fabric.revoke(late)? {
+        let fencing = fabric.fencing().ok_or(Fault::of(FaultKind::Unsupported, late))?;
+        while !fencing.fence(late)? {
             fabric.pause(fabric.word_in(&self.memory.hidden, 0)?, POLL_INTERVAL).await;
         }
         Ok(())

@@ -85,7 +85,7 @@ impl<F: Fabric> LockServer<F> {
         });
         let started = match per_window {
             false => server.world.assist(task, server_thread).map(|()| None),
-            true => server.world.fabric().serve_apart(task, server_thread),
+            true => server.world.fabric().endpoint().serve(task, Some(server_thread)),
         };
         match started {
             Ok(thread) => *server.thread.lock().unwrap_or_else(PoisonError::into_inner) = thread,

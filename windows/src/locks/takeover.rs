@@ -59,7 +59,7 @@ impl<F: Fabric> Inner<F> {
                     }
                 }
                 (LeasePolicy::Kill, Some(seen)) if fabric.read(words.0).await? == seen => {
-                    if fabric.kill(rank).is_err() {
+                    if fabric.fencing().is_none_or(|fencing| fencing.fence(rank).is_err()) {
                         return Err(fault);
                     }
                     poll_until(fabric, words.0, fault, || fabric.liveness(rank) != Liveness::Alive).await?;

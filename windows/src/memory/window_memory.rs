@@ -207,7 +207,10 @@ pub(crate) enum Backing<F: Fabric> {
 pub(crate) fn user_segment<F: Fabric>(fabric: &F, memory: UserMemory) -> Result<F::Segment, onesided_fabric::Error> {
     let segment = fabric.register(memory)?;
     if fabric.word_in(&segment, 0).is_err_and(is_wordless) {
-        fabric.serve(Box::pin(std::future::ready(()))).map_err(onesided_fabric::Error::operation("start its agent"))?;
+        fabric
+            .endpoint()
+            .serve(Box::pin(std::future::ready(())), None)
+            .map_err(onesided_fabric::Error::operation("start its agent"))?;
     }
     Ok(segment)
 }

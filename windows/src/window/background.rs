@@ -25,7 +25,7 @@ impl<F: Fabric> Inner<F> {
     pub(crate) fn spawn(self: &Arc<Self>, task: Task) {
         self.lifecycle.begin_background();
         let background = Background(Arc::clone(self));
-        self.fabric().spawn(Box::pin(async move {
+        self.fabric().endpoint().spawn(Box::pin(async move {
             let _background = background;
             task.await;
         }));

@@ -427,7 +427,10 @@ impl<T: Element> Builder<T> {
             if helped {
                 // The helper thread must run before the other ranks learn that creation succeeded.
                 let ready = Box::pin(std::future::ready(()));
-                fabric.serve(ready).map_err(onesided_fabric::Error::operation("start its helper thread"))?;
+                fabric
+                    .endpoint()
+                    .serve(ready, None)
+                    .map_err(onesided_fabric::Error::operation("start its helper thread"))?;
             }
             Ok((data, locks))
         });

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake};
 
 use crate::Ticket;
-use crate::endpoint::{Driver, Endpoint};
 use crate::shm::explored::doorbell::{Flaw, Sleeper};
 use crate::shm::explored::{LOST, caught, holds, together};
 use crate::sync::atomic::Ordering::Acquire;
 use crate::sync::{Condvar, Mutex};
+use crate::tasks::{Driver, Tasks};
 
 impl Driver for Arc<Sleeper> {
     fn now(&self) -> u64 {
@@ -68,7 +68,7 @@ impl Runtime {
 }
 
 /// What a poll of `wait_until` with a deadline does.
-fn poll(rank: &Sleeper, endpoint: &Endpoint<Arc<Sleeper>>, word: usize, deadline: u64, cx: &Context<'_>) -> Poll<()> {
+fn poll(rank: &Sleeper, endpoint: &Tasks<Arc<Sleeper>>, word: usize, deadline: u64, cx: &Context<'_>) -> Poll<()> {
     if rank.words[word].load(Acquire) == 1 {
         return Poll::Ready(());
     }
@@ -85,7 +85,7 @@ fn a_task(flaw: Flaw, words: usize) -> impl Fn() + Send + Sync + 'static {
         let write = move || (0..words).for_each(|word| theirs.write(word, 1));
         let task = move || {
             // Not dropped while loom unwinds after a failure.
-            let endpoint = ManuallyDrop::new(Endpoint::new(Arc::clone(&rank)));
+            let endpoint = ManuallyDrop::new(Tasks::new(Arc::clone(&rank)));
             let runtime = Arc::<Runtime>::default();
             (0..words).for_each(|word| runtime.run(|cx| poll(&rank, &endpoint, word, u64::MAX, cx)));
             drop(ManuallyDrop::into_inner(endpoint));
@@ -110,7 +110,7 @@ fn the_helper_wakes_what_a_sleeping_thread_polls() {
         let rank = Sleeper::new(Flaw::None);
         let theirs = Arc::clone(&rank);
         let thread = move || {
-            let endpoint = ManuallyDrop::new(Endpoint::new(Arc::clone(&rank)));
+            let endpoint = ManuallyDrop::new(Tasks::new(Arc::clone(&rank)));
             let runtime = Arc::<Runtime>::default();
             let waker = Arc::clone(&runtime).into();
             let look = || poll(&rank, &endpoint, 0, u64::MAX, &mut Context::from_waker(&waker)).is_ready();
@@ -128,7 +128,7 @@ fn the_helper_wakes_what_a_sleeping_thread_polls() {
 fn the_helper_wakes_two_tasks_of_which_one_has_a_deadline() {
     holds(Some(2), 98_751, || {
         let rank = Sleeper::new(Flaw::None);
-        let endpoint = Arc::new(Endpoint::new(Arc::clone(&rank)));
+        let endpoint = Arc::new(Tasks::new(Arc::clone(&rank)));
         let task = |word: usize, deadline| {
             let (rank, endpoint) = (Arc::clone(&rank), Arc::clone(&endpoint));
             move || Arc::<Runtime>::default().run(|cx| poll(&rank, &endpoint, word, deadline, cx))
@@ -145,7 +145,7 @@ fn the_helper_finishes_what_it_adopted_and_may_drop_the_last_handle() {
         let rank = Sleeper::new(Flaw::None);
         let theirs = Arc::clone(&rank);
         let spawn = move || {
-            let endpoint = Arc::new(Endpoint::new(Arc::clone(&rank)));
+            let endpoint = Arc::new(Tasks::new(Arc::clone(&rank)));
             let held = Arc::clone(&endpoint);
             endpoint.spawn(Box::pin(poll_fn(move |cx| poll(&rank, &held, 0, u64::MAX, cx))));
         };
@@ -157,7 +157,7 @@ fn the_helper_finishes_what_it_adopted_and_may_drop_the_last_handle() {
 fn the_helper_takes_up_more_while_it_sleeps() {
     holds(Some(3), 1_250, || {
         let rank = Sleeper::new(Flaw::None);
-        let endpoint = Arc::new(Endpoint::new(Arc::clone(&rank)));
+        let endpoint = Arc::new(Tasks::new(Arc::clone(&rank)));
         let (first, held) = (Arc::clone(&rank), Arc::clone(&endpoint));
         endpoint.spawn(Box::pin(poll_fn(move |cx| poll(&first, &held, 0, u64::MAX, cx))));
         // The second task does what the first waits for.

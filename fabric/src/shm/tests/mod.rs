@@ -109,7 +109,7 @@ fn adopted_work_is_finished_while_the_caller_computes() {
         let own = shm.world_segment(Rank(0)).unwrap();
         let (there, own) = (shm.clone(), own);
         let theirs = own.clone();
-        shm.spawn(Box::pin(async move {
+        shm.endpoint().spawn(Box::pin(async move {
             let word = there.word_in(&theirs, 4000).unwrap();
             there.pause(word, 2_000_000).await;
             drop(there.write(word, 9, Notify::No));
@@ -262,11 +262,11 @@ fn tasks_that_wait_are_not_polled_meanwhile() {
 #[test]
 fn a_task_that_panics_stops_no_other() {
     threads(1, |shm| {
-        shm.spawn(Box::pin(async { panic!("on purpose") }));
+        shm.endpoint().spawn(Box::pin(async { panic!("on purpose") }));
         let ran = Arc::new(AtomicBool::new(false));
         let there = Arc::clone(&ran);
         std::thread::sleep(Duration::from_millis(20));
-        shm.spawn(Box::pin(async move { there.store(true, Ordering::Release) }));
+        shm.endpoint().spawn(Box::pin(async move { there.store(true, Ordering::Release) }));
         let until = shm.now() + 5_000_000_000;
         while !ran.load(Ordering::Acquire) {
             assert!(shm.now() < until, "the helper is gone");
@@ -353,7 +353,7 @@ fn a_world_that_is_dropped_is_left_and_what_it_began_is_finished() {
     let world = World::new(Shm::new(job).unwrap());
     let shm = world.fabric().clone();
     let background = world.background();
-    shm.spawn(Box::pin(async move {
+    shm.endpoint().spawn(Box::pin(async move {
         let fabric = background.fabric();
         let own = fabric.world_segment(Rank(0)).unwrap();
         let word = fabric.word_in(&own, 4000).unwrap();
