@@ -9,5 +9,7 @@ mod marks;
 mod quick;
 #[path = "verify/refused.rs"]
 mod refused;
+#[path = "verify/right.rs"]
+mod right;
 #[path = "verify/stopped.rs"]
 mod stopped;

@@ -22,8 +22,8 @@
 //! also checks that fencing tokens rise ([`Fencing`]), drawn by the same code as in windows.
 //!
 //! A program is data: a list of [`Section`]s for each origin. A [`Record`] of the run is the
-//! sequential model. Locks that are wrong on purpose show whether a search finds errors: [`wrong`],
-//! and the mutated operations of a [`Setting`].
+//! sequential model. Locks that are wrong on purpose show whether a search finds errors: one
+//! operation of a correct lock is posted otherwise ([`posted!`], [`Setting::mutate`]).
 //!
 //! ```
 //! use onesided_lock_algos::{Backoff, TestAndSet};
@@ -44,7 +44,7 @@
 //! ([`SimpleLock`](onesided_lock_algos::SimpleLock)). One word at the home, 0 if the lock is free,
 //! and 1 otherwise:
 //! ```
-//! use onesided_lock_kit::{Action, Conformance, Op};
+//! use onesided_lock_kit::{Conformance, posted};
 //! use onesided_lock_kit::lock_algos::{SimpleUse, Simple, SimpleLock};
 //! use onesided_lock_kit::remote_memory::{Fault, RemoteMemory};
 //!
@@ -71,11 +71,7 @@
 //! let suite = Conformance::of(&Simple::new(OneWord));
 //! println!("{}", suite.run());
 //! // The suite finds a planted fault: a release that does nothing.
-//! let forgets = |op: Op| match op.action {
-//!     Action::CompareSwap(1, 0) => op.with(Action::Read),
-//!     _ => op,
-//! };
-//! assert!(!suite.mutate(forgets).verdict().conforms());
+//! assert!(!suite.mutate(posted!(CompareSwap(1, 0) => Read)).verdict().conforms());
 //! ```
 //!
 //! A [`LockAlgorithm`](onesided_lock_algos::LockAlgorithm) has five functions: the first operations
@@ -111,22 +107,22 @@
 //! |---|---|---|
 //! | released by a plain write although readers keep their counts in the word | ticket, mutated | [`Search`], [`Checker`] (`tickets`, `model_check`) |
 //! | the same in the queue lock: frees the tail by a write | MCS, mutated | [`Search`], [`Checker`] (`random`, `model_check`) |
-//! | released by a plain write on a card, where a failing compare-swap undoes it | [`WritesRelease`](wrong::Flaw::WritesRelease) | [`Exploration`] over [`Atomics::OneAnother`], and not over a CPU's |
+//! | released by a plain write on a card, where a failing compare-swap undoes it | `WritesRelease` | [`Exploration`] over [`Atomics::OneAnother`], and not over a CPU's |
 //! | no flush before the release | test-and-set, MCS, ticket | [`Linearizability`] (`linear`); over fabrics `tests/it/litmus/planted.rs` |
 //! | a missing fence | shared memory's doorbell, ring and copies | loom in `fabric/src/shm/explored` and `tests/it/litmus/planted.rs`: no memory of this kit reorders within a rank |
 //! | a grant of a stale generation | MCS, mutated | [`Search`], [`Checker`] |
 //! | recoveries without a nonce, so that a late compare-swap hits a later one | test-and-set, MCS, ticket, global, mutated | a stopped waiter at every step (`stopped`) |
 //! | an event's count that is reset by a store (yu-2004, Fig. 5) | a count of completions | loom (`shared_event`) |
 //! | an event that is reset without a check of what it counts | the served locks, over a memory that [forgets](Exploration::forgetting) | [`Exploration`] (`served`) |
-//! | a waiter that reads the word anew before it waits for a change of it (Sandia OpenSHMEM, pull request 97) | [`ReadsAnewToWait`](wrong::Flaw::ReadsAnewToWait) | [`Exploration`], [`Checker`] |
-//! | takes the lock by a read and a write | [`ReadThenWrite`](wrong::Flaw::ReadThenWrite) | all four |
-//! | counts a reader into an owner's word | [`ReaderIgnoresOwner`](wrong::Flaw::ReaderIgnoresOwner) | [`Exploration`], [`Search`], [`Checker`] |
-//! | a reader's release frees all | [`ReaderFreesAll`](wrong::Flaw::ReaderFreesAll) | all four |
-//! | a release that does nothing | [`ForgetsRelease`](wrong::Flaw::ForgetsRelease) | [`Exploration`], [`Search`], [`Checker`] |
-//! | waits for dead owners | [`WaitsForTheDead`](wrong::Flaw::WaitsForTheDead) | [`Search`], [`Checker`] |
-//! | takes the lock from readers as soon as any rank is dead | [`TakesFromDeadReadersAtOnce`](wrong::Flaw::TakesFromDeadReadersAtOnce) | [`Search`], [`Checker`] with 3 origins |
-//! | gives a dead owner's lock to an acquire that did not ask to recover it | [`RecoversUnasked`](wrong::Flaw::RecoversUnasked) | [`Checker`] |
-//! | frees a lock instead of poisoning it; names itself as the dead owner; tells nobody of the death | [`ForgetsToPoison`](wrong::Flaw::ForgetsToPoison), [`NamesItself`](wrong::Flaw::NamesItself), [`TellsNobody`](wrong::Flaw::TellsNobody) | [`Checker`]; the last two: [`Exploration`] |
+//! | a waiter that reads the word anew before it waits for a change of it (Sandia OpenSHMEM, pull request 97) | `ReadsAnewToWait` | [`Exploration`], [`Checker`] |
+//! | takes the lock by a read and a write | `ReadThenWrite` | all four |
+//! | counts a reader into an owner's word | `ReaderIgnoresOwner` | [`Exploration`], [`Search`], [`Checker`] |
+//! | a reader's release frees all | `ReaderFreesAll` | all four |
+//! | a release that does nothing | `ForgetsRelease` | [`Exploration`], [`Search`], [`Checker`] |
+//! | waits for dead owners | `WaitsForTheDead` | [`Search`], [`Checker`] |
+//! | takes the lock from readers as soon as any rank is dead | `TakesFromDeadReadersAtOnce` | [`Search`], [`Checker`] with 3 origins |
+//! | gives a dead owner's lock to an acquire that did not ask to recover it | `RecoversUnasked` | [`Checker`] |
+//! | frees a lock instead of poisoning it; names itself as the dead owner; tells nobody of the death | `ForgetsToPoison`, `NamesItself`, `TellsNobody` | [`Checker`]; the last two: [`Exploration`] |
 //! | 104 mistakes of 19 kinds in the locks of `examples/locks`, and of this table | mutated, or in their flow | the trial of a [`Conformance`] that each names (`wrong_locks`) |
 //! | no link; no grant; a reader that is not announced; a new tail that drops the reader count | MCS, mutated | [`Search`]; no grant: [`Checker`] as well |
 //! | a suspected lock is not put under recovery | MCS, ticket, mutated | [`Search`], [`Checker`] |
@@ -140,7 +136,7 @@
 //! | an order that the tickets do not have | an invented record | the check of the order (`tickets`) |
 //! | an unfair lock checked for first come, first served; a token that does not rise | test-and-set, ticket | [`Checker`] |
 //!
-//! Names in brackets are modules of `lock-algos/tests/verify`.
+//! Names in brackets are modules of `lock-algos/tests/verify`; names of flaws are those of its `wrong`.
 //!
 //! # Panics and errors
 //!
@@ -178,8 +174,6 @@ mod record;
 mod trace;
 #[cfg(feature = "verify")]
 pub mod world;
-#[cfg(feature = "verify")]
-pub mod wrong;
 
 #[cfg(feature = "verify")]
 pub use crate::{

@@ -50,17 +50,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// An operation as it is posted, or a store: what a planted fault changes.
-///
-/// ```
-/// use onesided_lock_kit::{Action, Op};
-///
-/// /// A release that does nothing.
-/// let forgets: fn(Op) -> Op = |op| match op.action {
-///     Action::Write(0) => op.with(Action::Read),
-///     _ => op,
-/// };
-/// ```
+/// An operation as it is posted, or a store: what a planted fault changes ([`posted!`](crate::posted)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Op {
     /// The rank that posts it.
@@ -79,6 +69,25 @@ impl Op {
     pub const fn with(self, action: Action) -> Self {
         Self { action, ..self }
     }
+}
+
+/// A planted fault as a closure: what is posted instead of these [actions](Action).
+///
+/// ```
+/// use onesided_lock_kit::{Op, posted};
+///
+/// /// A release that does nothing.
+/// let forgets: fn(Op) -> Op = posted!(Write(0) => Read);
+/// ```
+#[macro_export]
+macro_rules! posted {
+    ($($action:pat $(if $guard:expr)? => $new:expr),+) => {
+        |op: $crate::Op| {
+            #[allow(unused_imports)]
+            use $crate::Action::{CompareSwap, FetchAdd, Read, Write};
+            op.with(match op.action { $($action $(if $guard)? => $new,)+ other => other })
+        }
+    };
 }
 
 /// The words of a memory and the faults that are planted in it.

@@ -247,9 +247,8 @@
 //! A check that finds nothing means little unless it also finds planted faults. `Conformance::mutate`,
 //! and for the parts of the suite `Setting::mutate`, replace an operation of a correct lock with
 //! another one (a release with a plain write, a grant with one of an old generation), so that a broken
-//! lock is one closure.
-//! `onesided_lock_kit::wrong` has more, and the front page of `lock_kit` lists all planted faults
-//! and the checks that catch them.
+//! lock is one line: `.mutate(posted!(CompareSwap(1, 0) => Write(0)))`. The front page of `lock_kit` lists
+//! all planted faults and the checks that catch them.
 //!
 //! [`conformance`]: ../../../onesided_lock_kit/fn.conformance.html
 //! [`Conformance`]: ../../../onesided_lock_kit/struct.Conformance.html

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use crate::right::{distributed, global, mcs, queue, right, ticket, two_level};
+use crate::wrong::{Flaw, Wrong};
 use onesided_lock_algos::{DedicatedThread, EventThread, LockAlgorithm};
-use onesided_lock_kit::wrong::{Flaw, Wrong, distributed, global, mcs, queue, right, ticket, two_level};
 use onesided_lock_kit::{Conformance, Search};
 
 use crate::bound;

@@ -1,12 +1,12 @@
 //! Distributed reader counters: the tests of the other locks, and its own: the operations that it
 //! posts, writer flags that are left to the next owner, and writer flags of dead owners.
 
+use crate::right::distributed;
 use crate::woken_exploration;
 use onesided_lock_algos::{DistributedCounters, Mode};
 use onesided_lock_kit::program::{lock_and_data, per_rank_word};
 use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
-use onesided_lock_kit::wrong::distributed;
-use onesided_lock_kit::{Action, Atomics, Op, Posted, Scenario, Section, Setting};
+use onesided_lock_kit::{Atomics, Op, Posted, Scenario, Section, Setting, posted};
 use onesided_remote_memory::FaultKind;
 use proptest::prelude::*;
 
@@ -144,56 +144,11 @@ fn wrong_ones_are_caught() {
     /// Its name, its mutation, and what is found.
     type Bend = (&'static str, fn(Op) -> Op, &'static str);
     let mutations: [Bend; 5] = [
-        (
-            "no marks",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::FetchAdd(MARK | UNMARK) => Action::Read,
-                    other => other,
-                })
-            },
-            "",
-        ),
-        (
-            "marks that stay",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::FetchAdd(UNMARK) => Action::Read,
-                    other => other,
-                })
-            },
-            "",
-        ),
-        (
-            "a mark by a write",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::FetchAdd(MARK) => Action::Write(MARK),
-                    other => other,
-                })
-            },
-            "",
-        ),
-        (
-            "marks taken away by a write",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::FetchAdd(UNMARK) => Action::Write(0),
-                    other => other,
-                })
-            },
-            "",
-        ),
-        (
-            "a reader who does not count",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::FetchAdd(COME) => Action::Read,
-                    other => other,
-                })
-            },
-            "",
-        ),
+        ("no marks", posted!(FetchAdd(MARK | UNMARK) => Read), ""),
+        ("marks that stay", posted!(FetchAdd(UNMARK) => Read), ""),
+        ("a mark by a write", posted!(FetchAdd(MARK) => Write(MARK)), ""),
+        ("marks taken away by a write", posted!(FetchAdd(UNMARK) => Write(0)), ""),
+        ("a reader who does not count", posted!(FetchAdd(COME) => Read), ""),
     ];
     for (flaw, mutate, expected) in mutations {
         let setting = Setting { mutate: Some(mutate), ..Setting::USUAL };

@@ -5,13 +5,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use crate::right::queue;
 use crate::woken_exploration;
 use onesided_lock_algos::{FetchAddQueue, LockAlgorithm, Mode, Owner};
 use onesided_lock_kit::program::{lock_and_data, region_words};
 use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::world::Time;
-use onesided_lock_kit::wrong::queue;
-use onesided_lock_kit::{Action, Atomics, ModelMemory, Op, Posted, Scenario, Section, Setting};
+use onesided_lock_kit::{Atomics, ModelMemory, Op, Posted, Scenario, Section, Setting, posted};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 use proptest::prelude::*;
 
@@ -275,95 +275,29 @@ fn wrong_ones_are_caught() {
     const TAKE_X: u64 = taking(4, Mode::Exclusive);
     const TAKE_S: u64 = taking(4, Mode::Shared);
     let mutations: [Bend; 9] = [
-        (
-            "frees by a write",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::FetchAdd(RETURN_X) => Action::Write(0),
-                    other => other,
-                })
-            },
-            "",
-        ),
-        (
-            "a release that is not done",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::FetchAdd(RETURN_S) => Action::Read,
-                    other => other,
-                })
-            },
-            "",
-        ),
-        (
-            "a reader without a ticket",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::FetchAdd(TAKE_S) => Action::Read,
-                    other => other,
-                })
-            },
-            "",
-        ),
+        ("frees by a write", posted!(FetchAdd(RETURN_X) => Write(0)), ""),
+        ("a release that is not done", posted!(FetchAdd(RETURN_S) => Read), ""),
+        ("a reader without a ticket", posted!(FetchAdd(TAKE_S) => Read), ""),
         (
             "an owner with a reader's ticket",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::FetchAdd(TAKE_X) => Action::FetchAdd(TAKE_S),
-                    Action::FetchAdd(RETURN_X) => Action::FetchAdd(RETURN_S),
-                    other => other,
-                })
-            },
+            posted!(FetchAdd(TAKE_X) => FetchAdd(TAKE_S), FetchAdd(RETURN_X) => FetchAdd(RETURN_S)),
             "",
         ),
-        (
-            "an owner without an entry",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::Write(entry) if is_entry(entry) => Action::Read,
-                    other => other,
-                })
-            },
-            "wait without end",
-        ),
+        ("an owner without an entry", posted!(Write(entry) if is_entry(entry) => Read), "wait without end"),
         (
             "an entry that names another",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::Write(entry) if is_entry(entry) => Action::Write(entry ^ 1 << 39),
-                    other => other,
-                })
-            },
+            posted!(Write(entry) if is_entry(entry) => Write(entry ^ 1 << 39)),
             "wait without end",
         ),
         (
             "an entry of another turn",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::Write(entry) if is_entry(entry) => Action::Write(entry ^ 1 << 12),
-                    other => other,
-                })
-            },
+            posted!(Write(entry) if is_entry(entry) => Write(entry ^ 1 << 12)),
             "wait without end",
         ),
-        (
-            "nobody is told",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::Write(grant) if is_grant(grant) => Action::Read,
-                    other => other,
-                })
-            },
-            "wait without end",
-        ),
+        ("nobody is told", posted!(Write(grant) if is_grant(grant) => Read), "wait without end"),
         (
             "everybody is told the same",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::Write(grant) if is_grant(grant) => Action::Write(1 << 63 | 1 << 42),
-                    other => other,
-                })
-            },
+            posted!(Write(grant) if is_grant(grant) => Write(1 << 63 | 1 << 42)),
             "wait without end",
         ),
     ];
@@ -435,19 +369,9 @@ fn readers_meet_at_a_place() {
     for late in [Rank(0), Rank(1)] {
         assert_eq!(meet_at_a_place(late, None), []);
     }
-    let by_a_write = |op: Op| {
-        op.with(match op.action {
-            Action::CompareSwap(_, entry) if is_entry(entry) => Action::Write(entry),
-            other => other,
-        })
-    };
+    let by_a_write = posted!(CompareSwap(_, entry) if is_entry(entry) => Write(entry));
     assert_eq!(meet_at_a_place(Rank(1), Some(by_a_write)), [4], "who comes late displaces who waits");
-    let untold = |op: Op| {
-        op.with(match op.action {
-            Action::Write(hint) if is_hint(hint) => Action::Read,
-            other => other,
-        })
-    };
+    let untold = posted!(Write(hint) if is_hint(hint) => Read);
     assert_eq!(meet_at_a_place(Rank(0), Some(untold)), [1, 3, 4], "who is displaced is not told");
 }
 
@@ -456,12 +380,7 @@ fn readers_meet_at_a_place() {
 fn wrong_recoveries_are_caught() {
     let blind = Setting { blind: true, ..Setting::USUAL };
     expect_caught("asks nobody", true, "", |scenario| run_in(blind, &queue::<4, 2>(), scenario));
-    let mutate = |op: Op| {
-        op.with(match op.action {
-            Action::CompareSwap(expected, new) if new == expected | 1 && new != expected => Action::Read,
-            other => other,
-        })
-    };
+    let mutate = posted!(CompareSwap(expected, new) if new == expected | 1 && new != expected => Read);
     let never = Setting { mutate: Some(mutate), ..Setting::USUAL };
     expect_caught("no recovery", true, "wait without end", |scenario| run_in(never, &queue::<4, 2>(), scenario));
 }

@@ -2,10 +2,10 @@
 //! algorithms for the targets; and its own: two alternating groups, owners that bypass waiters, one
 //! death that two words report.
 
+use crate::right::{global, mcs, right, ticket};
 use crate::{woken_checker, woken_exploration};
 use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
-use onesided_lock_kit::wrong::{global, mcs, right, ticket};
-use onesided_lock_kit::{Action, Atomics, Op, Section, Setting};
+use onesided_lock_kit::{Atomics, Op, Section, Setting, posted};
 use onesided_remote_memory::FaultKind;
 use proptest::prelude::*;
 
@@ -120,14 +120,8 @@ fn a_stopped_waiter_does_no_harm() {
 #[test]
 #[should_panic(expected = "rank 0, stopped")]
 fn recoveries_without_a_nonce_are_caught() {
-    let mutate = |op: Op| {
-        op.with(match op.action {
-            Action::CompareSwap(expected, new) if expected & FROZEN == 0 && new & FROZEN != 0 => {
-                Action::CompareSwap(expected, new & !STAMP & !PHASES)
-            }
-            other => other,
-        })
-    };
+    let mutate = posted!(CompareSwap(expected, new) if expected & FROZEN == 0 && new & FROZEN != 0 =>
+        CompareSwap(expected, new & !STAMP & !PHASES));
     stop_everywhere(&tested(), Some(mutate));
 }
 
@@ -164,130 +158,36 @@ fn wrong_ones_are_caught() {
     /// Its name, its mutation, whether a rank dies, and what is found.
     type Bend = (&'static str, fn(Op) -> Op, bool, &'static str);
     let mutations: [Bend; 11] = [
-        (
-            "an exclusive owner who does not announce itself",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::FetchAdd(ENTER_X) => Action::Read,
-                    other => other,
-                })
-            },
-            false,
-            "",
-        ),
-        (
-            "who locks all and does not count",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::FetchAdd(ENTER_ALL) => Action::Read,
-                    other => other,
-                })
-            },
-            false,
-            "",
-        ),
-        (
-            "an exclusive owner who stays",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::FetchAdd(LEAVE_X) => Action::Read,
-                    other => other,
-                })
-            },
-            false,
-            "",
-        ),
-        (
-            "who locks all and stays",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::FetchAdd(LEAVE_ALL) => Action::Read,
-                    other => other,
-                })
-            },
-            false,
-            "",
-        ),
-        (
-            "leaves by a write",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::FetchAdd(LEAVE_ALL) => Action::Write(0),
-                    other => other,
-                })
-            },
-            false,
-            "",
-        ),
-        (
-            "waits and does not step back",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::FetchAdd(BACK_X) => Action::FetchAdd(WAIT_X),
-                    other => other,
-                })
-            },
-            false,
-            "",
-        ),
-        (
-            "steps back and does not wait",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::FetchAdd(BACK_ALL) => Action::FetchAdd(LEAVE_ALL),
-                    other => other,
-                })
-            },
-            false,
-            "",
-        ),
+        ("an exclusive owner who does not announce itself", posted!(FetchAdd(ENTER_X) => Read), false, ""),
+        ("who locks all and does not count", posted!(FetchAdd(ENTER_ALL) => Read), false, ""),
+        ("an exclusive owner who stays", posted!(FetchAdd(LEAVE_X) => Read), false, ""),
+        ("who locks all and stays", posted!(FetchAdd(LEAVE_ALL) => Read), false, ""),
+        ("leaves by a write", posted!(FetchAdd(LEAVE_ALL) => Write(0)), false, ""),
+        ("waits and does not step back", posted!(FetchAdd(BACK_X) => FetchAdd(WAIT_X)), false, ""),
+        ("steps back and does not wait", posted!(FetchAdd(BACK_ALL) => FetchAdd(LEAVE_ALL)), false, ""),
         (
             "lets in by the same phase",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::CompareSwap(expected, new) if (expected ^ new) & PHASES != 0 && new & FROZEN == 0 => {
-                        Action::CompareSwap(expected, new & !PHASES | expected & PHASES)
-                    }
-                    other => other,
-                })
-            },
+            posted!(CompareSwap(expected, new) if (expected ^ new) & PHASES != 0 && new & FROZEN == 0 =>
+                CompareSwap(expected, new & !PHASES | expected & PHASES)),
             false,
             "",
         ),
         (
             "lets in by a write",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::CompareSwap(expected, new) if (expected ^ new) & PHASES != 0 && new & FROZEN == 0 => {
-                        Action::Write(new)
-                    }
-                    other => other,
-                })
-            },
+            posted!(CompareSwap(expected, new) if (expected ^ new) & PHASES != 0 && new & FROZEN == 0 => Write(new)),
             false,
             "",
         ),
         (
             "no recovery",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::CompareSwap(expected, new) if expected & FROZEN == 0 && new & FROZEN != 0 => Action::Read,
-                    other => other,
-                })
-            },
+            posted!(CompareSwap(expected, new) if expected & FROZEN == 0 && new & FROZEN != 0 => Read),
             true,
             "wait without end",
         ),
         (
             "a recovering owner that leaves the dead in",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::CompareSwap(expected, new) if expected & new & FROZEN != 0 => {
-                        Action::CompareSwap(expected, new + (expected & INSIDE))
-                    }
-                    other => other,
-                })
-            },
+            posted!(CompareSwap(expected, new) if expected & new & FROZEN != 0 =>
+                CompareSwap(expected, new + (expected & INSIDE))),
             true,
             "",
         ),

@@ -1,7 +1,8 @@
 //! Histories that are not linearizable are caught. `conformance` checks those of the shipped locks.
 
+use crate::right::{mcs, right, ticket, two_level};
+use crate::wrong::{Flaw, Wrong};
 use onesided_lock_algos::LockAlgorithm;
-use onesided_lock_kit::wrong::{Flaw, Wrong, mcs, right, ticket, two_level};
 use onesided_lock_kit::{Linearizability, Search};
 
 #[test]

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use crate::right::{global, right};
 use onesided_lock_algos::{Global, Held, Intent, LockAlgorithm, LockUse, Mode, Owner, TestAndSet};
 use onesided_lock_kit::program::{LOCK, region_words};
 use onesided_lock_kit::random::{drive, run};
-use onesided_lock_kit::wrong::{global, right};
 use onesided_lock_kit::{Layout, ModelMemory, Posted, Scenario, Section, Setting, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 

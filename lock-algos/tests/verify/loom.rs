@@ -1,10 +1,12 @@
 //! Every interleaving up to a bound, by loom.
 
+use crate::right;
+use crate::right::right;
 use crate::woken_exploration;
+use crate::wrong::{Flaw, Wrong};
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner};
 use onesided_lock_kit::loom::block_on;
 use onesided_lock_kit::program::region_words;
-use onesided_lock_kit::wrong::{self, Flaw, Wrong, right};
 use onesided_lock_kit::{Atomics, Fencing, Layout, LoomMemory, Section, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
@@ -97,14 +99,14 @@ fn mcs() {
         (&[&[X], &[S], &[S]], 2),
         (&[&[X], &[X], &[S]], 2),
     ] {
-        woken_exploration(&wrong::mcs()).preemptions(preemptions).at_least(100).run(programs);
+        woken_exploration(&right::mcs()).preemptions(preemptions).at_least(100).run(programs);
     }
 }
 
 #[test]
 fn cancelled() {
     woken_exploration(&right()).at_least(10_000).run_cancelled();
-    woken_exploration(&wrong::mcs()).preemptions(1).at_least(1_500).run_cancelled();
+    woken_exploration(&right::mcs()).preemptions(1).at_least(1_500).run_cancelled();
 }
 
 /// A try beside a waiter, and beside another try.
@@ -124,9 +126,9 @@ fn tries() {
         }
     }
     verify_tries(&right());
-    verify_tries(&wrong::mcs());
-    verify_tries(&wrong::ticket::<2>());
-    verify_tries(&wrong::ticket::<1>());
+    verify_tries(&right::mcs());
+    verify_tries(&right::ticket::<2>());
+    verify_tries(&right::ticket::<1>());
 }
 
 /// Readers that try share the lock, and no other owner gets it.
@@ -156,8 +158,8 @@ fn tries_share_with_readers_only() {
         }
     }
     check(&right());
-    check(&wrong::mcs());
-    check(&wrong::ticket::<2>());
+    check(&right::mcs());
+    check(&right::ticket::<2>());
 }
 
 /// With compare-swap for every release it is a correct lock as well.
@@ -184,7 +186,7 @@ fn a_dead_owner_is_named() {
 
 #[test]
 fn a_death_in_the_queue_is_suspected() {
-    verify_death(&wrong::mcs(), FaultKind::ParticipantDied);
+    verify_death(&right::mcs(), FaultKind::ParticipantDied);
 }
 
 /// A token that was drawn before the lock was held may be lower than that of the previous owner.
@@ -207,10 +209,10 @@ fn tokens_rise() {
         assert!(hasty.as_ref().is_err_and(|what| what.contains("the token")), "{}: {hasty:?}", A::NAME);
     }
     check(&right());
-    check(&wrong::mcs());
-    check(&wrong::ticket::<4>());
-    check(&wrong::queue::<4, 2>());
-    check(&wrong::distributed::<4>());
+    check(&right::mcs());
+    check(&right::ticket::<4>());
+    check(&right::queue::<4, 2>());
+    check(&right::distributed::<4>());
 }
 
 /// Loom's message about a flaw.

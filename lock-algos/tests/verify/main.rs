@@ -11,7 +11,7 @@
 //! [`stopped`] stops a waiter at every step of a recovery. Tests that take seconds are a program of
 //! their own, `quick`.
 //!
-//! The locks of [`onesided_lock_kit::wrong`] are wrong on purpose: a test that they pass is
+//! The locks of [`wrong`] and of [`wrong_locks`] are wrong on purpose: a test that they pass is
 //! worthless.
 
 use onesided_lock_algos::LockAlgorithm;
@@ -28,11 +28,13 @@ mod marks;
 mod model_check;
 mod random;
 mod refused;
+mod right;
 mod served;
 mod shared_event;
 mod stopped;
 mod tickets;
 mod two_level;
+mod wrong;
 mod wrong_locks;
 
 /// An exploration in which waiters depend on no pause that ends by itself.

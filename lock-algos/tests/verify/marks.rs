@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
+use crate::right::two_level;
 use onesided_lock_algos::{Mode, TwoLevel};
 use onesided_lock_kit::program::LOCK;
 use onesided_lock_kit::random::{run as run_in, search};
-use onesided_lock_kit::wrong::two_level;
 use onesided_lock_kit::{Action, Effect, Scenario, Section, Setting};
 use onesided_remote_memory::Rank;
 

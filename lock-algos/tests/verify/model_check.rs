@@ -1,10 +1,11 @@
 //! The kit's model checker against locks that are wrong on purpose, and the locks whose connections
 //! are lost. `conformance` has the other checks of the shipped locks.
 
+use crate::right::{distributed, mcs, queue, right, ticket};
 use crate::woken_checker;
+use crate::wrong::{Flaw, Wrong};
 use onesided_lock_algos::LockAlgorithm;
-use onesided_lock_kit::wrong::{Flaw, Wrong, distributed, mcs, queue, right, ticket};
-use onesided_lock_kit::{Action, Checker, Explored, Fencing, Op, Section, Setting};
+use onesided_lock_kit::{Checker, Explored, Fencing, Op, Section, Setting, posted};
 use onesided_remote_memory::Notify;
 
 use crate::bound;
@@ -109,19 +110,9 @@ fn wrong_queue_locks_are_caught() {
         value & MARKED != 0 && value & !(MARKED | 1 << 62 | GENERATION) == 0
     }
     let queue = woken_checker(&mcs());
-    let frees_by_a_write = |op: Op| {
-        op.with(match op.action {
-            Action::CompareSwap(expected, 0) if expected & QUEUED != 0 => Action::Write(0),
-            other => other,
-        })
-    };
+    let frees_by_a_write = posted!(CompareSwap(expected, 0) if expected & QUEUED != 0 => Write(0));
     expect_caught("frees by a write", queue.clone().setting(Setting::mutating(frees_by_a_write)), &[&[X], &[X]], "");
-    let no_grant = |op: Op| {
-        op.with(match op.action {
-            Action::Write(grant) if is_grant(grant) => Action::Read,
-            other => other,
-        })
-    };
+    let no_grant = posted!(Write(grant) if is_grant(grant) => Read);
     expect_caught("no grant", queue.clone().setting(Setting::mutating(no_grant)), &[&[X], &[X]], "wait without end");
     let unsignaled = |op: Op| Op { notify: Notify::No, ..op };
     expect_caught(
@@ -130,24 +121,14 @@ fn wrong_queue_locks_are_caught() {
         &[&[X], &[X]],
         "wait without end",
     );
-    let stale = |op: Op| {
-        op.with(match op.action {
-            Action::Write(grant) if is_grant(grant) => Action::Write(grant & !GENERATION),
-            other => other,
-        })
-    };
+    let stale = posted!(Write(grant) if is_grant(grant) => Write(grant & !GENERATION));
     expect_caught(
         "a stale generation",
         queue.clone().setting(Setting::mutating(stale)),
         &[&[X], &[X, X]],
         "wait without end",
     );
-    let no_recovery = |op: Op| {
-        op.with(match op.action {
-            Action::CompareSwap(_, new) if new & FROZEN != 0 => Action::Read,
-            other => other,
-        })
-    };
+    let no_recovery = posted!(CompareSwap(_, new) if new & FROZEN != 0 => Read);
     expect_caught("no recovery", queue.crashes(1).setting(Setting::mutating(no_recovery)), &[&[X], &[X]], "");
 }
 
@@ -159,31 +140,16 @@ fn wrong_tickets_are_caught() {
     const RETURN_X: u64 = 1 << (64 - BITS);
     const TAKE_S: u64 = 1 << 1;
     let tickets = woken_checker(&ticket::<BITS>());
-    let frees_by_a_write = |op: Op| {
-        op.with(match op.action {
-            Action::FetchAdd(RETURN_X) => Action::Write(0),
-            other => other,
-        })
-    };
+    let frees_by_a_write = posted!(FetchAdd(RETURN_X) => Write(0));
     expect_caught("frees by a write", tickets.clone().setting(Setting::mutating(frees_by_a_write)), &[&[X], &[S]], "");
-    let no_release = |op: Op| {
-        op.with(match op.action {
-            Action::FetchAdd(RETURN_X) => Action::Read,
-            other => other,
-        })
-    };
+    let no_release = posted!(FetchAdd(RETURN_X) => Read);
     expect_caught(
         "no release",
         tickets.clone().setting(Setting::mutating(no_release)),
         &[&[X], &[S]],
         "wait without end",
     );
-    let no_ticket = |op: Op| {
-        op.with(match op.action {
-            Action::FetchAdd(TAKE_S) => Action::Read,
-            other => other,
-        })
-    };
+    let no_ticket = posted!(FetchAdd(TAKE_S) => Read);
     expect_caught(
         "a reader without a ticket",
         tickets.clone().setting(Setting::mutating(no_ticket)),
@@ -198,12 +164,7 @@ fn wrong_tickets_are_caught() {
         "later acquires bypassed a waiter",
     );
     // The counter of tokens is no word of the lock, and nothing else here adds one.
-    let same_token = |op: Op| {
-        op.with(match op.action {
-            Action::FetchAdd(1) => Action::Read,
-            other => other,
-        })
-    };
+    let same_token = posted!(FetchAdd(1) => Read);
     let fenced = [A.fenced(Fencing::Fused), A.fenced(Fencing::Inside)];
     expect_caught(
         "a token that stays",

@@ -1,9 +1,9 @@
 //! A release by a rank that does not hold the lock: it fails, and changes nothing.
 
+use crate::right::{distributed, mcs, queue, right, ticket, two_level};
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner};
 use onesided_lock_kit::program::{LOCK, lock_and_data, region_words};
 use onesided_lock_kit::random::drive;
-use onesided_lock_kit::wrong::{distributed, mcs, queue, right, ticket, two_level};
 use onesided_lock_kit::{Layout, ModelMemory, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 

@@ -2,8 +2,9 @@
 
 use crate::woken_exploration;
 use onesided_lock_algos::{DedicatedThread, EventThread};
+use onesided_lock_kit::Action::Write;
 use onesided_lock_kit::random::{expect_caught, run};
-use onesided_lock_kit::{Action, Op, Place, Search, Section, Setting};
+use onesided_lock_kit::{Op, Place, Search, Section, Setting, posted};
 use onesided_remote_memory::FaultKind;
 
 use crate::bound;
@@ -87,47 +88,20 @@ fn wrong_servers_and_owners_are_caught() {
     /// Its name, its mutation, whether a rank dies, and what is found.
     type Bend = (&'static str, fn(Op) -> Op, bool, &'static str);
     let mutations: [Bend; 6] = [
-        (
-            "does not ring",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::Write(ring) if is_ring(ring) => Action::Read,
-                    other => other,
-                })
-            },
-            false,
-            "wait without end",
-        ),
+        ("does not ring", posted!(Write(ring) if is_ring(ring) => Read), false, "wait without end"),
         (
             "does not ring at a release",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::Write(ring) if is_ring(ring) && ring >> 12 & 0xf == 3 => Action::Read,
-                    other => other,
-                })
-            },
+            posted!(Write(ring) if is_ring(ring) && ring >> 12 & 0xf == 3 => Read),
             false,
             "",
         ),
-        (
-            "releases nothing",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::Write(request) if verb(request) == 3 => Action::Read,
-                    other => other,
-                })
-            },
-            false,
-            "",
-        ),
+        ("releases nothing", posted!(Write(request) if verb(request) == 3 => Read), false, ""),
         (
             "asks to share what it wants alone",
             |op: Op| {
                 op.with(match op.action {
                     // Not what the owner notes in its own node.
-                    Action::Write(request) if verb(request) == 1 && matches!(op.place, Place::Other(..)) => {
-                        Action::Write(request + 1)
-                    }
+                    Write(request) if verb(request) == 1 && matches!(op.place, Place::Other(..)) => Write(request + 1),
                     other => other,
                 })
             },
@@ -136,27 +110,13 @@ fn wrong_servers_and_owners_are_caught() {
         ),
         (
             "answers an earlier turn",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::Write(answer) if answer >> 24 & 0xff == 1 && answer >> 32 == 2 => {
-                        Action::Write(answer - (1 << 32))
-                    }
-                    other => other,
-                })
-            },
+            posted!(Write(answer) if answer >> 24 & 0xff == 1 && answer >> 32 == 2 => Write(answer - (1 << 32))),
             false,
             "wait without end",
         ),
         (
             "grants to who is told that others have it",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::Write(answer) if answer >> 24 & 0xff == 4 && !is_ring(answer) => {
-                        Action::Write(answer - (3 << 24))
-                    }
-                    other => other,
-                })
-            },
+            posted!(Write(answer) if answer >> 24 & 0xff == 4 && !is_ring(answer) => Write(answer - (3 << 24))),
             false,
             "exclusion",
         ),

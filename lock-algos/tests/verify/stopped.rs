@@ -4,10 +4,10 @@ use std::panic::catch_unwind;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+use crate::right::{mcs, queue, right, ticket, two_level};
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner};
 use onesided_lock_kit::program::region_words;
-use onesided_lock_kit::wrong::{mcs, queue, right, ticket, two_level};
-use onesided_lock_kit::{Action, Layout, ModelMemory, Op, Slots};
+use onesided_lock_kit::{Layout, ModelMemory, Op, Slots, posted};
 use onesided_remote_memory::{Fault, Rank};
 
 pub(crate) const SLOTS: Slots = Slots::new(1);
@@ -179,14 +179,8 @@ fn two_levels() {
 #[should_panic(expected = "rank 0, stopped")]
 fn tickets_that_begin_anew_are_caught() {
     const FROZEN: u64 = 1;
-    let mutate = |op: Op| {
-        op.with(match op.action {
-            Action::CompareSwap(expected, new) if expected & FROZEN != 0 && new & FROZEN == 0 => {
-                Action::CompareSwap(expected, 0x7fff << 49) // one ticket out; then the counters restart
-            }
-            other => other,
-        })
-    };
+    let mutate = posted!(CompareSwap(expected, new) if expected & FROZEN != 0 && new & FROZEN == 0 =>
+        CompareSwap(expected, 0x7fff << 49));
     stop_everywhere(&ticket::<15>(), Some(mutate));
 }
 
@@ -196,14 +190,8 @@ fn tickets_that_begin_anew_are_caught() {
 fn recoveries_without_a_nonce_are_caught() {
     const FROZEN: u64 = 1 << 62;
     const STAMP: u64 = ((1 << 26) - 1) << 36;
-    let mutate = |op: Op| {
-        op.with(match op.action {
-            Action::CompareSwap(expected, new) if expected >> 62 == 0 && new & FROZEN != 0 => {
-                Action::CompareSwap(expected, new & !STAMP)
-            }
-            other => other,
-        })
-    };
+    let mutate = posted!(CompareSwap(expected, new) if expected >> 62 == 0 && new & FROZEN != 0 =>
+        CompareSwap(expected, new & !STAMP));
     stop_everywhere(&right(), Some(mutate));
 }
 
@@ -212,14 +200,8 @@ fn recoveries_without_a_nonce_are_caught() {
 fn recoveries_of_the_queue_without_a_nonce_are_caught() {
     const FROZEN: u64 = 1 << 63;
     const READERS: u64 = 0x1ff_ffff << 36;
-    let mutate = |op: Op| {
-        op.with(match op.action {
-            Action::CompareSwap(expected, new) if expected & FROZEN == 0 && new & FROZEN != 0 => {
-                Action::CompareSwap(expected, FROZEN | new & READERS)
-            }
-            other => other,
-        })
-    };
+    let mutate = posted!(CompareSwap(expected, new) if expected & FROZEN == 0 && new & FROZEN != 0 =>
+        CompareSwap(expected, FROZEN | new & READERS));
     let caught = catch_unwind(|| stop_everywhere(&mcs(), Some(mutate)));
     let panic = caught.expect_err("nothing is caught").downcast::<String>().unwrap();
     assert!(panic.contains("rank 0, stopped"), "{panic}");

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use crate::right::ticket;
 use crate::woken_exploration;
 use onesided_lock_algos::{LockAlgorithm, Mode, Ticket};
 use onesided_lock_kit::program::lock_and_data;
 use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
-use onesided_lock_kit::wrong::ticket;
-use onesided_lock_kit::{AcquireKind, Action, Atomics, Ending, Op, Posted, Scenario, Section, Setting};
+use onesided_lock_kit::{AcquireKind, Atomics, Ending, Op, Posted, Scenario, Section, Setting, posted};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 use proptest::prelude::*;
 
@@ -278,155 +278,59 @@ fn wrong_ones_are_caught() {
     /// Its name, its mutation, whether a rank dies, and what is found.
     type Bend = (&'static str, fn(Op) -> Op, bool, &'static str);
     let mutations: [Bend; 13] = [
-        (
-            "frees by a write",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::FetchAdd(RETURN_X) => Action::Write(0),
-                    other => other,
-                })
-            },
-            false,
-            "",
-        ),
-        (
-            "a release that is not done",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::FetchAdd(RETURN_X) => Action::Read,
-                    other => other,
-                })
-            },
-            false,
-            "wait without end",
-        ),
-        (
-            "a reader without a ticket",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::FetchAdd(TAKE_S) => Action::Read,
-                    other => other,
-                })
-            },
-            false,
-            "",
-        ),
+        ("frees by a write", posted!(FetchAdd(RETURN_X) => Write(0)), false, ""),
+        ("a release that is not done", posted!(FetchAdd(RETURN_X) => Read), false, "wait without end"),
+        ("a reader without a ticket", posted!(FetchAdd(TAKE_S) => Read), false, ""),
         (
             "an owner with a reader's ticket",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::FetchAdd(TAKE_X) => Action::FetchAdd(TAKE_S),
-                    Action::FetchAdd(RETURN_X) => Action::FetchAdd(RETURN_S),
-                    other => other,
-                })
-            },
+            posted!(FetchAdd(TAKE_X) => FetchAdd(TAKE_S), FetchAdd(RETURN_X) => FetchAdd(RETURN_S)),
             false,
             "",
         ),
-        (
-            "a reader returns an owner's ticket",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::FetchAdd(RETURN_S) => Action::FetchAdd(RETURN_X),
-                    other => other,
-                })
-            },
-            false,
-            "",
-        ),
-        (
-            "an owner returns two tickets",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::FetchAdd(RETURN_X) => Action::FetchAdd(2 * RETURN_X),
-                    other => other,
-                })
-            },
-            false,
-            "",
-        ),
+        ("a reader returns an owner's ticket", posted!(FetchAdd(RETURN_S) => FetchAdd(RETURN_X)), false, ""),
+        ("an owner returns two tickets", posted!(FetchAdd(RETURN_X) => FetchAdd(2 * RETURN_X)), false, ""),
         (
             "a guard that lets a carry through",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::CompareSwap(expected, new) if expected & GUARDS != 0 && new == expected & !GUARDS => {
-                        Action::CompareSwap(expected, expected.wrapping_add(expected & GUARDS))
-                    }
-                    other => other,
-                })
-            },
+            posted!(CompareSwap(expected, new) if expected & GUARDS != 0 && new == expected & !GUARDS =>
+                CompareSwap(expected, expected.wrapping_add(expected & GUARDS))),
             false,
             "",
         ),
         (
             "withdraws whoever came since",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::CompareSwap(expected, new) if withdraws(expected, new) => Action::Write(new),
-                    other => other,
-                })
-            },
+            posted!(CompareSwap(expected, new) if withdraws(expected, new) => Write(new)),
             false,
             "",
         ),
         (
             "no recovery",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::CompareSwap(expected, new) if new == expected | FROZEN && new != expected => Action::Read,
-                    other => other,
-                })
-            },
+            posted!(CompareSwap(expected, new) if new == expected | FROZEN && new != expected => Read),
             true,
             "wait without end",
         ),
         (
             "starts a recovery by a write",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::CompareSwap(expected, new) if new == expected | FROZEN && new != expected => {
-                        Action::Write(new)
-                    }
-                    other => other,
-                })
-            },
+            posted!(CompareSwap(expected, new) if new == expected | FROZEN && new != expected => Write(new)),
             true,
             "",
         ),
         (
             "recovers by a write",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::CompareSwap(expected, new) if takes_over(expected, new) => Action::Write(new),
-                    other => other,
-                })
-            },
+            posted!(CompareSwap(expected, new) if takes_over(expected, new) => Write(new)),
             true,
             "",
         ),
         (
             "leaves the tickets of the dead out",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::CompareSwap(expected, new) if takes_over(expected, new) => {
-                        Action::CompareSwap(expected, (expected & !FROZEN).wrapping_add(TAKE_X))
-                    }
-                    other => other,
-                })
-            },
+            posted!(CompareSwap(expected, new) if takes_over(expected, new) =>
+                CompareSwap(expected, (expected & !FROZEN).wrapping_add(TAKE_X))),
             true,
             "",
         ),
         (
             "recovers without a ticket",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::CompareSwap(expected, new) if takes_over(expected, new) => {
-                        Action::CompareSwap(expected, expected & !FROZEN)
-                    }
-                    other => other,
-                })
-            },
+            posted!(CompareSwap(expected, new) if takes_over(expected, new) =>
+                CompareSwap(expected, expected & !FROZEN)),
             true,
             "",
         ),

@@ -1,10 +1,10 @@
 //! The two-level lock: the tests of the other locks, on one host and on several, and its own:
 //! deaths of the rank that holds the queue. Its operations at the home: [`crate::marks`].
 
+use crate::right::two_level;
 use crate::{woken_checker, woken_exploration};
 use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
-use onesided_lock_kit::wrong::two_level;
-use onesided_lock_kit::{Action, Atomics, Op, Section, Setting};
+use onesided_lock_kit::{Atomics, Op, Section, Setting, posted};
 use onesided_remote_memory::FaultKind;
 use proptest::prelude::*;
 
@@ -132,66 +132,31 @@ fn wrong_ones_are_caught() {
     /// Its name, its mutation, whether a rank dies, how many ranks share a host, and what is found.
     type Bend = (&'static str, fn(Op) -> Op, bool, u32, &'static str);
     let mutations: [Bend; 5] = [
-        (
-            "a mark by a write",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::CompareSwap(0, new) if new & MARK == MARK => Action::Write(new),
-                    other => other,
-                })
-            },
-            false,
-            1,
-            "",
-        ),
+        ("a mark by a write", posted!(CompareSwap(0, new) if new & MARK == MARK => Write(new)), false, 1, ""),
         (
             "keeps the lock and does not say so",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::Write(state) if state & STANDING == KEPT => Action::Read,
-                    other => other,
-                })
-            },
+            posted!(Write(state) if state & STANDING == KEPT => Read),
             false,
             4,
             "wait without end",
         ),
         (
             "says that it keeps the lock, and gives it back",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::Write(state) if state >> 48 == 0 && state & STANDING == 0 && state != 0 => {
-                        Action::Write(state | KEPT)
-                    }
-                    other => other,
-                })
-            },
+            posted!(Write(state) if state >> 48 == 0 && state & STANDING == 0 && state != 0 => Write(state | KEPT)),
             false,
             4,
             "",
         ),
         (
             "a mark that stays",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::CompareSwap(expected, 0) if expected & MARK == MARK => Action::Read,
-                    other => other,
-                })
-            },
+            posted!(CompareSwap(expected, 0) if expected & MARK == MARK => Read),
             false,
             2,
             "not free",
         ),
         (
             "a mark of the same generation",
-            |op: Op| {
-                op.with(match op.action {
-                    Action::CompareSwap(expected, new) if new & MARK == MARK => {
-                        Action::CompareSwap(expected, new & !0x1f_ffff_ffff)
-                    }
-                    other => other,
-                })
-            },
+            posted!(CompareSwap(expected, new) if new & MARK == MARK => CompareSwap(expected, new & !0x1f_ffff_ffff)),
             true,
             1,
             "",

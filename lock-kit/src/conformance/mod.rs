@@ -19,7 +19,8 @@ use programs::Programs;
 /// at most optimised, ten unoptimised, and mostly less than one.
 ///
 /// ```
-/// let report = onesided_lock_kit::conformance(&onesided_lock_kit::wrong::right());
+/// let lock = onesided_lock_kit::lock_algos::TestAndSet::default();
+/// let report = onesided_lock_kit::conformance(&lock);
 /// println!("{report}");
 /// ```
 ///

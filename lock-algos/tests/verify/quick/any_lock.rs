@@ -1,13 +1,13 @@
 //! A lock that is selected at run time behaves as the selected lock, in all its properties and
 //! methods.
 
+use crate::right::{mcs, right, two_level};
 use onesided_lock_algos::{
     AnyLock, Backoff, DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, Global, Held, Intent,
     LockAlgorithm, LockUse, Mode, Ticket, held_by_word,
 };
 use onesided_lock_kit::program::region_words;
 use onesided_lock_kit::random::drive;
-use onesided_lock_kit::wrong::{mcs, right, two_level};
 use onesided_lock_kit::{Layout, ModelMemory};
 
 use super::promises::waits_as_it_says;

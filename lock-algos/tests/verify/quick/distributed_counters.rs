@@ -1,7 +1,7 @@
+use crate::right::distributed;
 use onesided_lock_algos::{DistributedCounters, Held, Intent, LockAlgorithm, LockUse, Mode};
 use onesided_lock_kit::program::region_words;
 use onesided_lock_kit::random::drive;
-use onesided_lock_kit::wrong::distributed;
 use onesided_lock_kit::{Checker, Layout, ModelMemory, Section, Slots};
 
 use super::slotted;

@@ -1,4 +1,4 @@
-use onesided_lock_kit::wrong::queue;
+use crate::right::queue;
 use onesided_lock_kit::{Search, Setting};
 
 #[test]

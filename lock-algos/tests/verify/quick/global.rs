@@ -1,6 +1,6 @@
+use crate::right::{global, mcs, right, ticket};
 use onesided_lock_algos::{Global, LockAlgorithm, Mode, TestAndSet};
 use onesided_lock_kit::program::{LOCK, region_words};
-use onesided_lock_kit::wrong::{global, mcs, right, ticket};
 use onesided_lock_kit::{ModelMemory, Search};
 use onesided_remote_memory::Rank;
 

@@ -1,7 +1,7 @@
+use crate::right::mcs;
 use onesided_lock_algos::{Held, Mcs, Mode};
 use onesided_lock_kit::ModelMemory;
 use onesided_lock_kit::program::region_words;
-use onesided_lock_kit::wrong::mcs;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 
 use super::slotted;

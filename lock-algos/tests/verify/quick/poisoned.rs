@@ -1,10 +1,10 @@
 //! A poisoned lock: acquires that do not recover fail, again and again, until one recovers. A dead
 //! reader poisons nothing.
 
+use crate::right::{distributed, global, mcs, queue, right, ticket, two_level};
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner};
 use onesided_lock_kit::program::{idle, lock_and_data, region_words};
 use onesided_lock_kit::random::drive;
-use onesided_lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
 use onesided_lock_kit::{Layout, ModelMemory, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 

@@ -3,10 +3,10 @@
 
 use std::pin::Pin;
 
+use crate::right::{distributed, global, mcs, queue, right, ticket, two_level};
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner};
 use onesided_lock_kit::program::{idle, lock_and_data, per_rank_word, region_words};
 use onesided_lock_kit::random::drive;
-use onesided_lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
 use onesided_lock_kit::{Layout, ModelMemory, Slots};
 use onesided_remote_memory::{Fault, Rank};
 

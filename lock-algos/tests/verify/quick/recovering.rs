@@ -5,9 +5,9 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use crate::right::{mcs, queue, right, ticket, two_level};
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mcs, Mode};
 use onesided_lock_kit::program::{idle, lock_and_data, region_words};
-use onesided_lock_kit::wrong::{mcs, queue, right, ticket, two_level};
 use onesided_lock_kit::{Layout, ModelMemory};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 

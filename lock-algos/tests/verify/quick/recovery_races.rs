@@ -2,10 +2,10 @@
 //! then is, one of them acquires the lock, and learns of the death of an exclusive owner, and the
 //! other acquires it afterwards.
 
+use crate::right::{distributed, mcs, queue, right, ticket, two_level};
 use onesided_lock_algos::{Held, LockAlgorithm, Mode};
 use onesided_lock_kit::ModelMemory;
 use onesided_lock_kit::program::{idle, lock_and_data, region_words};
-use onesided_lock_kit::wrong::{distributed, mcs, queue, right, ticket, two_level};
 use onesided_remote_memory::Rank;
 
 use super::slotted;

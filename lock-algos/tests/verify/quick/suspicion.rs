@@ -3,11 +3,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use crate::right::{distributed, global, mcs, queue, right, ticket, two_level};
 use onesided_lock_algos::{
     DistributedCounters, FetchAddQueue, Held, Intent, LockAlgorithm, LockUse, Mcs, Mode, TestAndSet, Ticket, TwoLevel,
 };
 use onesided_lock_kit::program::region_words;
-use onesided_lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
 use onesided_lock_kit::{Layout, ModelMemory};
 use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 

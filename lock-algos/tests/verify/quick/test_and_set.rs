@@ -1,4 +1,4 @@
-use onesided_lock_kit::wrong::right;
+use crate::right::right;
 
 #[test]
 fn searched() {

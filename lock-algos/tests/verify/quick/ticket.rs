@@ -1,9 +1,9 @@
 //! The ticket lock.
 
+use crate::right::ticket;
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockContext, LockUse, Mode, Owner, Ticket};
 use onesided_lock_kit::program::region_words;
 use onesided_lock_kit::random::drive;
-use onesided_lock_kit::wrong::ticket;
 use onesided_lock_kit::{Layout, ModelMemory, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 

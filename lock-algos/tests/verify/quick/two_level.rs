@@ -1,9 +1,9 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use crate::right::two_level;
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner, TwoLevel};
 use onesided_lock_kit::program::{LOCK, region_words};
-use onesided_lock_kit::wrong::two_level;
 use onesided_lock_kit::{Checker, Layout, ModelMemory, Search, Section, Setting, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 

@@ -1,16 +1,17 @@
 //! Wrong locks, and the trial of the suite that finds each: the locks of the kit's example with an
-//! operation that is posted otherwise, those of [`flows`], and those of [`onesided_lock_kit::wrong`].
+//! operation that is posted otherwise, those of [`flows`], and those of [`wrong`](crate::wrong).
 #![allow(clippy::print_stdout)] // the table
 
 mod flows;
 #[path = "../../../../lock-kit/examples/locks/mod.rs"]
 mod locks;
 
+use crate::right::right;
+use crate::wrong::{Flaw, Wrong};
 use onesided_lock_kit::Action::{CompareSwap, FetchAdd, Read, Write};
 use onesided_lock_kit::Place::{Lock, Node};
 use onesided_lock_kit::lock_algos::{LockAlgorithm, Simple, SimpleLock};
 use onesided_lock_kit::remote_memory::Notify;
-use onesided_lock_kit::wrong::{Flaw, Wrong, right};
 use onesided_lock_kit::{Conformance, Op, Place, Report};
 
 use crate::bound;

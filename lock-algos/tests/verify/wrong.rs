@@ -1,17 +1,15 @@
-//! Locks that are wrong on purpose: test-and-set with one flaw each. And correct locks, with pauses
-//! that suit the kit's memories.
-
-use std::time::Duration;
+//! Locks that are wrong on purpose: test-and-set with one flaw each.
 
 use onesided_lock_algos::{
-    Backoff, DistributedCounters, FetchAddQueue, Global, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mcs,
-    Mode, Owner, TestAndSet, Ticket, TwoLevel, WaitPolicy, Words,
+    Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, TestAndSet, WaitPolicy, Words,
 };
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, RemoteMemory};
 
+use crate::right::right;
+
 /// A flaw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flaw {
+pub(crate) enum Flaw {
     /// Takes the lock by a read and a write.
     ReadThenWrite,
     /// Counts a reader into a word that names an owner.
@@ -43,15 +41,14 @@ const EXCLUSIVE: u64 = 1 << 63;
 
 /// Test-and-set with a flaw.
 #[derive(Clone, Copy, Debug)]
-pub struct Wrong {
+pub(crate) struct Wrong {
     flaw: Flaw,
     right: TestAndSet,
 }
 
 impl Wrong {
     /// Test-and-set with this flaw.
-    #[must_use]
-    pub fn new(flaw: Flaw) -> Self {
+    pub(crate) fn new(flaw: Flaw) -> Self {
         Self { flaw, right: right() }
     }
 
@@ -118,46 +115,6 @@ async fn take_from_readers<'m, M: RemoteMemory>(
         }
         memory.pause(word, 1000).await;
     }
-}
-
-/// The correct test-and-set lock, with pauses so long that a few of them exceed the suspicion
-/// timeout.
-pub fn right() -> TestAndSet {
-    TestAndSet::new(Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos)))
-}
-
-/// The queue lock, with the same pauses.
-pub fn mcs() -> Mcs {
-    Mcs::new(Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos)))
-}
-
-/// The ticket lock, with the same pauses and counters of `BITS` bits.
-pub fn ticket<const BITS: u32>() -> Ticket<BITS> {
-    Ticket::with_bits(Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos)))
-}
-
-/// The fetch-add queue lock, with the same pauses, counters of `BITS` bits, and rings of `RING`
-/// entries.
-pub fn queue<const BITS: u32, const RING: usize>() -> FetchAddQueue<BITS, RING> {
-    FetchAddQueue::with_bits(Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos)))
-}
-
-/// Lock-all over another lock, with the same pauses and room for 2<sup>`BITS`</sup> - 1 owners of a
-/// group.
-pub fn global<A: LockAlgorithm, const BITS: u32>(lock: A) -> Global<A, BITS> {
-    Global::with_bits(lock, Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos)))
-}
-
-/// The lock with distributed reader counters, with the same pauses and tickets of `BITS` bits.
-pub fn distributed<const BITS: u32>() -> DistributedCounters<BITS> {
-    DistributedCounters::with_bits(Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos)))
-}
-
-/// The two-level lock, with the same pauses, which a host hands over this many times in a row, and
-/// whose owners all queue.
-pub fn two_level(handovers: u16) -> TwoLevel {
-    let pauses = Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos));
-    TwoLevel::new(pauses, pauses).handovers(handovers).bypasses(0)
 }
 
 impl LockAlgorithm for Wrong {
