@@ -10,6 +10,16 @@ pub(crate) fn digest(of: impl Hash) -> u64 {
     digest.finish()
 }
 
+/// Takes an integer as one word.
+macro_rules! each_word {
+    ($($write:ident: $integer:ty),+) => {$(
+        #[inline]
+        fn $write(&mut self, value: $integer) {
+            self.word(value as u64);
+        }
+    )+};
+}
+
 /// The state of a digest.
 #[derive(Default)]
 pub(crate) struct Digest(u64);
@@ -41,28 +51,5 @@ impl Hasher for Digest {
         }
     }
 
-    #[inline]
-    fn write_u8(&mut self, value: u8) {
-        self.word(value.into());
-    }
-
-    #[inline]
-    fn write_u16(&mut self, value: u16) {
-        self.word(value.into());
-    }
-
-    #[inline]
-    fn write_u32(&mut self, value: u32) {
-        self.word(value.into());
-    }
-
-    #[inline]
-    fn write_u64(&mut self, value: u64) {
-        self.word(value);
-    }
-
-    #[inline]
-    fn write_usize(&mut self, value: usize) {
-        self.word(value as u64);
-    }
+    each_word! { write_u8: u8, write_u16: u16, write_u32: u32, write_u64: u64, write_usize: usize }
 }

@@ -8,7 +8,8 @@ use onesided_lock_algos::LockAlgorithm;
 
 use crate::digest::Digest;
 use crate::program::Section;
-use crate::world::{Budget, Event, Run, Setting, Time};
+use crate::record::Record;
+use crate::world::{Budget, Run, Setting, Time};
 
 /// A model checker that replays a lock's futures over a memory with delayed effects and
 /// completions, in every schedule, deterministically and in one thread.
@@ -230,7 +231,7 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
                 if path.len() == step {
                     path.push((0, events.len() as u16));
                 }
-                let happened = self.happen(&mut run, events[usize::from(path[step].0)]);
+                let happened = run.happen(events[usize::from(path[step].0)]);
                 step += 1;
                 if happened.is_err() {
                     break Some(happened);
@@ -262,19 +263,12 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     }
 
     fn begins(&self, programs: &[&[Section]]) -> Run<A> {
-        Run::new(&self.lock, self.setting, programs, |world| {
+        let mut run = Run::new(&self.lock, self.setting, programs, Record::default(), |world| {
             (world.time, world.budget, world.memory_goes) = (Time::LastResort, self.budget, self.memory_goes);
             world.safe_within = self.same_host_is_safe.then_some(self.setting.per_host);
-        })
-    }
-
-    fn happen(&self, run: &mut Run<A>, event: Event) -> Result<(), String> {
-        run.happen(event)?;
-        let bypassed = run.record.bypassed();
-        match self.bypass.is_some_and(|at_most| bypassed > at_most) && run.record.dead().is_empty() {
-            true => Err(format!("{bypassed} later acquires bypassed a waiter")),
-            false => Ok(()),
-        }
+        });
+        run.bypass = self.bypass;
+        run
     }
 
     /// How many more delays these choices leave.
@@ -289,15 +283,9 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     pub fn replay(&self, programs: &[&[Section]], schedule: &[u16]) -> Result<(), String> {
         let mut run = self.begins(programs);
         let mut chosen = schedule.iter();
-        let ended = loop {
-            let events = run.possible();
-            let Some(first) = events.first() else { break run.end() };
-            let event = chosen.next().and_then(|choice| events.get(usize::from(*choice))).unwrap_or(first);
-            let happened = self.happen(&mut run, *event);
-            if happened.is_err() {
-                break happened;
-            }
-        };
+        let ended = run.play(|events, _| {
+            chosen.next().and_then(|choice| events.get(usize::from(*choice))).or(events.first()).copied()
+        });
         ended.map_err(|violation| {
             let (name, told) = (A::NAME, run.tasks.memory.world().trace.tells(&violation));
             let Budget { crashes, lost, stops } = self.budget;

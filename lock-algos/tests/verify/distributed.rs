@@ -5,14 +5,14 @@ use crate::right::distributed;
 use crate::woken_exploration;
 use onesided_lock_algos::{DistributedCounters, Mode};
 use onesided_lock_kit::program::{lock_and_data, per_rank_word};
-use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
+use onesided_lock_kit::random::{run as run_in, scenarios as scenario};
 use onesided_lock_kit::{Atomics, Op, Posted, Scenario, Section, Setting, posted};
 use onesided_remote_memory::FaultKind;
 use proptest::prelude::*;
 
 use crate::bound;
 use crate::loom::{EARLY, S, T, TS, X};
-use crate::random::run;
+use crate::random::{expect_caught, run};
 use crate::refused::release_twice;
 
 const MARK: u64 = 1 << 31;
@@ -123,9 +123,7 @@ fn tries() {
 #[test]
 fn a_death_inside_is_reported() {
     let exploration = woken_exploration(&distributed::<2>()).preemptions(3);
-    exploration.run_death(X, FaultKind::ParticipantDied);
-    exploration.run_death(S, FaultKind::ParticipantDied);
-    exploration.run_death_of_reader(X);
+    exploration.run_deaths(FaultKind::ParticipantDied);
 }
 
 /// After a release.

@@ -9,7 +9,7 @@ use crate::right::queue;
 use crate::woken_exploration;
 use onesided_lock_algos::{FetchAddQueue, LockAlgorithm, Mode, Owner};
 use onesided_lock_kit::program::{lock_and_data, region_words};
-use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
+use onesided_lock_kit::random::{run as run_in, scenarios as scenario};
 use onesided_lock_kit::world::Time;
 use onesided_lock_kit::{Atomics, ModelMemory, Op, Posted, Scenario, Section, Setting, posted};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
@@ -17,7 +17,7 @@ use proptest::prelude::*;
 
 use crate::bound;
 use crate::loom::{EARLY, S, T, TS, X};
-use crate::random::run;
+use crate::random::{expect_caught, run};
 use crate::refused::release_twice;
 use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, release, run as run_for};
 use crate::tickets::{check_order, free_at, returning, taking, waits_for_all};
@@ -208,9 +208,7 @@ fn tries() {
 #[test]
 fn a_death_inside_is_suspected() {
     let exploration = woken_exploration(&queue::<2, 2>()).preemptions(bound(3, 4));
-    exploration.run_death(X, FaultKind::ParticipantDied);
-    exploration.run_death(S, FaultKind::ParticipantDied);
-    exploration.run_death_of_reader(X);
+    exploration.run_deaths(FaultKind::ParticipantDied);
 }
 
 /// Two survivors; counts the executions with a recovery.

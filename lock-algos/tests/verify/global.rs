@@ -4,7 +4,7 @@
 
 use crate::right::{global, mcs, right, ticket};
 use crate::{woken_checker, woken_exploration};
-use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
+use onesided_lock_kit::random::{run as run_in, scenarios as scenario};
 use onesided_lock_kit::{Atomics, Op, Section, Setting, posted};
 use onesided_remote_memory::FaultKind;
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use crate::bound;
 use crate::lock_all_word::tested;
 use crate::loom::{EARLY, S, T, TS, X};
-use crate::random::run;
+use crate::random::{expect_caught, run};
 use crate::stopped::stop_everywhere;
 
 /// What one owner of each group adds to the lock-all word when it enters, leaves, and waits.
@@ -106,9 +106,7 @@ fn cancelled() {
 #[test]
 fn a_death_inside_is_reported() {
     let exploration = woken_exploration(&tested()).preemptions(3);
-    exploration.run_death(X, FaultKind::OwnerDied);
-    exploration.run_death(S, FaultKind::OwnerDied);
-    exploration.run_death_of_reader(X);
+    exploration.run_deaths(FaultKind::OwnerDied);
 }
 
 #[test]

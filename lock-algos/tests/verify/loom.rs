@@ -174,9 +174,7 @@ fn test_and_set_that_checks() {
 
 fn verify_death<A: LockAlgorithm + Clone>(lock: &A, kind: FaultKind) {
     let exploration = woken_exploration(lock).preemptions(bound(3, 4));
-    exploration.run_death(X, kind);
-    exploration.run_death(S, kind);
-    exploration.run_death_of_reader(X);
+    exploration.run_deaths(kind);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::right::{mcs, right};
 use crate::wrong::{Flaw, Wrong};
 use onesided_lock_algos::{Backoff, Intent, LockAlgorithm, LockUse, Mode, Owner, TestAndSet};
 use onesided_lock_kit::program::region_words;
-use onesided_lock_kit::random::{drive, expect_caught, run as run_in, scenarios as scenario};
+use onesided_lock_kit::random::{Found, drive, run as run_in, scenarios as scenario, search};
 use onesided_lock_kit::{Fencing, Layout, ModelMemory, Op, Posted, Scenario, Section, Setting, Slots, posted};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 use proptest::prelude::*;
@@ -12,6 +12,17 @@ use proptest::prelude::*;
 /// Runs a scenario and returns the violation, or the posted operations.
 pub(crate) fn run<A: LockAlgorithm + Clone>(lock: &A, scenario: &Scenario) -> Result<Posted, String> {
     run_in(Setting::USUAL, lock, scenario).map(|history| history.posted)
+}
+
+/// Checks that a search finds a lock that is wrong on purpose, says what is `expected` and shrinks it.
+/// Its cases are always the same, so this does not depend on luck.
+#[track_caller]
+pub(crate) fn expect_caught<T>(flaw: &str, dies: bool, expected: &str, run: impl Fn(&Scenario) -> Result<T, String>) {
+    let found = search(1, 4000, dies, |scenario| run(scenario).map(drop));
+    let Found { reason, minimal } = *found.expect_err(flaw);
+    assert!(reason.contains(expected), "{flaw}: {reason}");
+    let size = minimal.programs.iter().flatten().count() + minimal.schedule.len();
+    assert!(size <= 190, "{flaw} was hardly shrunk: {minimal:?}");
 }
 
 proptest! {

@@ -3,11 +3,12 @@
 use crate::woken_exploration;
 use onesided_lock_algos::{DedicatedThread, EventThread};
 use onesided_lock_kit::Action::Write;
-use onesided_lock_kit::random::{expect_caught, run};
+use onesided_lock_kit::random::run;
 use onesided_lock_kit::{Op, Place, Search, Section, Setting, posted};
 use onesided_remote_memory::FaultKind;
 
 use crate::bound;
+use crate::random::expect_caught;
 
 const X: Section = Section::EXCLUSIVE;
 const S: Section = Section::SHARED;
@@ -53,9 +54,7 @@ fn acquires_that_are_given_up() {
 #[test]
 fn the_dead_are_named() {
     let lock = woken_exploration(&EventThread::default()).preemptions(1);
-    lock.run_death(X, FaultKind::OwnerDied);
-    lock.run_death(S, FaultKind::OwnerDied);
-    lock.run_death_of_reader(X);
+    lock.run_deaths(FaultKind::OwnerDied);
 }
 
 #[test]

@@ -8,14 +8,14 @@ use crate::right::ticket;
 use crate::woken_exploration;
 use onesided_lock_algos::{LockAlgorithm, Mode, Ticket};
 use onesided_lock_kit::program::lock_and_data;
-use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
+use onesided_lock_kit::random::{run as run_in, scenarios as scenario};
 use onesided_lock_kit::{AcquireKind, Atomics, Ending, Op, Posted, Scenario, Section, Setting, posted};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 use proptest::prelude::*;
 
 use crate::bound;
 use crate::loom::{EARLY, S, X};
-use crate::random::run;
+use crate::random::{expect_caught, run};
 use crate::refused::release_twice;
 
 /// What is added to the word, as its documentation says.
@@ -212,9 +212,7 @@ fn when_oversubscribed() {
 #[test]
 fn a_death_inside_is_suspected() {
     let exploration = woken_exploration(&ticket::<2>()).preemptions(bound(3, 4));
-    exploration.run_death(X, FaultKind::ParticipantDied);
-    exploration.run_death(S, FaultKind::ParticipantDied);
-    exploration.run_death_of_reader(X);
+    exploration.run_deaths(FaultKind::ParticipantDied);
 }
 
 /// Two survivors; counts the executions with a recovery. A reader's death needs none.

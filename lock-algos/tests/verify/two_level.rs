@@ -3,7 +3,7 @@
 
 use crate::right::two_level;
 use crate::{woken_checker, woken_exploration};
-use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
+use onesided_lock_kit::random::{run as run_in, scenarios as scenario};
 use onesided_lock_kit::{Atomics, Op, Section, Setting, posted};
 use onesided_remote_memory::FaultKind;
 use proptest::prelude::*;
@@ -11,6 +11,7 @@ use proptest::prelude::*;
 use crate::bound;
 use crate::loom::{EARLY, S, T, TS, X};
 use crate::marks::{MARK, both, setting};
+use crate::random::expect_caught;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, max_shrink_iters: 1000, ..ProptestConfig::default() })]
@@ -91,9 +92,7 @@ fn a_death_inside_is_reported() {
             [(two_level(1), FaultKind::ParticipantDied), (two_level(1).bypasses(1), FaultKind::OwnerDied)]
         {
             let exploration = woken_exploration(&lock).setting(setting(per_host)).preemptions(3);
-            exploration.run_death(X, kind);
-            exploration.run_death(S, kind);
-            exploration.run_death_of_reader(X);
+            exploration.run_deaths(kind);
         }
     }
 }

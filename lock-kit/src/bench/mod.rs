@@ -25,7 +25,6 @@
 //! [`Histogram`], [`jain`], [`share`] and [`Counted`] can be used on their own: `Counted` is a
 //! fabric, on which windows run too.
 
-mod barrier;
 mod context;
 mod counted;
 mod histogram;

@@ -26,22 +26,22 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
     /// If the lock fails, without deaths and losses.
     #[must_use]
     pub fn simulated(&self) -> Outcome {
-        let (outcome, _, failed) = self.simulate();
+        let (outcome, .., failed) = self.simulate();
         failed.map_or(outcome, |failed| panic!("{failed}"))
     }
 
     /// The same of a lock that may be wrong. It is an error as well if owners exclude each other
     /// while both are inside, which takes a [section](Self::section), and if no acquire succeeds in
-    /// the second half of the run.
+    /// half of the time that the run took.
     ///
     /// # Errors
     /// What the lock did wrong. The same run does it again.
     pub fn verdict(&self) -> Result<Outcome, String> {
-        let (outcome, end, failed) = self.simulate();
+        let (outcome, whole, end, failed) = self.simulate();
         if let Some(failed) = failed {
             return Err(failed);
         }
-        if outcome.longest_gap > self.long / 2 {
+        if outcome.longest_gap > whole / 2 {
             let (name, gap, acquired) = (A::NAME, outcome.longest_gap, outcome.acquisitions());
             return Err(format!(
                 "{name}: no acquire succeeds for {gap:?}, after {acquired}: ranks wait without end: {end}"
@@ -50,7 +50,8 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
         Ok(outcome)
     }
 
-    fn simulate(&self) -> (Outcome, End, Option<String>) {
+    /// Also how long the run took, including the time in which nothing happens, its end, and what failed.
+    fn simulate(&self) -> (Outcome, Duration, End, Option<String>) {
         let acquired = AtomicU64::new(0);
         let hosts = if A::HOST_WORDS > 0 { self.origins / self.per_host.max(1) } else { 0 };
         let contest = &Contest {
@@ -91,7 +92,7 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
             events: report.events,
             trace: report.trace,
         };
-        (outcome, report.end, contest.failed.take())
+        (outcome, Duration::from_nanos(whole), report.end, contest.failed.take())
     }
 }
 

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::hint::spin_loop;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,6 @@ use onesided_fabric::{Any, Drive, Error, Fabric, Segment, SegmentKey, World, thr
 use onesided_lock_algos::LockAlgorithm;
 use onesided_remote_memory::{Fault, FaultKind};
 
-use super::barrier::Barrier;
 use super::context::{LockMemory, Site, leader, words};
 use super::throughput::{Beside, Common, Origin, Outcome, ThroughputRun};
 use super::{Counted, Histogram, Operations};
@@ -40,19 +40,16 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
     /// If a rank panics.
     pub fn threads(&self) -> Result<Outcome, Error> {
         let acquired = AtomicU64::new(0);
-        let barrier = Barrier::of(self.origins);
+        let (failed, first) = (AtomicBool::new(false), Mutex::new(None));
         let over = [AtomicBool::new(false), AtomicBool::new(false)];
         let results = threads(self.origins, |world| {
-            let _leaves = barrier.guard();
-            match self.origin(&world, &acquired, &barrier, &over) {
-                Ok(result) => result,
-                Err(error) => {
-                    barrier.fail(error); // before this rank leaves, which makes others fail
-                    None
-                }
-            }
+            let result = self.origin(&world, &acquired, &failed, &over);
+            // Before this rank leaves, which makes others fail.
+            let its_own = |_: &Error| !failed.swap(true, Ordering::Relaxed);
+            let note = |error| *first.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            result.map_err(|error| its_own(&error).then(|| note(error))).ok()
         })?;
-        if let Some(error) = barrier.error() {
+        if let Some(error) = first.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(error);
         }
         let results: Vec<RankResult> = results.into_iter().flatten().collect();
@@ -93,9 +90,9 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
         &self,
         world: &World<Any>,
         acquired: &AtomicU64,
-        barrier: &Barrier,
+        failed: &AtomicBool,
         over: &[AtomicBool; 2],
-    ) -> Result<Option<RankResult>, Error> {
+    ) -> Result<RankResult, Error> {
         let fabric = world.fabric();
         let own = fabric.allocate(8 * words::<A>().next_multiple_of(16) as u64)?;
         let keys = world.all_gather(&own.key().to_bytes()).wait()?;
@@ -112,10 +109,8 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
         };
         let mut count = 0;
         let counted = Counted::new(fabric.clone());
-        if !barrier.all_here() {
-            return Ok(None);
-        }
-        let common = &Common { run: self, acquired, failed: Some(barrier.failed()) };
+        world.barrier().wait()?;
+        let common = &Common { run: self, acquired, failed: Some(failed) };
         let timed =
             Timed { common, clock: clock_takes(&counted), waits: RefCell::default(), bypasses: RefCell::default() };
         let started = Instant::now();
@@ -126,7 +121,7 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
             }
             let untimed = Untimed(common);
             let mut origin = Origin::new(Site::new(fabric.clone(), place), &untimed);
-            while !over[0].load(Ordering::Relaxed) && !barrier.failed().load(Ordering::Relaxed) {
+            while !over[0].load(Ordering::Relaxed) && !failed.load(Ordering::Relaxed) {
                 self.ended(fabric, origin.once())?;
                 count += 1;
             }
@@ -134,16 +129,14 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
             Ok::<_, Fault>(origin.site.generation)
         });
         let generation = rounds.map_err(Error::operation(A::NAME))?;
-        if !barrier.all_here() {
-            return Ok(None);
-        }
+        world.barrier().wait()?;
         let ended = std::thread::scope(|scope| {
             if world.rank() == 0 {
                 scope.spawn(|| referee(&over[1]));
             }
             let mut origin = Origin::new(Site::new(counted.clone(), place), &timed);
             origin.site.generation = generation; // the nodes are the same
-            while !over[1].load(Ordering::Relaxed) && !barrier.failed().load(Ordering::Relaxed) {
+            while !over[1].load(Ordering::Relaxed) && !failed.load(Ordering::Relaxed) {
                 self.ended(&counted, origin.once())?;
             }
             Ok::<_, Fault>(())
@@ -151,7 +144,7 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
         ended.map_err(Error::operation(A::NAME))?;
         world.barrier().wait()?; // no rank accesses a segment that is gone
         let (waits, bypasses) = (timed.waits.into_inner(), timed.bypasses.into_inner());
-        Ok(Some(RankResult { count, lasted, waits, bypasses, operations: counted.operations() }))
+        Ok(RankResult { count, lasted, waits, bypasses, operations: counted.operations() })
     }
 }
 

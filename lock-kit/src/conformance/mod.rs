@@ -55,7 +55,6 @@ pub struct Conformance<A> {
     cases: u32,
     seed: Option<u64>,
     recovers: bool,
-    loses: bool,
     bypass: Option<u32>,
     all: bool,
     deeper: usize,
@@ -65,9 +64,6 @@ pub struct Conformance<A> {
 
 /// The most states of a check of three origins.
 const OF_THREE: usize = 40_000;
-/// The most events of a long contest.
-#[cfg(feature = "bench")]
-const CONTEST_EVENTS: u64 = 1_000_000;
 /// The same for checks in which the memory of dead ranks is lost.
 const OF_MEMORY: usize = 10_000;
 
@@ -86,7 +82,6 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
             cases: 3_000,
             seed: None,
             recovers: A::RECOVERS,
-            loses: true,
             bypass: None,
             all: false,
             deeper: 3_000,
@@ -126,12 +121,6 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
     #[must_use]
     pub fn without_recovery(self) -> Self {
         Self { recovers: false, ..self }
-    }
-
-    /// No operation is lost while all ranks are alive, for a lock that cannot resolve losses.
-    #[must_use]
-    pub fn without_losses(self) -> Self {
-        Self { loses: false, ..self }
     }
 
     /// The lock works for at most this many owners at a time, each of another rank (Peterson: 2; the
@@ -249,7 +238,7 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
             trial("left inside", &|this| brief(this, crashes(this).leaves()));
             trial("left, memory lost", &|this| brief(this, crashes(this).leaves().memory_goes()));
         }
-        if self.recovers && self.loses {
+        if self.recovers {
             let none = |explored: &Explored| (explored.lost == 0).then_some("nothing is lost");
             trial("with a loss", &|this| this.schedules(&this.checker().losses(1), &programs::LOSSES, none));
         }
@@ -357,15 +346,8 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
     }
 
     fn death_inside(&self) -> Tried {
-        const X: Section = Section::EXCLUSIVE;
-        const S: Section = Section::SHARED;
         let exploration = self.exploration(if A::SERVED { self.preemptions.min(1) } else { self.preemptions });
-        let mut executions = 0;
-        let deaths = [(Mode::Exclusive, X), (Mode::Exclusive, S), (Mode::Shared, X)];
-        for (dying, survivor) in deaths {
-            executions += exploration.death(dying, survivor, RECOVERED.to_vec())?;
-        }
-        Ok(executed(executions, deaths.len()))
+        exploration.deaths(&RECOVERED).map(|all| executed(all, 3))
     }
 
     /// `missing`: what a program of two origins should have shown.
@@ -405,15 +387,14 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
     fn contest(&self) -> Tried {
         use crate::bench::ThroughputRun;
 
-        let contest = ThroughputRun::of(&self.lock).at_home().section(Duration::from_nanos(500));
+        let contest =
+            ThroughputRun::of(&self.lock).at_home().section(Duration::from_nanos(500)).lasting(Duration::from_secs(4));
         let (mut tried, mut how) = (0, Vec::new());
-        for (origins, long) in [(3, 4), (100, 2)] {
+        for (origins, events) in [(3, 20_000), (100, 100_000)] {
             let origins = origins.min(self.setting.owners);
-            let simulated = contest.clone().origins(origins).lasting(Duration::from_millis(long));
-            // Pauses may be longer than that.
-            let outlasting = || simulated.clone().lasting(Duration::from_secs(long)).events(CONTEST_EVENTS);
-            let outcome = simulated.verdict().or_else(|_| outlasting().verdict()).map_err(|what| {
-                format!("{what}\n again: ThroughputRun::of(&lock).at_home().section(500 ns).origins({origins}).lasting({long} s).verdict()")
+            let simulated = contest.clone().origins(origins).events(events);
+            let outcome = simulated.verdict().map_err(|what| {
+                format!("{what}\n again: ThroughputRun::of(&lock).at_home().section(500 ns).lasting(4 s).origins({origins}).events({events}).verdict()")
             })?;
             tried += outcome.acquisitions() as usize;
             how.push(format!("{origins} simulated origins: {:.0} a second", outcome.rate()));

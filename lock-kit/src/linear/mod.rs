@@ -12,7 +12,8 @@ mod sections;
 use onesided_lock_algos::LockAlgorithm;
 
 pub use history::{Call, History, Step, linearizable};
-pub use sections::{Access, DataSection, Sections, run, sections};
+pub use sections::{Access, DataSection, Sections, sections};
+pub(crate) use sections::{Accesses, Accessing, run};
 
 use crate::random::Search;
 

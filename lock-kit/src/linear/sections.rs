@@ -1,17 +1,15 @@
 //! Generated sections on data at several ranks, over the model memory.
 
-use std::sync::{Arc, Mutex};
-
-use onesided_lock_algos::{Intent, LockAlgorithm, LockUse, Mode, Owner};
-use onesided_remote_memory::{At, Fault, Notify, Rank, RegionId, RemoteMemory};
+use onesided_lock_algos::{LockAlgorithm, Mode, Owner};
+use onesided_remote_memory::{Fault, Notify, Rank, RemoteMemory};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::history::{History, Step};
-use crate::program::{Crashable, DATA, Layout, Section, Slots, Spawn, abandon};
-use crate::random::{Scenario, cases};
-use crate::trace::Note;
-use crate::world::{ModelMemory, Setting, Tasks};
+use crate::Record;
+use crate::program::{DATA, Section, word};
+use crate::random::{Scenario, cases, recorded};
+use crate::world::Setting;
 
 /// An access of a section to a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +38,6 @@ pub struct DataSection {
 /// One deterministic run.
 pub type Sections = Scenario<DataSection>;
 
-/// More events than any run that ends has.
-const ENDLESS: usize = 4_000;
-
 fn section() -> impl Strategy<Value = DataSection> {
     let access = prop_oneof![3 => Just(Access::Read), 3 => Just(Access::Write), 1 => Just(Access::Add), 1 => Just(Access::Flush)];
     let mode = prop_oneof![2 => Just(Mode::Exclusive), 1 => Just(Mode::Shared)];
@@ -65,76 +60,60 @@ pub fn sections(dies: bool) -> impl Strategy<Value = Sections> {
 ///
 /// # Errors
 /// The violation.
-pub fn run<A: LockAlgorithm + Clone>(
+pub(crate) fn run<A: LockAlgorithm + Clone>(
     setting: Setting,
     flushes: bool,
     lock: &A,
     sections: &Sections,
 ) -> Result<(), String> {
-    let ranks = sections.programs.len();
-    let cancelled = |program: &Vec<DataSection>| program.iter().filter(|section| section.cancelled.is_some()).count();
-    let most = sections.programs.iter().map(cancelled).max().unwrap_or(0);
-    let mut slots = Slots::new(1 + most as u16);
-    let mut tasks = Tasks::over(setting.memory::<A>(ranks, &mut slots));
-    let (history, fault) = (Arc::new(History::default()), Arc::new(Mutex::new(None)));
-    for (rank, program) in sections.programs.iter().enumerate() {
-        let (lock, history, fault, program) =
-            (Arc::new(lock.clone()), Arc::clone(&history), Arc::clone(&fault), program.clone());
-        tasks.start(Rank(rank as u32), |memory, spawn| async move {
-            if let Err(failed) = (Process { memory, lock, slots, history, flushes }).run(program, spawn).await {
-                *fault.lock().unwrap() = Some(format!("an acquire or a release fails: rank {rank}: {failed}"));
-            }
-        });
-    }
-    let mut choices = sections.choices();
-    for _ in 0..ENDLESS {
-        let Some(event) = choices.next(&tasks.possible(), 0) else { break };
-        tasks.happen(event);
-    }
-    let failed = fault.lock().unwrap().take().map_or(Ok(()), Err);
-    let checked = failed.and_then(|()| tasks.ended()).and_then(|()| history.check(ranks));
-    checked.map_err(|what| tasks.memory.world().trace.tells(&what))
+    let section = |DataSection { mode, cancelled, .. }: &DataSection| {
+        let section = Section { mode: *mode, ..Section::EXCLUSIVE };
+        cancelled.map_or(section, |asked| section.cancelled(asked))
+    };
+    let Scenario { programs, schedule, death } = sections.clone();
+    let rounds = programs.iter().map(|program| program.iter().map(section).collect()).collect();
+    let record = Record::of(Accesses { history: History::default(), programs, flushes });
+    recorded(setting, lock, &Scenario { programs: rounds, schedule, death }, record).map(drop)
 }
 
-/// A process.
-struct Process<A> {
-    memory: ModelMemory,
-    lock: Arc<A>,
-    slots: Slots,
-    history: Arc<History>,
+/// What sections do under the lock instead of touching the data: by rank and section.
+#[derive(Debug)]
+pub(crate) struct Accesses {
+    pub(crate) history: History,
+    programs: Vec<Vec<DataSection>>,
+    /// Whether each release waits for the writes.
     flushes: bool,
 }
 
-impl<A: LockAlgorithm> Process<A> {
-    async fn run(&self, sections: Vec<DataSection>, spawn: Spawn) -> Result<(), Fault> {
-        let mut slot = 0;
-        for (generation, section) in (0..).zip(sections) {
-            let rank = self.memory.rank();
-            let Some(asked) = section.cancelled else {
-                self.section(Owner { rank, slot: 0, generation }, &section).await?;
-                continue;
-            };
-            slot += 1;
-            let owner = Owner { rank, slot, generation };
-            let round = Section { mode: section.mode, ..Section::EXCLUSIVE }.cancelled(asked);
-            abandon(&self.memory, &self.lock, (owner, self.slots), round, &Arc::default(), &*spawn)?;
-        }
-        Ok(())
+impl Accesses {
+    /// An owner begins a section; `None` if it is that of a survivor at the end.
+    pub(crate) fn begins(&self, owner: Owner) -> Option<Accessing<'_>> {
+        let section = self.programs.get(owner.rank.index())?.get(owner.generation as usize)?;
+        Some(Accessing {
+            history: &self.history,
+            section,
+            flushes: self.flushes,
+            call: self.history.invoked(owner.rank.0),
+        })
     }
+}
 
-    async fn section(&self, owner: Owner, section: &DataSection) -> Result<(), Fault> {
-        let Self { memory, lock, slots, history, flushes } = self;
-        let place = Layout::new::<A>(memory, owner, *slots);
-        let words = lock.words(place)?;
-        let call = history.invoked(owner.rank.0);
-        let started = lock.start(LockUse::new(memory, place, words, section.mode))?;
-        let intent = || Intent::LOCK.recovering();
-        let held = lock.finish(LockUse::new(memory, place, words, section.mode), started, intent).await?;
-        memory.note(Note::Enters(held.mode));
+/// A section under way.
+pub(crate) struct Accessing<'a> {
+    history: &'a History,
+    section: &'a DataSection,
+    flushes: bool,
+    call: usize,
+}
+
+impl Accessing<'_> {
+    /// What it does while it holds the lock.
+    pub(crate) async fn inside<M: RemoteMemory>(&self, memory: &M, owner: Owner) -> Result<(), Fault> {
+        let Self { history, section, call, .. } = *self;
         let mut written = Vec::new();
         for (number, (access, at)) in section.accesses.iter().enumerate() {
             let at = at % memory.size() as usize;
-            let word = memory.word(At { rank: Rank(at as u32), region: RegionId(0), offset: 8 * DATA as u64 })?;
+            let word = word(memory, Rank(at as u32), DATA)?;
             match access {
                 Access::Read => {
                     // Earlier writes come first.
@@ -156,15 +135,12 @@ impl<A: LockAlgorithm> Process<A> {
                 Access::Write | Access::Add => {}
             }
         }
-        if *flushes {
-            flush(history, call, &mut written).await?;
-        }
-        drop(written);
-        memory.note(Note::Leaves);
-        let released = lock.start_release(LockUse::new(memory, place, words, held.mode))?;
-        lock.finish_release(LockUse::new(memory, place, words, held.mode), released.await).await?;
-        history.returned(call);
-        Ok(())
+        if self.flushes { flush(history, call, &mut written).await } else { Ok(()) }
+    }
+
+    /// Its release is complete.
+    pub(crate) fn ends(self) {
+        self.history.returned(self.call);
     }
 }
 

@@ -152,9 +152,19 @@ impl LoomMemory {
 
     /// The same memory, not shared yet, of a lock in this setting. `counts`: its tasks are counted,
     /// by [`begins`](Self::begins) and [`ends`](Self::ends).
-    pub(super) fn set<A: LockAlgorithm>(mut self, setting: &Setting, slots: Slots, counts: usize) -> Self {
+    pub(super) fn set<A: LockAlgorithm>(
+        mut self,
+        setting: &Setting,
+        slots: Slots,
+        counts: usize,
+        trace: &Arc<std::sync::Mutex<Trace>>,
+    ) -> Self {
+        if let Ok(mut trace) = trace.lock() {
+            *trace = Trace::default();
+        }
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
             shared.planted = Planted { names: Names::of::<A>(slots), mutate: setting.mutate };
+            shared.trace = Arc::clone(trace);
             (shared.woken, shared.waits) = (setting.woken, Waits { active: counts, ..Waits::default() }.into());
         }
         let mut state = self.state();
@@ -238,11 +248,6 @@ impl LoomMemory {
     /// The operations that took effect so far, in order.
     pub fn trace(&self) -> Trace {
         self.shared.trace.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// The same, for use after the memory is dropped.
-    pub(super) fn shared_trace(&self) -> Arc<std::sync::Mutex<Trace>> {
-        Arc::clone(&self.shared.trace)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

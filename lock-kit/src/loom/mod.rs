@@ -17,7 +17,7 @@ use crate::caught::{Violation, caught};
 use crate::program::{self, Layout, Section, Slots, Spawn, Task, lock_and_data};
 use crate::record::Record;
 use crate::trace::Trace;
-use crate::world::Setting;
+use crate::world::{Server, Setting};
 
 /// The faults of a previous owner that died.
 pub(crate) const RECOVERED: [FaultKind; 2] = [FaultKind::OwnerDied, FaultKind::ParticipantDied];
@@ -179,28 +179,29 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
         Ok(executions)
     }
 
-    /// Rank 1 dies inside an exclusive section. Rank 0, which waits for it or arrives after its
-    /// death, recovers the lock and learns of the death by a fault of this kind; if it entered
-    /// before, it does not.
+    /// Rank 1 dies inside its section. Rank 0, which waits for it or arrives after its death, recovers
+    /// the lock and learns of the death by a fault of this kind; if it entered before, or if rank 1
+    /// was a reader and the lock has a shared mode, it does not.
     ///
     /// # Panics
     /// As [`run`](Self::run), and if there were not executions of both kinds.
     #[track_caller]
-    pub fn run_death(&self, survivor: Section, kind: FaultKind) {
-        self.death(Mode::Exclusive, survivor, vec![kind]).unwrap_or_else(|violation| panic!("{violation}"));
+    pub fn run_deaths(&self, kind: FaultKind) {
+        self.deaths(&[kind]).unwrap_or_else(|violation| panic!("{violation}"));
     }
 
-    /// The same for a shared section: rank 0 recovers nothing, if the lock has a shared mode.
-    ///
-    /// # Panics
-    /// As [`run`](Self::run).
-    #[track_caller]
-    pub fn run_death_of_reader(&self, survivor: Section) {
-        self.death(Mode::Shared, survivor, RECOVERED.to_vec()).unwrap_or_else(|violation| panic!("{violation}"));
+    /// Implements it, with a fault of one of these kinds.
+    pub(crate) fn deaths(&self, kinds: &[FaultKind]) -> Result<usize, String> {
+        let deaths = [
+            (Mode::Exclusive, Section::EXCLUSIVE),
+            (Mode::Exclusive, Section::SHARED),
+            (Mode::Shared, Section::EXCLUSIVE),
+        ];
+        deaths.into_iter().map(|(dying, survivor)| self.death(dying, survivor, kinds)).sum()
     }
 
-    /// Implements both, with a fault of one of these kinds.
-    pub(crate) fn death(&self, dying: Mode, survivor: Section, kinds: Vec<FaultKind>) -> Result<usize, String> {
+    fn death(&self, dying: Mode, survivor: Section, kinds: &[FaultKind]) -> Result<usize, String> {
+        let kinds = kinds.to_vec();
         let outcomes = Arc::new([const { AtomicUsize::new(0) }; 2]);
         let count = Arc::clone(&outcomes);
         let dies = Section { mode: dying, ..Section::EXCLUSIVE }.dying();
@@ -251,52 +252,34 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
     fn explored(&self, programs: &[&[Section]], check: Arc<Check>) -> Result<usize, String> {
         let (lock, layout) = (Arc::new(self.lock.clone()), (self.atomics, self.forgets, self.setting));
         let rounds: Vec<Vec<Section>> = programs.iter().map(|rounds| rounds.to_vec()).collect();
-        let execution = move |last: &Last| execute(&lock, layout, &rounds, last, &*check);
         let mut model = loom::model::Builder::new();
         (model.preemption_bound, model.max_permutations) = (Some(self.preemptions), self.at_most);
         model.max_duration = self.setting.until.map(|until| until.saturating_duration_since(Instant::now()));
         model.checkpoint_interval = 100; // how often it looks at these
-        explore(model, Arc::new(execution)).map_err(|(executions, what)| {
-            let Self { atomics, preemptions, .. } = self;
+        let (executions, trace) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Trace::default())));
+        let (count, last) = (Arc::clone(&executions), Arc::clone(&trace));
+        let execution: Arc<dyn Fn() + Send + Sync> = Arc::new(move || {
+            count.fetch_add(1, Relaxed);
+            execute(&lock, layout, &rounds, &last, &*check);
+        });
+        let ended = caught(|| model.check(move || execution()));
+        let executions = executions.load(Relaxed);
+        ended.map(|()| executions).map_err(|mut what| {
+            if what.contains("deadlock; threads") {
+                what = "deadlock, ranks wait without end".into(); // those of loom have no names
+            } else if what.contains("maximum number of branches") {
+                what =
+                    "ranks wait without end: a loop of the lock goes on without a pause, or the programs are too long"
+                        .into();
+            }
+            let (Self { atomics, preemptions, .. }, name) = (self, A::NAME);
+            let told = trace.lock().unwrap_or_else(PoisonError::into_inner).tells(&what);
             format!(
-                "{}: {what} in execution {executions} of {programs:?}\n with {preemptions} preemptions, atomics \
-                 {atomics:?}",
-                A::NAME
+                "{name}: {told} in execution {executions} of {programs:?}\n with {preemptions} preemptions, atomics \
+                 {atomics:?}"
             )
         })
     }
-}
-
-/// The trace of the last execution.
-type Last = Mutex<Arc<Mutex<Trace>>>;
-
-/// Runs all executions and returns their number. On a violation also the panic's message, and the
-/// operations before it.
-fn explore(model: loom::model::Builder, execution: Arc<dyn Fn(&Last) + Send + Sync>) -> Result<usize, (usize, String)> {
-    let executions = Arc::new(AtomicUsize::new(0));
-    let last: Arc<Last> = Arc::default();
-    let explored = {
-        let (executions, last) = (Arc::clone(&executions), Arc::clone(&last));
-        move || {
-            model.check(move || {
-                executions.fetch_add(1, Relaxed);
-                execution(&last);
-            });
-        }
-    };
-    let ended = caught(explored);
-    let executions = executions.load(Relaxed);
-    ended.map(|()| executions).map_err(|mut what| {
-        if what.contains("deadlock; threads") {
-            what = "deadlock, ranks wait without end".into(); // those of loom have no names
-        } else if what.contains("maximum number of branches") {
-            what = "ranks wait without end: a loop of the lock goes on without a pause, or the programs are too long"
-                .into();
-        }
-        let trace = last.lock().unwrap_or_else(PoisonError::into_inner);
-        let trace = trace.lock().unwrap_or_else(PoisonError::into_inner);
-        (executions, trace.tells(&what))
-    })
 }
 
 /// One execution.
@@ -304,16 +287,13 @@ fn execute<A: LockAlgorithm>(
     lock: &Arc<A>,
     (atomics, forgets, setting): (Atomics, Option<usize>, Setting),
     programs: &[Vec<Section>],
-    last: &Last,
+    trace: &Arc<Mutex<Trace>>,
     check: &Check,
 ) {
     let slots = Slots { per_host: setting.per_host, ..Slots::of(programs) };
     let memory = LoomMemory::new(programs.len(), program::region_words::<A>(slots), atomics)
         .forgetting(forgets)
-        .set::<A>(&setting, slots, if A::SERVED { 0 } else { programs.len() });
-    if let Ok(mut last) = last.lock() {
-        *last = memory.shared_trace();
-    }
+        .set::<A>(&setting, slots, if A::SERVED { 0 } else { programs.len() }, trace);
     let record = Arc::new(Record::default());
     let spawned = Arc::new(Mutex::new(Vec::new()));
     let origin = |rank: usize| -> Task {
@@ -322,13 +302,21 @@ fn execute<A: LockAlgorithm>(
         let spawn = spawning(Arc::clone(&spawned), memory.of(rank));
         counted(memory.of(rank), program::run(memory, Arc::clone(lock), slots, rounds, record, spawn))
     };
-    let server = A::SERVED.then(|| Server::start(&memory, lock, slots, &record));
+    let server = A::SERVED.then(|| {
+        let (Server { task, open }, record) = (Server::start(&memory, lock, slots), Arc::clone(&record));
+        let serves = thread(Box::pin(async move {
+            task.await.unwrap_or_else(|fault| record.violated(|| format!("the server ended: {fault}")));
+        }));
+        (serves, open)
+    });
     let others: Vec<_> = (1..programs.len()).map(|rank| thread(origin(rank))).collect();
     block_on(origin(0));
     join(others);
     join(std::mem::take(&mut *spawned.lock().unwrap()));
-    if let Some(server) = server {
-        server.stop(&memory, &**lock, slots);
+    if let Some((serves, open)) = server {
+        open.store(false, Relaxed);
+        block_on(lock.wake_server(&memory, Layout::of_server::<A>(&memory, slots))).unwrap();
+        serves.join().unwrap();
     }
     if let Err(violation) = check(&record, &memory) {
         std::panic::panic_any(Violation(violation));
@@ -360,32 +348,6 @@ fn spawning(threads: Arc<Mutex<Threads>>, memory: LoomMemory) -> Spawn {
 fn join(threads: Threads) {
     for thread in threads {
         thread.join().unwrap();
-    }
-}
-
-/// The server thread, for a served lock.
-struct Server {
-    open: Arc<AtomicBool>,
-    thread: loom::thread::JoinHandle<()>,
-}
-
-impl Server {
-    fn start<A: LockAlgorithm>(memory: &LoomMemory, lock: &Arc<A>, slots: Slots, record: &Arc<Record>) -> Self {
-        let open = Arc::new(AtomicBool::new(true));
-        let (memory, lock, record, still) = (memory.clone(), Arc::clone(lock), Arc::clone(record), Arc::clone(&open));
-        let serve = Box::pin(async move {
-            let place = Layout::of_server::<A>(&memory, slots);
-            if let Err(fault) = lock.serve(&memory, place, move || still.load(Relaxed)).await {
-                record.violated(|| format!("the server ended: {fault}"));
-            }
-        });
-        Self { open, thread: thread(serve) }
-    }
-
-    fn stop<A: LockAlgorithm>(self, memory: &LoomMemory, lock: &A, slots: Slots) {
-        self.open.store(false, Relaxed);
-        block_on(lock.wake_server(memory, Layout::of_server::<A>(memory, slots))).unwrap();
-        self.thread.join().unwrap();
     }
 }
 

@@ -348,6 +348,6 @@ impl<'m, M: Crashable> LockContext<'m, M> for Layout<'m, M> {
     }
 }
 
-pub(super) fn word<M: RemoteMemory>(memory: &M, rank: Rank, index: usize) -> Result<M::Word<'_>, Fault> {
+pub(crate) fn word<M: RemoteMemory>(memory: &M, rank: Rank, index: usize) -> Result<M::Word<'_>, Fault> {
     memory.word(At { rank, region: RegionId(0), offset: 8 * index as u64 })
 }

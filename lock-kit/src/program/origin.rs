@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use onesided_lock_algos::{Held, Intent, IntentFn, LockAlgorithm, LockUse, Mode, Owner, TokenDraw};
+use onesided_lock_algos::{Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, TokenDraw};
 use onesided_remote_memory::{Fault, FaultKind, Notify, RemoteMemory};
 
 use super::layout::{DATA, HOME, Layout, Slots, word};
@@ -79,6 +79,7 @@ async fn section<M: Crashable, A: LockAlgorithm>(
     let data = word(memory, HOME, DATA)?;
 
     record.between(owner);
+    let accessing = record.accessing(owner);
     if round.kind != AcquireKind::Try {
         record.waits(owner, mode);
         memory.marks();
@@ -128,7 +129,10 @@ async fn section<M: Crashable, A: LockAlgorithm>(
         record.fenced(mode, token.await?);
     }
 
-    for _ in 0..round.touches {
+    if let Some(accessing) = &accessing {
+        boxed(|| accessing.inside(memory, owner)).await?;
+    }
+    for _ in 0..if accessing.is_some() { 0 } else { round.touches } {
         let before = memory.read(data).await?;
         if mode == Mode::Exclusive {
             memory.write(data, before + 1, Notify::No).await?;
@@ -147,14 +151,29 @@ async fn section<M: Crashable, A: LockAlgorithm>(
         return Ok(());
     }
 
+    release(algorithm, LockUse::new(memory, layout, words, mode), round.ending, record).await?;
+    if let Some(accessing) = accessing {
+        accessing.ends();
+    }
+    Ok(())
+}
+
+/// Leaves a section.
+async fn release<'m, M: Crashable, A: LockAlgorithm>(
+    algorithm: &'m A,
+    lock: LockUse<'m, M, Layout<'m, M>>,
+    ending: Ending,
+    record: &Record,
+) -> Result<(), Fault> {
+    let (memory, owner) = (lock.memory, lock.context.owner());
     memory.note(Note::Leaves);
     record.between(owner);
-    let released = algorithm.start_release(LockUse::new(memory, layout, words, mode))?;
-    if round.ending == Ending::Detached && algorithm.releases_in_one_step(mode) {
+    let released = algorithm.start_release(lock)?;
+    if ending == Ending::Detached && algorithm.releases_in_one_step(lock.mode) {
         drop(released);
     } else {
         let found = released.await;
-        boxed(|| algorithm.finish_release(LockUse::new(memory, layout, words, mode), found)).await?;
+        boxed(|| algorithm.finish_release(lock, found)).await?;
     }
     record.outside(owner);
     Ok(())
@@ -177,7 +196,7 @@ fn goes_on<M: Crashable>(memory: &M, record: &Record, owner: Owner, round: Secti
 }
 
 /// Starts an acquire and spawns the rest, as the endpoint does with a dropped acquire.
-pub(crate) fn abandon<M: Crashable, A: LockAlgorithm>(
+fn abandon<M: Crashable, A: LockAlgorithm>(
     memory: &M,
     algorithm: &Arc<A>,
     (owner, slots): (Owner, Slots),
@@ -234,11 +253,7 @@ async fn finish_cancelled<M: Crashable, A: LockAlgorithm>(
             }
             memory.note(Note::Enters(mode));
             record.enters(owner, held);
-            memory.note(Note::Leaves);
-            record.between(owner);
-            let released = algorithm.start_release(LockUse::new(memory, layout, words, mode))?;
-            let found = released.await;
-            boxed(|| algorithm.finish_release(LockUse::new(memory, layout, words, mode), found)).await?;
+            return release(algorithm, LockUse::new(memory, layout, words, mode), ending, record).await;
         }
     }
     record.outside(owner);

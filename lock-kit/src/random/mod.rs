@@ -3,9 +3,9 @@
 mod scenario;
 mod search;
 
-pub(crate) use scenario::driven;
 pub use scenario::{History, Plan, Scenario, drive, run};
+pub(crate) use scenario::{driven, recorded};
 pub(crate) use search::cases;
-pub use search::{Found, Search, expect_caught, scenarios, search};
+pub use search::{Found, Search, scenarios, search};
 
 pub use crate::world::{Server, Setting};

@@ -1,12 +1,12 @@
 //! One deterministic run.
 
 use std::pin::pin;
-use std::slice::Iter;
 use std::task::{Context, Poll, Waker};
 
 use onesided_lock_algos::{LockAlgorithm, Mode};
 use onesided_remote_memory::Rank;
 
+use crate::Record;
 use crate::program::Section;
 use crate::trace::Trace;
 use crate::world::{Event, ModelMemory, Posted, Run, Setting};
@@ -31,31 +31,6 @@ pub struct Plan {
     pub when: usize,
 }
 
-impl<S> Scenario<S> {
-    pub(crate) fn choices(&self) -> Choices<'_> {
-        Choices { schedule: self.schedule.iter(), death: self.death, events: 0 }
-    }
-}
-
-/// The choices that a scenario still has.
-pub(crate) struct Choices<'s> {
-    schedule: Iter<'s, u8>,
-    death: Option<Plan>,
-    events: usize,
-}
-
-impl Choices<'_> {
-    /// The next event. `first`: the first rank that may die.
-    pub(crate) fn next(&mut self, possible: &[Event], first: usize) -> Option<Event> {
-        if let Some(plan) = self.death.take_if(|plan| plan.when <= self.events) {
-            return Some(Event::Crash(Rank(plan.rank.max(first) as u32)));
-        }
-        self.events += 1;
-        let choice = self.schedule.next().map_or(0, |choice| usize::from(*choice));
-        possible.get(choice % possible.len().max(1)).copied()
-    }
-}
-
 /// The history of a run.
 #[derive(Clone, Debug)]
 pub struct History {
@@ -72,16 +47,27 @@ pub struct History {
 /// # Errors
 /// The violation, and the operations that took effect.
 pub fn run<A: LockAlgorithm + Clone>(setting: Setting, lock: &A, scenario: &Scenario) -> Result<History, String> {
-    let mut run = Run::new(lock, setting, &scenario.programs, |_| {});
-    let mut choices = scenario.choices();
-    let ended = loop {
-        let possible = run.possible();
-        choices.death = choices.death.filter(|_| !run.probed); // too late
-        let Some(event) = choices.next(&possible, usize::from(A::SERVED)) else { break run.end() };
-        if let Err(violation) = run.happen(event) {
-            break Err(violation);
+    recorded(setting, lock, scenario, Record::default())
+}
+
+/// The same with this record.
+pub(crate) fn recorded<A: LockAlgorithm + Clone>(
+    setting: Setting,
+    lock: &A,
+    scenario: &Scenario,
+    record: Record,
+) -> Result<History, String> {
+    let mut run = Run::new(lock, setting, &scenario.programs, record, |_| {});
+    let (mut schedule, mut death, mut events) = (scenario.schedule.iter(), scenario.death, 0);
+    let ended = run.play(|possible, probed| {
+        death = death.filter(|_| !probed); // too late
+        if let Some(plan) = death.take_if(|plan| plan.when <= events) {
+            return Some(Event::Crash(Rank(plan.rank.max(usize::from(A::SERVED)) as u32)));
         }
-    };
+        events += 1;
+        let choice = schedule.next().map_or(0, |choice| usize::from(*choice));
+        possible.get(choice % possible.len().max(1)).copied()
+    });
     let world = run.tasks.memory.world();
     match ended {
         Ok(()) => Ok(History { posted: world.posted, trace: world.trace.clone(), order: run.record.order() }),

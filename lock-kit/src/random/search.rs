@@ -74,11 +74,9 @@ enum Sections {
     Histories { flushes: bool },
 }
 
-const SEED: &str = "LOCK_KIT_SEED";
-
 impl<A: LockAlgorithm + Clone> Search<A> {
     /// The environment variable with the seed that repeats a search.
-    pub const SEED: &str = SEED;
+    pub const SEED: &str = "LOCK_KIT_SEED";
 
     /// A search for violations by this lock, in 1000 cases without deaths.
     pub fn of(lock: &A) -> Self {
@@ -147,7 +145,7 @@ impl<A: LockAlgorithm + Clone> Search<A> {
     /// The message with which [`run`](Self::run) panics.
     pub fn verdict(&self) -> Result<(), String> {
         let Self { lock, setting, dies, cases, .. } = self;
-        let seed = self.seed.unwrap_or_else(any_seed);
+        let seed = self.seed.unwrap_or_else(Self::any_seed);
         let said = |reason: &str, minimal: &dyn fmt::Debug| {
             let (name, variable) = (A::NAME, Self::SEED);
             format!("{name}: {reason} in {minimal:?}\n again: {variable}={seed} in the environment of this test")
@@ -166,6 +164,13 @@ impl<A: LockAlgorithm + Clone> Search<A> {
                     .map_err(|found| said(&found.reason, &found.minimal))
             }
         }
+    }
+
+    /// The environment's seed, or a random one from the process's hash keys.
+    fn any_seed() -> u64 {
+        use std::hash::{BuildHasher, RandomState};
+        let given = std::env::var(Self::SEED).ok().and_then(|seed| seed.parse().ok());
+        given.unwrap_or_else(|| RandomState::new().hash_one(0))
     }
 }
 
@@ -228,31 +233,4 @@ fn search_among<S: Strategy>(
         Err(TestError::Fail(reason, minimal)) => Err(Box::new(Found { reason: reason.message().into(), minimal })),
         Err(TestError::Abort(reason)) => panic!("the search was aborted: {reason}"),
     }
-}
-
-/// Checks that a search finds a lock that is wrong on purpose. Its cases are always the same, so
-/// this does not depend on luck.
-///
-/// # Panics
-/// If it finds nothing or something other than `expected`, or cannot shrink it.
-#[track_caller]
-pub fn expect_caught<T>(flaw: &str, dies: bool, expected: &str, run: impl Fn(&Scenario) -> Result<T, String>) {
-    let found = search(1, 4000, dies, |scenario| run(scenario).map(drop));
-    assert_caught(flaw, expected, found);
-}
-
-#[track_caller]
-fn assert_caught(flaw: &str, expected: &str, found: Result<(), Box<Found>>) {
-    let Err(found) = found else { panic!("{flaw} passed") };
-    let Found { reason, minimal } = *found;
-    assert!(reason.contains(expected), "{flaw}: {reason}");
-    let size = minimal.programs.iter().flatten().count() + minimal.schedule.len();
-    assert!(size <= 190, "{flaw} was hardly shrunk: {minimal:?}");
-}
-
-/// The environment's seed ([`Search::SEED`]), or a random one from the process's hash keys.
-fn any_seed() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    let given = std::env::var(SEED).ok().and_then(|seed| seed.parse().ok());
-    given.unwrap_or_else(|| RandomState::new().hash_one(0))
 }

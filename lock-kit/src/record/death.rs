@@ -41,7 +41,7 @@ impl Record {
             };
             kinds.contains(&fault.kind()) && state.deaths.iter().any(|death| fault.rank() == Some(death.rank))
         };
-        let stranger = |(_, recovered): &&(Mode, Option<Fault>)| recovered.is_some_and(|fault| !named(fault));
+        let stranger = |(.., recovered): &&(Rank, Mode, Option<Fault>)| recovered.is_some_and(|fault| !named(fault));
         if let Some(other) = state.entered.iter().find(stranger) {
             return Err(format!("recovered {other:?}"));
         }
@@ -56,11 +56,11 @@ impl Record {
 impl Death {
     fn check(&self, state: &State, gave_up: bool) -> Result<(), String> {
         let (before, after) = state.entered.split_at(self.entered);
-        let recovering = after.iter().position(|(_, recovered)| recovered.is_some());
+        let recovering = after.iter().position(|(.., recovered)| recovered.is_some());
         let held = self.stages.contains(&Stage::Inside(Mode::Exclusive));
         let read = |stage: &Stage| *stage == Stage::Inside(Mode::Shared);
         let held_any = !self.stages.is_empty();
-        let missed = if before.iter().any(|(_, recovered)| recovered.is_some()) {
+        let missed = if before.iter().any(|(.., recovered)| recovered.is_some()) {
             Some("recovered before the death")
         } else if held && recovering.is_none() {
             Some("no owner recovers")

@@ -11,6 +11,7 @@ use onesided_remote_memory::{Fault, Rank};
 use death::Death;
 
 use crate::digest::digest;
+use crate::linear::{Accesses, Accessing};
 use crate::trace::{hex, who};
 
 /// The stage of an owner.
@@ -41,10 +42,8 @@ struct State {
     counted: u64,
     /// The first violation.
     violation: Option<String>,
-    /// The acquires in order, with the fault that each recovered from.
-    entered: Vec<(Mode, Option<Fault>)>,
-    /// The rank of each acquire, in the same order.
-    order: Vec<Rank>,
+    /// The rank and mode of the acquires in order, with the fault that each recovered from.
+    entered: Vec<(Rank, Mode, Option<Fault>)>,
     waiting: BTreeMap<(u32, u16), Waiting>,
     arrivals: u32,
     /// The most bypasses of a waiter.
@@ -93,11 +92,29 @@ impl State {
 /// The shared record of one run. Uses no loom types: the record is not part of the program that
 /// loom explores.
 #[derive(Debug, Default)]
-pub struct Record(Mutex<State>);
+pub struct Record {
+    state: Mutex<State>,
+    /// What the sections do with the data, if they are those of a history.
+    accesses: Option<Accesses>,
+}
 
 impl Record {
+    pub(crate) fn of(accesses: Accesses) -> Self {
+        Self { accesses: Some(accesses), ..Self::default() }
+    }
+
+    /// An owner begins a section of a history.
+    pub(crate) fn accessing(&self, owner: Owner) -> Option<Accessing<'_>> {
+        self.accesses.as_ref()?.begins(owner)
+    }
+
+    /// Checks the history of the sections, if there is one.
+    pub(crate) fn check_history(&self, words: usize) -> Result<(), String> {
+        self.accesses.as_ref().map_or(Ok(()), |accesses| accesses.history.check(words))
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records a violation. The first one is kept.
@@ -161,8 +178,7 @@ impl Record {
     /// An acquire succeeded.
     pub fn enters(&self, owner: Owner, Held { mode, recovered }: Held) {
         let mut state = self.state();
-        state.entered.push((mode, recovered));
-        state.order.push(owner.rank);
+        state.entered.push((owner.rank, mode, recovered));
         state.takes(owner, mode);
     }
 
@@ -204,14 +220,13 @@ impl Record {
     /// The modes of the successful acquires in order, with the fault that each recovered from.
     #[must_use]
     pub fn entered(&self) -> Vec<(Mode, Option<Fault>)> {
-        self.state().entered.clone()
+        self.state().entered.iter().map(|(_, mode, recovered)| (*mode, *recovered)).collect()
     }
 
     /// The ranks and modes of the successful acquires in order.
     #[must_use]
     pub fn order(&self) -> Vec<(Rank, Mode)> {
-        let state = self.state();
-        state.order.iter().copied().zip(state.entered.iter().map(|(mode, _)| *mode)).collect()
+        self.state().entered.iter().map(|(rank, mode, _)| (*rank, *mode)).collect()
     }
 
     /// The first violation.
@@ -230,7 +245,7 @@ impl Record {
         if let Some(violation) = &state.violation {
             return Err(violation.clone());
         }
-        if let Some((_, Some(fault))) = state.entered.iter().find(|(_, recovered)| recovered.is_some()) {
+        if let Some(fault) = state.entered.iter().find_map(|(.., recovered)| *recovered) {
             return Err(format!("recovered though no rank died: {fault:?}"));
         }
         if !state.stages.is_empty() {
@@ -244,7 +259,7 @@ impl Record {
         if !A::is_free(lock_words) {
             return Err(format!("the lock is not free at the end: {}", hex(lock_words)));
         }
-        if data != state.counted {
+        if self.accesses.is_none() && data != state.counted {
             return Err(format!("lost update: {} sections counted to {data}", state.counted));
         }
         Ok(())

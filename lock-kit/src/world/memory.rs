@@ -139,12 +139,10 @@ impl<P: Fn(u64) -> bool + Unpin> Future for Wait<'_, P> {
             return Poll::Ready(Err(Fault::new(FaultKind::TimedOut)));
         }
         let until = self.patience.deadline;
-        match &self.waits {
-            Some(waits) => self.memory.world().wait_on(waits.number, rank, view, self.own, until),
-            None => {
-                let number = self.memory.world().wait(rank, view, self.own, until);
-                self.waits = Some(Reply { world: Arc::clone(&self.memory.world), number });
-            }
+        let before = self.waits.as_ref().map(|waits| waits.number);
+        let number = self.memory.world().wait((rank, view), self.own, until, before);
+        if before.is_none() {
+            self.waits = Some(Reply { world: Arc::clone(&self.memory.world), number });
         }
         Poll::Pending
     }

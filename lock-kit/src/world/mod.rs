@@ -313,10 +313,16 @@ impl World {
         number
     }
 
-    pub(crate) fn wait(&mut self, origin: Rank, view: u16, word: usize, until: u64) -> u32 {
+    /// A rank waits for a word, or goes on to do so by its wait of this number.
+    pub(crate) fn wait(&mut self, (origin, view): (Rank, u16), word: usize, until: u64, before: Option<u32>) -> u32 {
         let (since, deaths) = (self.notified[word], Some(self.deaths));
-        self.trace.note(origin, Note::Waits(self.names.place(word), false));
-        self.add(origin, view, Kind::Waits { word: word as u32, since, deaths, until })
+        let kind = Kind::Waits { word: word as u32, since, deaths, until };
+        let Some(number) = before else {
+            self.trace.note(origin, Note::Waits(self.names.place(word), false));
+            return self.add(origin, view, kind);
+        };
+        self.pending.insert(number, Pending { origin, view, kind, detached: false, marked: false });
+        number
     }
 
     pub(crate) fn pause(&mut self, origin: Rank, view: u16, word: usize, nanos: u64) -> u32 {
@@ -367,13 +373,6 @@ impl World {
         let taken = (*outcome, *timed_out);
         self.pending.remove(&number);
         Some(taken)
-    }
-
-    /// A wait checked its word and goes on.
-    pub(crate) fn wait_on(&mut self, number: u32, rank: Rank, view: u16, word: usize, until: u64) {
-        let (since, deaths) = (self.notified[word], Some(self.deaths));
-        let kind = Kind::Waits { word: word as u32, since, deaths, until };
-        self.pending.insert(number, Pending { origin: rank, view, kind, detached: false, marked: false });
     }
 
     /// It is detached.
@@ -481,31 +480,24 @@ impl World {
         let Some(pending) = self.pending.get(&number).copied() else { return };
         let Kind::Travels { word, action, notifies, .. } = pending.kind else { return };
         let (index, origin) = (word as usize, pending.origin);
-        let found = self.words[index];
-        let target = Rank(self.target(word) as u32);
-        if let Err(gone) = self.reach(index) {
-            match pending.detached {
-                true => drop(self.pending.remove(&number)),
-                false => {
-                    let kind = Kind::Returns { word, outcome: Err(lost.unwrap_or(gone)), version: 0 };
-                    self.pending.insert(number, Pending { kind, ..pending });
+        let (outcome, version) = match self.reach(index) {
+            Err(gone) => (Err(gone), 0),
+            Ok(()) => {
+                let (found, target) = (self.words[index], Rank(self.target(word) as u32));
+                let (word, place) = (index % self.region_words, self.names.place(index));
+                self.trace.push(Effect { origin, target, word, place, action, found, returned: found });
+                if pending.marked {
+                    self.last_arrival = Some(origin);
                 }
+                self.set(index, action.applied_to(found));
+                self.notified[index] += u32::from(notifies);
+                (Ok(action.answer(found)), self.versions[index])
             }
-            return;
-        }
-        let (word, place) = (index % self.region_words, self.names.place(index));
-        self.trace.push(Effect { origin, target, word, place, action, found, returned: found });
-        if pending.marked {
-            self.last_arrival = Some(origin);
-        }
-        self.set(index, action.applied_to(found));
-        self.notified[index] += u32::from(notifies);
-        let version = self.versions[index];
-        let outcome = lost.map_or(Ok(action.answer(found)), Err);
-        let word = index as u32;
+        };
         if pending.detached {
             self.pending.remove(&number);
         } else {
+            let outcome = lost.map_or(outcome, Err);
             self.pending.insert(number, Pending { kind: Kind::Returns { word, outcome, version }, ..pending });
         }
     }

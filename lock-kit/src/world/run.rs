@@ -12,7 +12,7 @@ use onesided_remote_memory::{Fault, Rank};
 use super::{Budget, Event, ModelMemory, Tasks, Time, World};
 use crate::Record;
 use crate::program::{
-    self, Ending, HOME, LOCK, Layout, Names, Section, Slots, host_words, idle, lock_and_data, region_words,
+    self, Crashable, Ending, HOME, LOCK, Layout, Names, Section, Slots, host_words, idle, lock_and_data, region_words,
 };
 use crate::trace::Op;
 
@@ -107,6 +107,8 @@ pub(crate) struct Run<A> {
     server: Option<Server>,
     /// Whether an acquire gives up its place.
     gives_up: bool,
+    /// The most bypasses of a waiter, if the lock promises that.
+    pub(crate) bypass: Option<u32>,
     /// Whether a survivor has acquired the lock at the end.
     pub(crate) probed: bool,
     events: usize,
@@ -118,17 +120,18 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         lock: &A,
         setting: Setting,
         programs: &[P],
+        record: Record,
         prepare: impl FnOnce(&mut World),
     ) -> Self {
         let (lock, mut slots) = (Arc::new(lock.clone()), Slots::of(programs));
         let memory = setting.memory::<A>(programs.len(), &mut slots);
         prepare(&mut memory.world());
         let server = A::SERVED.then(|| Server::start(&memory, &lock, slots));
-        let record = Arc::default();
         let leaves = |section: &Section| matches!(section.ending, Ending::Cancelled { leaves: true, .. });
         let gives_up = programs.iter().any(|program| program.as_ref().iter().any(leaves));
         let tasks = Tasks::over(memory);
-        let mut run = Self { lock, slots, tasks, record, server, gives_up, probed: false, events: 0 };
+        let record = Arc::new(record);
+        let mut run = Self { lock, slots, tasks, record, server, gives_up, bypass: None, probed: false, events: 0 };
         for (rank, program) in (0..).map(Rank).zip(programs) {
             run.start(rank, program.as_ref());
         }
@@ -194,7 +197,27 @@ impl<A: LockAlgorithm + Clone> Run<A> {
             self.tasks.ended().map_err(|waits| format!("{waits}, after {ENDLESS} events"))?;
         }
         self.tasks.panicked()?;
-        self.record.violation().map_or(Ok(()), Err)
+        self.record.violation().map_or(Ok(()), Err)?;
+        let bypassed = self.record.bypassed();
+        match self.bypass.is_some_and(|at_most| bypassed > at_most) && self.record.dead().is_empty() {
+            true => Err(format!("{bypassed} later acquires bypassed a waiter")),
+            false => Ok(()),
+        }
+    }
+
+    /// Runs the events that `choose` picks among the possible ones. It is told whether a survivor has
+    /// acquired the lock at the end.
+    ///
+    /// # Errors
+    /// The violation.
+    pub(crate) fn play(&mut self, mut choose: impl FnMut(&[Event], bool) -> Option<Event>) -> Result<(), String> {
+        loop {
+            let possible = self.possible();
+            match choose(&possible, self.probed) {
+                Some(event) => self.happen(event)?,
+                None => return self.end(),
+            }
+        }
     }
 
     /// Checks the end.
@@ -210,6 +233,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         let world = self.tasks.memory.world();
         let (home, data) = lock_and_data::<A>(world.region(HOME));
         let dead = self.record.dead();
+        self.record.check_history(world.ranks() as usize)?;
         match dead.len() {
             all if all == world.ranks() as usize => {} // no rank is left to recover
             0 => self.record.check_end::<A>(home, data)?,
@@ -233,9 +257,9 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server of the lock at [`HOME`], with a handle of its own.
-    pub fn start<A: LockAlgorithm>(memory: &ModelMemory, lock: &Arc<A>, slots: Slots) -> Self {
-        let memory = memory.of(HOME.index()).clone();
+    /// A server of the lock, with a handle of its own of the memory of [`HOME`].
+    pub fn start<M: Crashable, A: LockAlgorithm>(memory: &M, lock: &Arc<A>, slots: Slots) -> Self {
+        let memory = memory.clone();
         let open = Arc::new(AtomicBool::new(true));
         let (lock, still) = (Arc::clone(lock), Arc::clone(&open));
         let task = Box::pin(async move {
