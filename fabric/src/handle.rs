@@ -114,13 +114,15 @@ macro_rules! handle {
 
 /// A handle with a [`Call`] named `call` and a [`Limit`](crate::Limit) named `limit`: like
 /// [`handle`], with the function that runs the call, and its result after the deadline, which drops
-/// the operation if `late` has not. The handle is then a future and has a `block` for its `wait`.
+/// the operation if `late` has not. The handle is then a future and has a `block` for its `wait`. It has
+/// a `deadline`, and that `wait`, where their documentation stands above their names.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! limited {
     (
         [$($parameters:tt)*], $handle:ty, $value:ty, $error:ty, |$this:ident| $fabric:expr, |$asked:pat_param| $run:expr,
         late $late:expr $(, first $wait_first:path)?
+        $(; $(#[$deadline:meta])* deadline $(; $(#[$wait:meta])* wait)?)?
     ) => {
         $crate::handle!([$($parameters)*], $handle, $value, $error, |$this| $fabric $(, first $wait_first)?);
 
@@ -146,6 +148,25 @@ macro_rules! limited {
                 }
                 polled
             }
+        }
+
+        impl<$($parameters)*> $handle
+        where
+            F: $crate::Fabric,
+        {
+            $($(#[$deadline])*
+            pub const fn deadline(mut self, after: ::core::time::Duration) -> Self {
+                self.limit.said = Some(after);
+                self
+            }
+
+            $($(#[$wait])*
+            pub fn wait(self) -> ::core::result::Result<$value, $error>
+            where
+                F: $crate::Drive,
+            {
+                self.block()
+            })?)?
         }
 
         impl<$($parameters)*> $handle

@@ -1,11 +1,10 @@
 //! Splitting a world.
 
 use std::fmt;
-use std::time::Duration;
 
 use onesided_remote_memory::{Collective, Fault, FaultKind, Rank};
 
-use crate::{Call, Drive, Error, Fabric, Limit, Segment, SegmentKey, WORLD_BYTES, World};
+use crate::{Call, Error, Fabric, Limit, Segment, SegmentKey, WORLD_BYTES, World};
 
 /// A pending split of a world: `.wait()` blocks, `.await` suspends, `.test()` polls once. Does
 /// nothing unless waited on or polled. See [`World::split`].
@@ -60,13 +59,6 @@ impl<'w, F: Fabric> Split<'w, F> {
         Self { world, color, key, limit: Limit::NONE, call: Call::NotStarted(()) }
     }
 
-    /// Gives up after this time, counted from the next poll; see [`World::barrier`] for the
-    /// consequences.
-    pub const fn deadline(mut self, after: Duration) -> Self {
-        self.limit.said = Some(after);
-        self
-    }
-
     async fn run(world: &World<F>, color: u32, key: u32) -> Result<World<F>, Error> {
         let failed = |fault| Error::operation("split a world")(fault);
         let gather = async |mine: Vec<u8>| world.gather(Collective::Split, &mine).await;
@@ -113,25 +105,20 @@ impl<'w, F: Fabric> Split<'w, F> {
     }
 }
 
-impl<F: Fabric> Split<'_, F> {
+limited! {
+    ['w, F], Split<'w, F>, World<F>, Error, |split| split.world.fabric(),
+    |()| Self::run(split.world, split.color, split.key),
+    late Error::operation("split a world")(split.world.give_up_collectives());
+    /// Gives up after this time, counted from the next poll; see [`World::barrier`] for the
+    /// consequences.
+    deadline;
     /// Blocks until every rank has arrived; returns this rank's new world.
     ///
     /// # Errors
     /// - [`Error::Allocate`]: this rank has no memory or descriptors.
     /// - [`Error::Operation`]: another rank of the new world has none, died, or left; the fault
     ///   names it.
-    pub fn wait(self) -> Result<World<F>, Error>
-    where
-        F: Drive,
-    {
-        self.block()
-    }
-}
-
-limited! {
-    ['w, F], Split<'w, F>, World<F>, Error, |split| split.world.fabric(),
-    |()| Self::run(split.world, split.color, split.key),
-    late Error::operation("split a world")(split.world.give_up_collectives())
+    wait
 }
 
 impl<F: Fabric> fmt::Debug for Split<'_, F> {

@@ -408,34 +408,22 @@ pub struct Barrier<'w, F: Fabric> {
 }
 
 impl<F: Fabric> Barrier<'_, F> {
-    /// Gives up after this time, counted from the next poll; see [`World::barrier`] for the
-    /// consequences.
-    pub const fn deadline(mut self, after: Duration) -> Self {
-        self.limit.said = Some(after);
-        self
-    }
-
     async fn run(world: &World<F>) -> Result<(), Error> {
         world.meet(Collective::Barrier).await.map_err(Error::operation("barrier"))
     }
 }
 
-impl<F: Fabric> Barrier<'_, F> {
+limited! {
+    ['w, F], Barrier<'w, F>, (), Error, |barrier| barrier.world.fabric(), |()| Self::run(barrier.world),
+    late Error::operation("barrier")(barrier.world.give_up_collectives());
+    /// Gives up after this time, counted from the next poll; see [`World::barrier`] for the
+    /// consequences.
+    deadline;
     /// Blocks until every rank has arrived.
     ///
     /// # Errors
     /// See [`World::barrier`].
-    pub fn wait(self) -> Result<(), Error>
-    where
-        F: Drive,
-    {
-        self.block()
-    }
-}
-
-limited! {
-    ['w, F], Barrier<'w, F>, (), Error, |barrier| barrier.world.fabric(), |()| Self::run(barrier.world),
-    late Error::operation("barrier")(barrier.world.give_up_collectives())
+    wait
 }
 
 /// The operation in the error of a contribution that is too long.
@@ -453,13 +441,6 @@ pub struct AllGather<'w, F: Fabric> {
 }
 
 impl<F: Fabric> AllGather<'_, F> {
-    /// Gives up after this time, counted from the next poll; see [`World::barrier`] for the
-    /// consequences.
-    pub const fn deadline(mut self, after: Duration) -> Self {
-        self.limit.said = Some(after);
-        self
-    }
-
     async fn run(world: &World<F>, mine: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         let gathered = world.gather(Collective::AllGather, mine).await;
         gathered.map_err(|fault| match fault.kind() {
@@ -469,20 +450,15 @@ impl<F: Fabric> AllGather<'_, F> {
     }
 }
 
-impl<F: Fabric> AllGather<'_, F> {
+limited! {
+    ['w, F], AllGather<'w, F>, Vec<Vec<u8>>, Error, |gather| gather.world.fabric(), |mine| Self::run(gather.world, mine),
+    late Error::operation("all_gather")(gather.world.give_up_collectives());
+    /// Gives up after this time, counted from the next poll; see [`World::barrier`] for the
+    /// consequences.
+    deadline;
     /// Blocks until every rank has arrived; returns the bytes of each, by rank.
     ///
     /// # Errors
     /// See [`World::all_gather`].
-    pub fn wait(self) -> Result<Vec<Vec<u8>>, Error>
-    where
-        F: Drive,
-    {
-        self.block()
-    }
-}
-
-limited! {
-    ['w, F], AllGather<'w, F>, Vec<Vec<u8>>, Error, |gather| gather.world.fabric(), |mine| Self::run(gather.world, mine),
-    late Error::operation("all_gather")(gather.world.give_up_collectives())
+    wait
 }

@@ -1,25 +1,24 @@
 //! Messages out of and into registered memory.
 
 use std::fmt;
-use std::future::Future;
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Any, Call, Drive, Fabric, Limit, UserMemory, WaitAll, limited};
+use onesided_fabric::{Any, Fabric, UserMemory};
 
-use crate::engine::Announced;
+use crate::destination::{Destination, zeroed};
+use crate::engine::{Announced, MovedTo};
 use crate::pieces::Pieces;
 use crate::progress::{Progress, Registered};
-use crate::receive::Start;
-use crate::send::{Content, What};
+use crate::send::Content;
 use crate::shaped::CHUNK;
-use crate::taken::{Sink, get};
-use crate::{Error, Messages, Payload, Protocol, SendRequest, Source, Status, Tag, Tags};
+use crate::source::has_size;
+use crate::taken::get;
+use crate::{
+    Error, Messages, Payload, Protocol, Receive, RecvBuffer, SendBuffer, SendRequest, Source, Status, Tag, Tags,
+};
 
 /// Elements in registered memory, for messages that no CPU copies where the fabric has a card: the
 /// receiver's card reads them out of the sender's buffer into its own, or the sender's card writes
@@ -182,7 +181,7 @@ impl<F: Fabric> Messages<F> {
     /// # Errors
     /// [`Error::Buffer`]: there is no memory.
     pub fn buffer<T: Payload>(&self, capacity: usize) -> Result<Buffer<T, F>, Error> {
-        const { assert!(size_of::<T>() > 0, "elements without a size") };
+        const { has_size::<T>() }
         let bytes = (capacity as u64).saturating_mul(size_of::<T>() as u64);
         let memory = match bytes <= isize::MAX as u64 {
             true => self.memory_for(self.protocol_of_buffers(), bytes),
@@ -240,7 +239,7 @@ impl<F: Fabric> Messages<F> {
     }
 
     fn buffer_over_users<T: Payload>(&self, memory: UserMemory, capacity: usize) -> Buffer<T, F> {
-        const { assert!(size_of::<T>() > 0, "elements without a size") };
+        const { has_size::<T>() }
         self.buffer_over(Arc::new(Pieces::of_user(self.progress(), memory)), capacity)
     }
 
@@ -260,9 +259,9 @@ impl<F: Fabric> Messages<F> {
     /// A dropped handle does not stop the message. Its failure is not reported, and the buffer is
     /// gone.
     pub fn send_buffer<T: Payload>(&self, buffer: Buffer<T, F>, to: u32, tag: Tag) -> SendBuffer<'_, T, F> {
-        let what = What { to, tag, bytes: (buffer.len * size_of::<T>()) as u64 };
-        let content = self.rank("send", to).map(|to| (to, Content::Registered(buffer.memory())));
-        SendBuffer { send: SendRequest::start(self, what, content.map_err(Box::new), false), buffer: Some(buffer) }
+        let content = Content::Registered(buffer.memory(), (buffer.len * size_of::<T>()) as u64);
+        let (what, started) = self.start_send(Ok(content), (to, tag), false);
+        SendRequest::begun(self, what, started, buffer)
     }
 
     /// Receives the next message that fits (`MPI_Irecv`) into a buffer, which it may not exceed. A long
@@ -281,10 +280,8 @@ impl<F: Fabric> Messages<F> {
         from: impl Into<Source>,
         tag: impl Into<Tags>,
     ) -> RecvBuffer<'_, T, F> {
-        let source = (from.into(), tag.into());
-        let memory = Arc::clone(buffer.memory());
-        let start = Start::post(self, source, |engine, receive| engine.move_to(receive, memory));
-        RecvBuffer { messages: self, limit: Limit::NONE, source, call: Call::NotStarted((start, buffer)) }
+        let wanted = (from.into(), tag.into());
+        Receive::start(self, buffer, wanted, self.pattern("recv", wanted))
     }
 }
 
@@ -301,106 +298,20 @@ impl<F: Fabric> Progress<F> {
     }
 }
 
-/// A send of a buffer that is under way. See [`Messages::send_buffer`].
-#[must_use = "the handle returns the buffer, and the failure of the send"]
-pub struct SendBuffer<'m, T, F: Fabric> {
-    send: SendRequest<'m, F>,
-    buffer: Option<Buffer<T, F>>,
-}
-
-impl<T: Payload, F: Fabric> SendBuffer<'_, T, F> {
-    /// Sets a deadline, counted from the next wait or poll. The message may be received after it.
-    pub fn deadline(self, after: Duration) -> Self {
-        Self { send: self.send.deadline(after), ..self }
-    }
-
-    /// Blocks until the receiver has read the buffer, and returns it.
-    ///
-    /// # Errors
-    /// As of [`Messages::send_buffer`].
-    ///
-    /// # Panics
-    /// If it was polled to its end.
-    pub fn wait(self) -> Result<Buffer<T, F>, Error>
-    where
-        F: Drive,
-    {
-        self.send.wait()?;
-        Ok(self.buffer.expect(OVER))
-    }
-}
-
-const OVER: &str = "a handle that was polled to its end";
-
-// Nothing in it is pinned in place.
-impl<T, F: Fabric> Unpin for SendBuffer<'_, T, F> {}
-
-impl<T: Payload, F: Fabric> WaitAll for SendBuffer<'_, T, F> {}
-
-impl<T: Payload, F: Fabric> Future for SendBuffer<'_, T, F> {
-    type Output = Result<Buffer<T, F>, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let sent = Pin::new(&mut self.send).poll(cx);
-        sent.map_ok(|()| self.buffer.take().expect(OVER))
-    }
-}
-
-/// A receive into a buffer. See [`Messages::recv_buffer`].
-#[must_use = "dropping the handle cancels the receive"]
-pub struct RecvBuffer<'m, T, F: Fabric> {
-    messages: &'m Messages<F>,
-    limit: Limit<'m, F>,
-    source: (Source, Tags),
-    call: Call<'m, Posted<'m, T, F>, Received<T, F>>,
-}
-
-type Posted<'m, T, F> = (Start<'m, F>, Buffer<T, F>);
-type Received<T, F> = Result<(Buffer<T, F>, Status), Error>;
-
-impl<'m, T: Payload, F: Fabric> RecvBuffer<'m, T, F> {
-    /// Sets a deadline, counted from the next wait or poll. When it passes, the receive is
-    /// cancelled.
-    pub fn deadline(mut self, after: Duration) -> Self {
-        self.limit.said = Some(after);
-        self
-    }
-
-    async fn run(
-        messages: &'m Messages<F>,
-        wanted: (Source, Tags),
-        start: Start<'m, F>,
-        mut buffer: Buffer<T, F>,
-    ) -> Received<T, F> {
-        let received = Self::fill(messages, wanted, start, &mut buffer).await;
-        if received.is_err() {
-            buffer.memory = None; // its bytes may still come: it is not used again
-        }
-        received.map(|status| (buffer, status))
-    }
-
-    async fn fill(
-        messages: &'m Messages<F>,
-        wanted: (Source, Tags),
-        start: Start<'m, F>,
-        buffer: &mut Buffer<T, F>,
-    ) -> Result<Status, Error> {
-        let mut taken = start.taken(messages, wanted).await?;
-        let status = taken.status();
-        taken.read(buffer).await?;
-        let status = status.fits(buffer.room(), size_of::<T>())?;
-        buffer.len = status.bytes as usize / size_of::<T>();
-        Ok(status)
-    }
-}
-
 impl<T: Payload, F: Fabric> Buffer<T, F> {
     fn room(&self) -> usize {
         self.capacity * size_of::<T>()
     }
 }
 
-impl<T: Payload, F: Fabric> Sink<F> for Buffer<T, F> {
+#[expect(private_interfaces, reason = "nobody else calls it")]
+impl<T: Payload, F: Fabric> Destination<F> for Buffer<T, F> {
+    type Output = (Self, Status);
+
+    fn moved_to(&self) -> Option<MovedTo<Registered<F>>> {
+        Some((None, self.memory.clone()))
+    }
+
     fn copy(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         self.memory().write(&self.progress, 0, &bytes[..bytes.len().min(self.room())])
     }
@@ -426,8 +337,7 @@ impl<T: Payload, F: Fabric> Sink<F> for Buffer<T, F> {
             _ if len == 0 => Ok(()),
             Protocol::Offered => {
                 // The kernel copies out of the sender's slice, and not into what peers have mapped.
-                let copy = bytemuck::allocation::try_zeroed_slice_box(len as usize);
-                let mut copy: Box<[u8]> = copy.map_err(|()| Fault::new(FaultKind::NoMemory))?;
+                let mut copy = zeroed(len as usize)?;
                 get(progress, announced, 0, &mut copy).await?;
                 self.memory().write(progress, 0, &copy)
             }
@@ -445,44 +355,21 @@ impl<T: Payload, F: Fabric> Sink<F> for Buffer<T, F> {
             }
         }
     }
-}
 
-impl<T: Payload, F: Fabric> RecvBuffer<'_, T, F> {
-    /// Blocks until the message is in the buffer, and returns it.
-    ///
-    /// # Errors
-    /// As of [`Messages::recv_buffer`].
-    pub fn wait(self) -> Result<(Buffer<T, F>, Status), Error>
-    where
-        F: Drive,
-    {
-        if let Call::NotStarted((Start::Posted(posted), _)) = &self.call {
-            posted.look();
-        }
-        self.block()
+    fn received(&mut self, status: Status) -> Result<Self::Output, Error> {
+        let (progress, capacity) = (Arc::clone(&self.progress), self.capacity);
+        let len = status.fits(self.room(), size_of::<T>())?.bytes as usize / size_of::<T>();
+        Ok((Self { progress, memory: self.memory.take(), capacity, len, element: PhantomData }, status))
     }
-}
 
-limited! {
-    ['m, T: Payload, F], RecvBuffer<'m, T, F>, (Buffer<T, F>, Status), Error, |receive| receive.messages.world().fabric(),
-    |(start, buffer)| Self::run(receive.messages, receive.source, start, buffer),
-    late receive.messages.failed("recv", receive.source, Fault::new(FaultKind::TimedOut))
+    /// The bytes of the message may still come: the memory is not used again.
+    fn fail(&mut self) {
+        self.memory = None;
+    }
 }
 
 impl<T, F: Fabric> fmt::Debug for Buffer<T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Buffer").field("len", &self.len).field("capacity", &self.capacity).finish_non_exhaustive()
-    }
-}
-
-impl<T, F: Fabric> fmt::Debug for SendBuffer<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.send)
-    }
-}
-
-impl<T, F: Fabric> fmt::Debug for RecvBuffer<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "receive with {} from {}", self.source.1, self.source.0)
     }
 }

@@ -3,10 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Collective, Fault, FaultKind};
-use onesided_fabric::{Call, Drive, Fabric, Limit, PeerProcesses, World, limited};
+use onesided_fabric::{Call, Fabric, Limit, PeerProcesses, World, limited};
 
 use crate::matching::NUMBERS;
 use crate::messages::Context;
@@ -64,13 +63,6 @@ impl<'w, F: Fabric> CreateMessages<'w, F> {
     pub(crate) const fn new(world: &'w World<F>) -> Self {
         Self { world, limit: Limit::NONE, call: Call::NotStarted(()) }
     }
-
-    /// Gives up after this time, counted from the next poll; see [`World::barrier`] for the
-    /// consequences.
-    pub const fn deadline(mut self, after: Duration) -> Self {
-        self.limit.said = Some(after);
-        self
-    }
 }
 
 /// Among more ranks one that cannot begin does not tell the others, which wait for it: to gather that
@@ -85,22 +77,19 @@ impl<F: Fabric + 'static> CreateMessages<'_, F> {
         making.fault = made.as_ref().err().map(Error::fault);
         made.map(|()| making.made())
     }
-
-    /// Blocks until every rank has arrived.
-    ///
-    /// # Errors
-    /// See [`Messages::new`].
-    pub fn wait(self) -> Result<Messages<F>, Error>
-    where
-        F: Drive,
-    {
-        self.block()
-    }
 }
 
 limited! {
     ['w, F: 'static], CreateMessages<'w, F>, Messages<F>, Error, |create| create.world.fabric(),
-    |()| Self::run(create.world, 0), late failed(create.world.give_up_collectives())
+    |()| Self::run(create.world, 0), late failed(create.world.give_up_collectives());
+    /// Gives up after this time, counted from the next poll; see [`World::barrier`] for the
+    /// consequences.
+    deadline;
+    /// Blocks until every rank has arrived.
+    ///
+    /// # Errors
+    /// See [`Messages::new`].
+    wait
 }
 
 /// The creation at a rank. Members may have the communicator when it fails here, or is dropped: their calls

@@ -5,6 +5,7 @@ use std::any::Any;
 use std::fmt;
 
 use crate::Payload;
+use crate::destination::zeroed;
 
 /// Elements of a type that only the receive knows.
 pub(crate) trait Elements: Any + Send + Sync {
@@ -33,9 +34,7 @@ impl fmt::Debug for dyn Elements {
 pub(crate) type Allocate = fn(u64) -> Option<Box<dyn Elements>>;
 
 pub(crate) fn allocate<T: Payload>(bytes: u64) -> Option<Box<dyn Elements>> {
-    let len = usize::try_from(bytes).ok()? / size_of::<T>();
-    let elements = bytemuck::allocation::try_zeroed_slice_box::<T>(len).ok()?;
-    Some(Box::new(elements.into_vec()))
+    Some(Box::new(zeroed::<T>(usize::try_from(bytes).ok()? / size_of::<T>()).ok()?))
 }
 
 /// The elements, if they are of this type.

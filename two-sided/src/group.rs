@@ -20,10 +20,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
-use onesided_fabric::{Call, Drive, Fabric, Limit, NOBODY, Segment, SegmentKey, WORLD_BYTES, World, limited};
+use onesided_fabric::{Call, Fabric, Limit, NOBODY, Segment, SegmentKey, WORLD_BYTES, World, limited};
 
 use crate::create::{Making, Shared, failed, introduce, test_next};
 use crate::messages;
@@ -113,12 +112,6 @@ impl<'m, F: Fabric> CreateGroup<'m, F> {
         Self { messages, tag, awaited, limit: Limit::NONE, call: Call::NotStarted(members.into()) }
     }
 
-    /// Gives up after this time, counted from the next poll.
-    pub const fn deadline(mut self, after: Duration) -> Self {
-        self.limit.said = Some(after);
-        self
-    }
-
     fn late(&self) -> Error {
         failed(Fault::of(FaultKind::TimedOut, Rank(self.awaited.load(Ordering::Relaxed))))
     }
@@ -146,17 +139,6 @@ impl<F: Fabric + 'static> CreateGroup<'_, F> {
                 _ => failed(fault),
             }
         })
-    }
-
-    /// Blocks until every rank of the list has arrived.
-    ///
-    /// # Errors
-    /// See [`Messages::create_group`].
-    pub fn wait(self) -> Result<Messages<F>, Error>
-    where
-        F: Drive,
-    {
-        self.block()
     }
 }
 
@@ -354,7 +336,14 @@ impl<F: Fabric> Drop for Creation<'_, F> {
 
 limited! {
     ['m, F: 'static], CreateGroup<'m, F>, Messages<F>, Error, |create| create.messages.world().fabric(),
-    |members| Self::run(create.messages, members, create.tag, Arc::clone(&create.awaited)), late create.late()
+    |members| Self::run(create.messages, members, create.tag, Arc::clone(&create.awaited)), late create.late();
+    /// Gives up after this time, counted from the next poll.
+    deadline;
+    /// Blocks until every rank of the list has arrived.
+    ///
+    /// # Errors
+    /// See [`Messages::create_group`].
+    wait
 }
 
 impl<F: Fabric> fmt::Debug for CreateGroup<'_, F> {

@@ -77,13 +77,13 @@ impl<F: Drive> EngineEnd<F> {
                     arrived.unwrap_or(false)
                 };
                 let mut direct = match receive {
-                    Some(posted) => Direct::posted(posted, &mut *into),
+                    Some(posted) => Direct::posted(posted, Some(&mut *into)),
                     None => Direct::into(&mut *into),
                 };
                 match receive {
                     Some(posted) => _ = engine.land(posted, &mut direct, &mut arrive),
                     None => match engine.receive_into(pattern, &mut direct, &mut arrive) {
-                        Posting::Landed => {}
+                        Posting::Landed(landed) => direct.landed = Some(landed),
                         Posting::Posted(posted) => receive = Some(posted),
                         Posting::Held(_) => return Poll::Ready(Err(Fault::new(FaultKind::TooLong))),
                     },

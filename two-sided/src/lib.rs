@@ -35,6 +35,7 @@
 mod buffer;
 mod collectives;
 mod create;
+mod destination;
 mod elements;
 mod engine;
 mod error;
@@ -64,7 +65,7 @@ mod wire;
 
 pub use onesided_layouts::{Located, Op, Operand, Shape};
 
-pub use crate::buffer::{Buffer, RecvBuffer, SendBuffer};
+pub use crate::buffer::Buffer;
 pub use crate::collectives::{
     Block, Collective, CollectiveCall, CollectiveFault, CollectiveRequest, Commutative, InPlace, Reduction,
 };
@@ -78,9 +79,9 @@ pub use crate::layers::EngineEnd;
 pub use crate::memory::Registrations;
 pub use crate::messages::Messages;
 pub use crate::persistent::{PersistentRecv, PersistentSend};
-pub use crate::probe::{MatchProbe, Message, Probe};
-pub use crate::receive::{Recv, RecvInto};
+pub use crate::probe::{MatchProbe, Message, Probe, Probing};
+pub use crate::receive::{Receive, Recv, RecvBuffer, RecvInto};
 pub use crate::rules::{OfferedFrom, Protocol, Rules, UnknownRule};
-pub use crate::send::SendRequest;
+pub use crate::send::{SendBuffer, SendRequest};
 pub use crate::served_lock::{AcquireServed, CreateServedLock, ServedGuard, ServedLock};
 pub use crate::source::{Payload, Source, Status, Tag, Tags};

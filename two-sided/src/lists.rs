@@ -2,6 +2,8 @@
 
 use onesided_fabric::Fabric;
 
+use crate::destination::Room;
+use crate::source::has_size;
 use crate::{Messages, Payload, RecvInto, SendRequest, Source, Tag, Tags};
 
 impl<F: Fabric> Messages<F> {
@@ -44,7 +46,7 @@ impl<F: Fabric> Messages<F> {
         &'m self,
         messages: impl IntoIterator<Item = (&'m [T], u32, Tag)>,
     ) -> Vec<SendRequest<'m, F>> {
-        const { assert!(size_of::<T>() > 0, "elements without a size") };
+        const { has_size::<T>() }
         let bytes = |(elements, to, tag): (&'m [T], _, _)| (bytemuck::cast_slice(elements), to, tag);
         SendRequest::start_all(self, &messages.into_iter().map(bytes).collect::<Vec<_>>())
     }
@@ -61,8 +63,7 @@ impl<F: Fabric> Messages<F> {
         &'m self,
         receives: impl IntoIterator<Item = (&'m mut [T], S, G)>,
     ) -> Vec<RecvInto<'m, F>> {
-        const { assert!(size_of::<T>() > 0, "elements without a size") };
-        let receive = |(into, from, tag): (_, S, G)| (into, from.into(), tag.into());
-        RecvInto::start_all(self, receives.into_iter().map(receive).collect())
+        let receive = |(into, from, tag): (_, S, G)| (Room::of(into), from.into(), tag.into());
+        RecvInto::start_all(self, receives.into_iter().map(receive).collect::<Vec<_>>())
     }
 }

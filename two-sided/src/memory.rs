@@ -8,6 +8,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Fabric, Path, Segment, SegmentKey};
 
 use crate::Messages;
+use crate::destination::zeroed;
 use crate::engine::is_refused;
 use crate::pieces::Pieces;
 use crate::progress::{Opened, Progress, Registered, lock};
@@ -201,7 +202,7 @@ impl<F: Fabric> Progress<F> {
                 bytes.truncate(len as usize);
                 Some(bytes)
             }
-            None => Some(bytemuck::allocation::try_zeroed_slice_box(usize::try_from(len).ok()?).ok()?.into_vec()),
+            None => zeroed(usize::try_from(len).ok()?).ok(),
         }
     }
 

@@ -9,14 +9,14 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
 use onesided_fabric::{Fabric, Wait, World};
 
 use crate::collectives::{State, on_fabric, tell_all};
+use crate::destination::{AllOf, Room};
 use crate::engine::{CallFailure, Engine, Landed, Reason};
 use crate::matching::{COLLECTIVE, Envelope, GROUPS, LOCK, Pattern};
 use crate::progress::{Progress, Registered};
-use crate::send::{Content, What};
-use crate::shaped;
+use crate::send::Content;
 use crate::{
-    CreateMessages, Error, MatchProbe, Payload, Probe, ProgressMode, Recv, RecvInto, SendRequest, Shape, Source,
-    Status, Tag, Tags, Unmatched,
+    CreateMessages, Error, MatchProbe, Payload, Probe, ProgressMode, Receive, Recv, RecvInto, SendRequest, Shape,
+    Source, Status, Tag, Tags, Unmatched,
 };
 
 /// A communicator: messages among the ranks of a [`World`], apart from those of every other
@@ -200,8 +200,7 @@ impl<F: Fabric> Messages<F> {
     /// rank waits: one that is not on its way when the rank leaves is lost.
     #[inline]
     pub fn send<'m, T: Payload>(&'m self, elements: &'m [T], to: u32, tag: Tag) -> SendRequest<'m, F> {
-        const { assert!(size_of::<T>() > 0, "elements without a size") };
-        self.send_slice(bytemuck::cast_slice(elements), (to, tag), false)
+        SendRequest::of(self, self.start_send(Ok(Content::of(elements)), (to, tag), false))
     }
 
     /// Sends the elements of a slice that a shape selects, in the shape's order. Only their bytes are
@@ -245,40 +244,7 @@ impl<F: Fabric> Messages<F> {
         to: u32,
         tag: Tag,
     ) -> SendRequest<'m, F> {
-        self.start_shaped(elements, shape, (to, tag), false)
-    }
-
-    fn start_shaped<'m, T: Payload>(
-        &'m self,
-        elements: &'m [T],
-        shape: Shape<'_>,
-        (to, tag): (u32, Tag),
-        synchronous: bool,
-    ) -> SendRequest<'m, F> {
-        const { assert!(size_of::<T>() > 0, "elements without a size") };
-        if let Some(run) = shape.contiguous().and_then(|run| elements.get(run)) {
-            return self.send_slice(bytemuck::cast_slice(run), (to, tag), synchronous);
-        }
-        let (element, bytes) = (size_of::<T>(), bytemuck::cast_slice(elements));
-        let cursor = shaped::cursor("send_shaped", shape, (element, bytes.len()));
-        let content = cursor.and_then(|cursor| Ok((self.rank("send", to)?, Content::Shape(cursor, bytes))));
-        SendRequest::start(self, What { to, tag, bytes: shaped::bytes(shape, element) as u64 }, content, synchronous)
-    }
-
-    #[inline]
-    pub(crate) fn send_slice<'m>(
-        &'m self,
-        bytes: &'m [u8],
-        (to, tag): (u32, Tag),
-        synchronous: bool,
-    ) -> SendRequest<'m, F> {
-        SendRequest::start(self, What { to, tag, bytes: bytes.len() as u64 }, self.slice(to, bytes), synchronous)
-    }
-
-    /// A slice that is to go to a rank.
-    #[inline]
-    pub(crate) fn slice<'m>(&self, to: u32, bytes: &'m [u8]) -> Result<(Rank, Content<'m, 'm, F>), Box<Error>> {
-        Ok((self.rank("send", to)?, Content::Slice(bytes)))
+        SendRequest::of(self, self.start_send(Content::shaped(elements, shape), (to, tag), false))
     }
 
     /// Sends a message whose handle is complete when a receive that fits was posted and has begun to
@@ -291,8 +257,7 @@ impl<F: Fabric> Messages<F> {
     /// # Cancel safety
     /// As [`send`](Self::send).
     pub fn send_synchronous<'m, T: Payload>(&'m self, elements: &'m [T], to: u32, tag: Tag) -> SendRequest<'m, F> {
-        const { assert!(size_of::<T>() > 0, "elements without a size") };
-        self.send_slice(bytemuck::cast_slice(elements), (to, tag), true)
+        SendRequest::of(self, self.start_send(Ok(Content::of(elements)), (to, tag), true))
     }
 
     /// [`send_shaped`](Self::send_shaped), complete when
@@ -310,7 +275,7 @@ impl<F: Fabric> Messages<F> {
         to: u32,
         tag: Tag,
     ) -> SendRequest<'m, F> {
-        self.start_shaped(elements, shape, (to, tag), true)
+        SendRequest::of(self, self.start_send(Content::shaped(elements, shape), (to, tag), true))
     }
 
     /// Receives the next message (`MPI_Recv`, `MPI_Irecv`) from a rank, or from any, with a tag, or
@@ -326,8 +291,8 @@ impl<F: Fabric> Messages<F> {
     /// A dropped handle cancels the receive. A message it had matched is at its place again, also
     /// while it moves: the next receive that fits gets it, before any later message.
     pub fn recv<T: Payload>(&self, from: impl Into<Source>, tag: impl Into<Tags>) -> Recv<'_, T, F> {
-        const { assert!(size_of::<T>() > 0, "elements without a size") };
-        Recv::start(self, from.into(), tag.into())
+        let wanted = (from.into(), tag.into());
+        Receive::start(self, AllOf::new(), wanted, self.pattern("recv", wanted))
     }
 
     /// The same into a slice, whose length in elements a message may not exceed. Of a longer one
@@ -345,9 +310,8 @@ impl<F: Fabric> Messages<F> {
         from: impl Into<Source>,
         tag: impl Into<Tags>,
     ) -> RecvInto<'m, F> {
-        const { assert!(size_of::<T>() > 0, "elements without a size") };
         let wanted = (from.into(), tag.into());
-        RecvInto::start(self, into, wanted, RecvInto::pattern(self, wanted))
+        Receive::start(self, Room::of(into), wanted, self.pattern("recv", wanted))
     }
 
     /// Receives into the elements of a slice that a shape selects, in the shape's order, as by
@@ -367,11 +331,8 @@ impl<F: Fabric> Messages<F> {
         from: impl Into<Source>,
         tag: impl Into<Tags>,
     ) -> RecvInto<'m, F> {
-        const { assert!(size_of::<T>() > 0, "elements without a size") };
-        match shape.contiguous().filter(|run| run.end <= into.len()) {
-            Some(run) => self.recv_into(&mut into[run], from, tag),
-            None => RecvInto::start_shaped(self, into, shape, (from.into(), tag.into())),
-        }
+        let (wanted, (room, fits)) = ((from.into(), tag.into()), Room::shaped(into, shape));
+        Receive::start(self, room, wanted, fits.and_then(|()| self.pattern("recv", wanted)))
     }
 
     /// The next message that a receive would get, without receiving it (`MPI_Probe`, `MPI_Iprobe`
@@ -383,7 +344,7 @@ impl<F: Fabric> Messages<F> {
     /// # Cancel safety
     /// Cancel safe.
     pub fn probe(&self, from: impl Into<Source>, tag: impl Into<Tags>) -> Probe<'_, F> {
-        Probe::start(self, from.into(), tag.into())
+        Probe::of(self, from.into(), tag.into())
     }
 
     /// Takes the next message that a receive would get, to be received by the result alone
@@ -395,7 +356,7 @@ impl<F: Fabric> Messages<F> {
     /// # Cancel safety
     /// Cancel safe: the message goes to the next receive that fits.
     pub fn match_probe(&self, from: impl Into<Source>, tag: impl Into<Tags>) -> MatchProbe<'_, F> {
-        MatchProbe::start(self, from.into(), tag.into())
+        MatchProbe::of_match(self, from.into(), tag.into())
     }
 
     /// Acknowledges the members that have died or left so far: receives and probes from
@@ -486,7 +447,13 @@ impl<F: Fabric> Messages<F> {
         Wait { rank: self.world.fabric().rank(), awaited: peer.into_iter().collect(), since: None, what }
     }
 
-    pub(crate) fn pattern(&self, operation: &'static str, source: Source, tags: Tags) -> Result<Pattern, Error> {
+    /// What a receive or a probe asks for. The error is boxed, to keep the handle small.
+    #[inline]
+    pub(crate) fn pattern(
+        &self,
+        operation: &'static str,
+        (source, tags): (Source, Tags),
+    ) -> Result<Pattern, Box<Error>> {
         fork::check().map_err(|fault| Error::Receive { operation, from: source, tags, fault, others: None })?;
         let source = match source {
             Source::Rank(rank) => Some(self.rank(operation, rank)?.0),
@@ -500,7 +467,7 @@ impl<F: Fabric> Messages<F> {
     pub(crate) fn failed(&self, operation: &'static str, (from, tags): (Source, Tags), fault: Fault) -> Error {
         let fault = self.world.translate(fault);
         let may_be_mistaken = matches!(fault.kind(), FaultKind::TimedOut | FaultKind::PeerLeft);
-        let wanted = self.pattern(operation, from, tags).ok().filter(|_| may_be_mistaken);
+        let wanted = self.pattern(operation, (from, tags)).ok().filter(|_| may_be_mistaken);
         let others = wanted.and_then(|wanted| {
             let (count, envelope) = self.progress().with(|engine| engine.unmatched(wanted))?;
             let Status { source, tag, .. } = self.status(envelope, 0);

@@ -5,9 +5,11 @@ use std::fmt;
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::Rank;
 
+use crate::destination::Room;
 use crate::matching::Pattern;
-use crate::send::{Content, What};
-use crate::{Error, Messages, Payload, RecvInto, SendRequest, Source, Tag, Tags};
+use crate::send::Content;
+use crate::source::has_size;
+use crate::{Error, Messages, Payload, Receive, RecvInto, SendRequest, Source, Tag, Tags};
 
 /// A receiver and a tag, to be sent to again and again. See [`Messages::send_init`].
 #[must_use = "it sends when it is started"]
@@ -77,7 +79,7 @@ impl<F: Fabric> Messages<F> {
     /// [`Error::Rank`].
     pub fn recv_init(&self, from: impl Into<Source>, tag: impl Into<Tags>) -> Result<PersistentRecv<'_, F>, Error> {
         let wanted = (from.into(), tag.into());
-        Ok(PersistentRecv { messages: self, pattern: self.pattern("recv", wanted.0, wanted.1)?, wanted })
+        Ok(PersistentRecv { messages: self, pattern: self.pattern("recv", wanted).map_err(|error| *error)?, wanted })
     }
 }
 
@@ -95,10 +97,8 @@ impl<'m, F: Fabric> PersistentSend<'m, F> {
     where
         'm: 'a,
     {
-        const { assert!(size_of::<T>() > 0, "elements without a size") };
-        let bytes: &[u8] = bytemuck::cast_slice(elements);
-        let what = What { to: self.to, tag: self.tag, bytes: bytes.len() as u64 };
-        SendRequest::start(self.messages, what, Ok((self.rank, Content::Slice(bytes))), false)
+        let (messages, content) = (self.messages, Ok(Content::of(elements)));
+        SendRequest::of(messages, messages.start_send_to(Ok(self.rank), content, (self.to, self.tag), false))
     }
 
     /// Starts several in their order, each with its elements (`MPI_Startall`), as
@@ -113,7 +113,7 @@ impl<'m, F: Fabric> PersistentSend<'m, F> {
     where
         'm: 'a,
     {
-        const { assert!(size_of::<T>() > 0, "elements without a size") };
+        const { has_size::<T>() }
         let sends =
             sends.into_iter().map(|(send, all)| (send.messages, (bytemuck::cast_slice(all), send.to, send.tag)));
         by_communicator(sends, |messages, run| SendRequest::start_all(messages, &run))
@@ -135,8 +135,7 @@ impl<'m, F: Fabric> PersistentRecv<'m, F> {
     where
         'm: 'a,
     {
-        const { assert!(size_of::<T>() > 0, "elements without a size") };
-        RecvInto::start(self.messages, into, self.wanted, Ok(self.pattern))
+        Receive::start(self.messages, Room::of(into), self.wanted, Ok(self.pattern))
     }
 
     /// Posts several in their order, each with its slice (`MPI_Startall`), as
@@ -153,8 +152,8 @@ impl<'m, F: Fabric> PersistentRecv<'m, F> {
     where
         'm: 'a,
     {
-        const { assert!(size_of::<T>() > 0, "elements without a size") };
-        let receives = receives.into_iter().map(|(one, into)| (one.messages, (into, one.wanted.0, one.wanted.1)));
+        let receives =
+            receives.into_iter().map(|(one, into)| (one.messages, (Room::of(into), one.wanted.0, one.wanted.1)));
         by_communicator(receives, RecvInto::start_all)
     }
 }

@@ -19,7 +19,7 @@ use onesided_fabric::{
 
 use self::background::Owing;
 use self::state::{State, end_connection, take_in};
-use crate::engine::{Direct, Engine, Listed, Posting, TooLong, window};
+use crate::engine::{Direct, Engine, Listed, MovedTo, Posting, TooLong, window};
 use crate::handler::Handler;
 use crate::matching::Pattern;
 use crate::memory::{Counters, Memory};
@@ -205,22 +205,22 @@ impl<F: Fabric> Progress<F> {
         self.unlock_and_ask(state);
     }
 
-    /// Posts a receive, or takes its message if it has come. `posted` says where one goes that is moved
-    /// before it is waited for.
-    pub(crate) fn receive(&self, pattern: Pattern, posted: impl FnOnce(&mut Engine<Registered<F>>, usize)) -> Posting {
-        self.posting(|engine, _| {
-            let posting = engine.receive(pattern);
-            if let Posting::Posted(receive) = &posting {
-                posted(engine, *receive);
+    /// Posts a receive, or takes its message if it has come: `direct` is memory that an eager message goes to
+    /// at once, `moved_to` that of one which is moved before it is waited for.
+    #[inline]
+    pub(crate) fn receive_into(
+        &self,
+        pattern: Pattern,
+        direct: &mut Direct<'_>,
+        moved_to: Option<MovedTo<Registered<F>>>,
+    ) -> Posting {
+        self.posting(|engine, arrive| {
+            let posting = engine.receive_into(pattern, direct, arrive);
+            if let (Posting::Posted(receive), Some(moved_to)) = (&posting, moved_to) {
+                engine.move_to(*receive, moved_to);
             }
             posting
         })
-    }
-
-    /// The same with memory that an eager message goes to at once.
-    #[inline]
-    pub(crate) fn receive_into(&self, pattern: Pattern, direct: &mut Direct<'_>) -> Posting {
-        self.posting(|engine, arrive| engine.receive_into(pattern, direct, arrive))
     }
 
     /// [Changes](Self::arriving) the engine by posting receives.

@@ -1,70 +1,59 @@
-//! The handles of receives.
-
-mod landed;
+//! The handle of a receive.
 
 use std::fmt;
-use std::marker::PhantomData;
-use std::time::Duration;
 
-use bytemuck::Pod;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Call, Drive, Fabric, Limit, Wait, block_longer, limited};
-use onesided_layouts::Shape;
 
-use self::landed::LandedIn;
-use crate::elements::allocate;
+use crate::destination::{AllOf, Destination, Room};
 use crate::engine::{Direct, Engine, Held, Landed, Posting};
 use crate::matching::Pattern;
 use crate::progress::{Progress, Registered};
-use crate::shaped::Places;
-use crate::taken::{AllOf, Taken};
-use crate::{Error, Messages, Payload, Source, Status, Tags};
+use crate::taken::Taken;
+use crate::{Buffer, Error, Messages, Source, Tags};
 
 /// A receive of a message of any length. See [`Messages::recv`].
-#[must_use = "dropping the handle cancels the receive"]
-pub struct Recv<'m, T, F: Fabric> {
-    messages: &'m Messages<F>,
-    limit: Limit<'m, F>,
-    source: (Source, Tags),
-    call: Call<'m, Start<'m, F>, Elements<T>>,
-    element: PhantomData<fn() -> T>,
-}
+pub type Recv<'m, T, F> = Receive<'m, AllOf<T>, F>;
 
 /// A receive into a slice. See [`Messages::recv_into`].
+pub type RecvInto<'m, F> = Receive<'m, Room<'m>, F>;
+
+/// A receive into a buffer. See [`Messages::recv_buffer`].
+pub type RecvBuffer<'m, T, F> = Receive<'m, Buffer<T, F>, F>;
+
+/// A receive: a [`Recv`], a [`RecvInto`] or a [`RecvBuffer`].
 #[must_use = "dropping the handle cancels the receive"]
-pub struct RecvInto<'m, F: Fabric> {
+pub struct Receive<'m, D: Destination<F>, F: Fabric> {
     messages: &'m Messages<F>,
     limit: Limit<'m, F>,
     source: (Source, Tags),
-    call: Call<'m, Into<'m, F>, Result<Status, Error>>,
+    call: Call<'m, Begun<'m, D, F>, Result<D::Output, Error>>,
 }
 
-type Elements<T> = Result<(Vec<T>, Status), Error>;
-
-/// A receive into a slice that has begun.
-enum Into<'m, F: Fabric> {
-    Started(Start<'m, F>, Room<'m>),
-    Landed(LandedIn<'m, F>),
+/// A receive that has begun, and where its message goes.
+struct Begun<'m, D: Destination<F>, F: Fabric> {
+    start: Start<'m, F>,
+    into: D,
 }
 
-/// The slice of a receive.
-struct Room<'m> {
-    into: &'m mut [u8],
-    element: usize,
-    /// What takes the message in place of the slice, which is empty then.
-    places: Option<Box<Places<'m>>>,
+/// A receive, its message, or why there is none. The error is boxed, to keep the handle small.
+enum Start<'m, F: Fabric> {
+    Failed(Box<Error>),
+    Posted(Posted<'m, F>),
+    Taken(Taken<'m, F>),
+    /// The message had come, and is in the slice of the destination until it is taken or given back.
+    Landed {
+        progress: &'m Progress<F>,
+        landed: Landed,
+        is_over: bool,
+    },
 }
 
-impl<'m> Room<'m> {
-    #[inline]
-    fn of<T: Pod>(into: &'m mut [T]) -> Self {
-        Self { into: bytemuck::cast_slice_mut(into), element: size_of::<T>(), places: None }
-    }
-
-    #[inline]
-    fn fits(&self, status: Status) -> Result<Status, Error> {
-        let len = self.places.as_ref().map_or(self.into.len(), |places| places.len);
-        status.fits(len, self.element)
+impl<D: Destination<F>, F: Fabric> Drop for Begun<'_, D, F> {
+    fn drop(&mut self) {
+        if let Start::Landed { progress, landed, is_over: false } = &self.start {
+            progress.with(|engine| engine.give_back_landed(*landed, self.into.slice().unwrap_or_default()));
+        }
     }
 }
 
@@ -78,51 +67,6 @@ pub(crate) struct Posted<'m, F: Fabric> {
 
 const TAKEN: u32 = u32::MAX;
 
-impl<'m, F: Fabric> Posted<'m, F> {
-    pub(crate) const fn new(progress: &'m Progress<F>, watch: Rank, receive: usize) -> Self {
-        Self { progress, watch, receive: receive as u32 }
-    }
-}
-
-/// A receive, its message, or why there is none. Boxed, to keep the handle small.
-pub(crate) enum Start<'m, F: Fabric> {
-    Failed(Box<Error>),
-    Posted(Posted<'m, F>),
-    Taken(Taken<'m, F>),
-}
-
-impl<'m, F: Fabric> Start<'m, F> {
-    /// A receive without a slice. `posted` as of [`Progress::receive`].
-    pub(crate) fn post(
-        messages: &'m Messages<F>,
-        (source, tags): (Source, Tags),
-        posted: impl FnOnce(&mut Engine<Registered<F>>, usize),
-    ) -> Self {
-        match messages.pattern("recv", source, tags) {
-            Ok(pattern) => match messages.progress().receive(pattern, posted) {
-                Posting::Posted(receive) => Self::posted(messages, pattern, receive),
-                Posting::Held(held) => Self::Taken(Taken::new(messages, held)),
-                Posting::Landed => unreachable!("there is no slice"),
-            },
-            Err(error) => Self::Failed(Box::new(error)),
-        }
-    }
-
-    #[inline]
-    fn posted(messages: &'m Messages<F>, pattern: Pattern, receive: usize) -> Self {
-        let progress = messages.progress();
-        Self::Posted(Posted::new(progress, pattern.source.map_or(progress.fabric.rank(), Rank), receive))
-    }
-
-    pub(crate) async fn taken(self, messages: &'m Messages<F>, wanted: (Source, Tags)) -> Result<Taken<'m, F>, Error> {
-        match self {
-            Self::Failed(error) => Err(*error),
-            Self::Posted(posted) => posted.taken(messages, wanted).await,
-            Self::Taken(taken) => Ok(taken),
-        }
-    }
-}
-
 impl<F: Fabric> Drop for Posted<'_, F> {
     fn drop(&mut self) {
         if self.receive != TAKEN {
@@ -131,54 +75,9 @@ impl<F: Fabric> Drop for Posted<'_, F> {
     }
 }
 
-impl<F: Fabric> Taken<'_, F> {
-    pub(crate) async fn into_vec<T: Payload>(mut self) -> Result<(Vec<T>, Status), Error> {
-        let (status, element) = (self.status(), size_of::<T>());
-        if !status.bytes.is_multiple_of(element as u64) {
-            self.refuse().await;
-            return Err(Error::Length { status, room: None, element });
-        }
-        let len = usize::try_from(status.bytes / element as u64).unwrap_or(usize::MAX);
-        let mut all = AllOf { len, elements: Vec::new() };
-        self.read(&mut all).await?;
-        Ok((all.elements, status))
-    }
-
-    async fn into_room(mut self, mut room: Room<'_>) -> Result<Status, Error> {
-        let status = self.status();
-        match room.places.as_deref_mut() {
-            None => self.read(&mut &mut *room.into).await?,
-            Some(places) => self.read(places).await?,
-        }
-        room.fits(status)
-    }
-}
-
 impl<'m, F: Fabric> Posted<'m, F> {
-    async fn taken(mut self, messages: &'m Messages<F>, wanted: (Source, Tags)) -> Result<Taken<'m, F>, Error> {
-        let landed = self.landed_of(messages, wanted, None).await;
-        match landed.map_err(|fault| messages.failed("recv", wanted, fault))? {
-            Received::Held(held) => Ok(Taken::new(messages, held)),
-            Received::Landed(_) => unreachable!("there is no room for it"),
-        }
-    }
-
-    fn landed_of<'a>(
-        &'a mut self,
-        messages: &'a Messages<F>,
-        (source, tags): (Source, Tags),
-        into: Option<&'a mut [u8]>,
-    ) -> impl Future<Output = Result<Received, Fault>> + 'a {
-        let wait = move || messages.wait(source, format!("a receive with {tags} from {source}"));
-        self.landed(into, move |engine| messages.failed_source(engine, source), wait)
-    }
-
-    /// Looks for the message of a receive without a slice, for a caller that waits for it next.
-    pub(crate) fn look(&self)
-    where
-        F: Drive,
-    {
-        self.progress.land(self.receive as usize, &mut Direct::none());
+    pub(crate) const fn new(progress: &'m Progress<F>, watch: Rank, receive: usize) -> Self {
+        Self { progress, watch, receive: receive as u32 }
     }
 
     /// Waits for the message. An eager one that comes now is in `into`, if there is a slice.
@@ -192,7 +91,7 @@ impl<'m, F: Fabric> Posted<'m, F> {
         let receive = self.receive as usize;
         self.progress.until(
             self.watch,
-            into.map_or(Direct::none(), |into| Direct::posted(receive, into)),
+            Direct::posted(receive, into),
             move |engine, direct, waker| {
                 let outcome = match direct.landed.take() {
                     Some(landed) => Ok(Received::Landed(landed)),
@@ -215,181 +114,103 @@ pub(crate) enum Received {
     Landed(Landed),
 }
 
-impl<'m, T: Payload, F: Fabric> Recv<'m, T, F> {
-    pub(crate) fn start(messages: &'m Messages<F>, source: Source, tags: Tags) -> Self {
-        let posted = |engine: &mut Engine<_>, receive| engine.allocate_by(receive, allocate::<T>);
-        let call = Call::NotStarted(Start::post(messages, (source, tags), posted));
-        Self { messages, limit: Limit::NONE, source: (source, tags), call, element: PhantomData }
-    }
-
-    /// Receives a message that is matched already.
-    pub(crate) fn taken(taken: Taken<'m, F>) -> Self {
-        let (messages, status) = (taken.messages(), taken.status());
-        let source = (Source::Rank(status.source), Tags::Is(status.tag));
-        let call = Call::NotStarted(Start::Taken(taken));
-        Self { messages, limit: Limit::NONE, source, call, element: PhantomData }
-    }
-
-    /// Sets a deadline, counted from the next wait or poll. When it passes, the receive is
-    /// cancelled.
-    pub const fn deadline(mut self, after: Duration) -> Self {
-        self.limit.said = Some(after);
-        self
-    }
-
-    async fn run(
-        messages: &'m Messages<F>,
-        wanted: (Source, Tags),
-        start: Start<'m, F>,
-    ) -> Result<(Vec<T>, Status), Error> {
-        start.taken(messages, wanted).await?.into_vec().await
-    }
-}
-
-impl<T: Payload, F: Fabric> Recv<'_, T, F> {
-    /// Blocks until the message is here: its elements, and whose it is.
-    ///
-    /// # Errors
-    /// As of [`Messages::recv`].
-    pub fn wait(self) -> Result<(Vec<T>, Status), Error>
-    where
-        F: Drive,
-    {
-        if let Call::NotStarted(Start::Posted(posted)) = &self.call {
-            posted.look();
-        }
-        self.block()
-    }
-}
-
-limited! {
-    ['m, T: Payload, F], Recv<'m, T, F>, (Vec<T>, Status), Error, |receive| receive.messages.world().fabric(),
-    |start| Self::run(receive.messages, receive.source, start),
-    late receive.messages.failed("recv", receive.source, Fault::new(FaultKind::TimedOut))
-}
-
-impl<'m, F: Fabric> RecvInto<'m, F> {
+impl<'m, D: Destination<F> + 'm, F: Fabric> Receive<'m, D, F> {
     #[inline]
-    pub(crate) fn start<T: Payload>(
+    pub(crate) fn start(
         messages: &'m Messages<F>,
-        into: &'m mut [T],
-        wanted: (Source, Tags),
+        into: D,
+        source: (Source, Tags),
         pattern: Result<Pattern, Box<Error>>,
     ) -> Self {
-        Self::posted(messages, Room::of(into), wanted, pattern, |pattern, direct| {
-            messages.progress().receive_into(pattern, direct)
-        })
-    }
-
-    /// Posts receives in their order, with one lock.
-    pub(crate) fn start_all<T: Payload>(messages: &'m Messages<F>, all: Vec<(&'m mut [T], Source, Tags)>) -> Vec<Self> {
-        messages.progress().posting(|engine, arrive| {
-            let start = |(into, source, tags): (&'m mut [T], _, _)| {
-                let wanted = (source, tags);
-                let post = |pattern, direct: &mut Direct<'_>| engine.receive_into(pattern, direct, &mut *arrive);
-                Self::posted(messages, Room::of(into), wanted, Self::pattern(messages, wanted), post)
-            };
-            all.into_iter().map(start).collect()
+        let moved_to = into.moved_to();
+        Self::post(messages, into, source, pattern, |pattern, direct| {
+            messages.progress().receive_into(pattern, direct, moved_to)
         })
     }
 
     #[inline]
-    pub(crate) fn pattern(messages: &'m Messages<F>, (source, tags): (Source, Tags)) -> Result<Pattern, Box<Error>> {
-        messages.pattern("recv", source, tags).map_err(Box::new)
-    }
-
-    #[inline]
-    fn posted(
+    fn post(
         messages: &'m Messages<F>,
-        room: Room<'m>,
+        mut into: D,
         source: (Source, Tags),
         pattern: Result<Pattern, Box<Error>>,
         post: impl FnOnce(Pattern, &mut Direct<'_>) -> Posting,
     ) -> Self {
         // Each handle is made in its place: a move would wait for the stores of its parts.
-        let begun = |begun| Self { messages, limit: Limit::NONE, source, call: Call::NotStarted(begun) };
+        let begun = |start, into| Self::begun(messages, source, start, into);
         let pattern = match pattern {
-            Err(error) => return begun(Into::Started(Start::Failed(error), room)),
+            Err(error) => return begun(Start::Failed(error), into),
             Ok(pattern) => pattern,
         };
-        let mut direct = Direct::into(&mut *room.into);
-        match post(pattern, &mut direct) {
-            Posting::Landed => {
-                let landed = *direct.landed();
-                begun(Into::Landed(LandedIn { messages, landed, room }))
+        let progress = messages.progress();
+        match post(pattern, &mut Direct::into(into.slice().unwrap_or_default())) {
+            Posting::Landed(landed) => begun(Start::Landed { progress, landed, is_over: false }, into),
+            Posting::Posted(receive) => {
+                let watch = pattern.source.map_or(progress.fabric.rank(), Rank);
+                begun(Start::Posted(Posted::new(progress, watch, receive)), into)
             }
-            Posting::Posted(receive) => begun(Into::Started(Start::posted(messages, pattern, receive), room)),
-            Posting::Held(held) => begun(Into::Started(Start::Taken(Taken::new(messages, held)), room)),
+            Posting::Held(held) => begun(Start::Taken(Taken::new(messages, held)), into),
         }
     }
 
-    /// Receives into the places of a shape.
-    pub(crate) fn start_shaped<T: Payload>(
-        messages: &'m Messages<F>,
-        into: &'m mut [T],
-        shape: Shape<'m>,
-        source: (Source, Tags),
-    ) -> Self {
-        let mut room = Room::of::<T>(&mut []);
-        let start = Places::of(shape, size_of::<T>(), bytemuck::cast_slice_mut(into)).map(|places| {
-            room.places = Some(Box::new(places));
-            Start::post(messages, source, |_, _| ())
-        });
-        let call = Call::NotStarted(Into::Started(start.unwrap_or_else(Start::Failed), room));
-        Self { messages, limit: Limit::NONE, source, call }
+    #[inline]
+    fn begun(messages: &'m Messages<F>, source: (Source, Tags), start: Start<'m, F>, into: D) -> Self {
+        Self { messages, limit: Limit::NONE, source, call: Call::NotStarted(Begun { start, into }) }
     }
 
-    /// Receives a message that is matched already.
-    pub(crate) fn taken<T: Payload>(taken: Taken<'m, F>, into: &'m mut [T]) -> Self {
+    /// Receives a message that is matched already, unless there is an error: then it is given back.
+    pub(crate) fn taken(taken: Taken<'m, F>, into: D, fits: Result<(), Box<Error>>) -> Self {
         let (messages, status) = (taken.messages(), taken.status());
-        let source = (Source::Rank(status.source), Tags::Is(status.tag));
-        let call = Call::NotStarted(Into::Started(Start::Taken(taken), Room::of(into)));
-        Self { messages, limit: Limit::NONE, source, call }
+        let start = fits.map_or_else(Start::Failed, |()| Start::Taken(taken));
+        Self::begun(messages, (Source::Rank(status.source), Tags::Is(status.tag)), start, into)
     }
 
-    /// The same into the places of a shape. The message is given back if they exceed the slice.
-    pub(crate) fn taken_shaped<T: Payload>(taken: Taken<'m, F>, into: &'m mut [T], shape: Shape<'m>) -> Self {
-        let mut request = Self::taken::<T>(taken, &mut []);
-        if let Call::NotStarted(Into::Started(start, room)) = &mut request.call {
-            match Places::of(shape, size_of::<T>(), bytemuck::cast_slice_mut(into)) {
-                Ok(places) => room.places = Some(Box::new(places)),
-                Err(error) => *start = Start::Failed(error),
-            }
+    async fn run(
+        messages: &'m Messages<F>,
+        wanted: (Source, Tags),
+        mut begun: Begun<'m, D, F>,
+    ) -> Result<D::Output, Error> {
+        let received = Self::receive(messages, wanted, &mut begun).await;
+        if received.is_err() {
+            begun.into.fail();
         }
-        request
+        received
     }
 
-    /// Sets a deadline, counted from the next wait or poll. When it passes, the receive is
-    /// cancelled.
-    pub const fn deadline(mut self, after: Duration) -> Self {
-        self.limit.said = Some(after);
-        self
-    }
-
-    async fn run(messages: &'m Messages<F>, wanted: (Source, Tags), begun: Into<'m, F>) -> Result<Status, Error> {
-        match begun {
-            Into::Landed(landed) => landed.taken(),
-            Into::Started(Start::Failed(error), _) => Err(*error),
-            Into::Started(Start::Posted(mut posted), room) => {
-                let into = room.places.is_none().then_some(&mut *room.into);
-                match posted.landed_of(messages, wanted, into).await {
-                    Ok(Received::Landed(landed)) => room.fits(messages.landed(&landed)),
-                    Ok(Received::Held(held)) => Taken::new(messages, held).into_room(room).await,
-                    Err(fault) => Err(messages.failed("recv", wanted, fault)),
+    async fn receive(
+        messages: &'m Messages<F>,
+        (source, tags): (Source, Tags),
+        Begun { start, into }: &mut Begun<'m, D, F>,
+    ) -> Result<D::Output, Error> {
+        let landed = match start {
+            Start::Failed(error) => return Err(**error),
+            Start::Taken(taken) => return taken.receive(into).await,
+            Start::Landed { landed, is_over, .. } => {
+                *is_over = true;
+                *landed
+            }
+            Start::Posted(posted) => {
+                let failed = |engine: &Engine<_>| messages.failed_source(engine, source);
+                let wait = || messages.wait(source, format!("a receive with {tags} from {source}"));
+                let received: Result<_, Fault> = posted.landed(into.slice(), failed, wait).await;
+                match received.map_err(|fault| messages.failed("recv", (source, tags), fault))? {
+                    Received::Landed(landed) => landed,
+                    Received::Held(held) => return Taken::new(messages, held).receive(into).await,
                 }
             }
-            Into::Started(Start::Taken(taken), room) => taken.into_room(room).await,
-        }
+        };
+        into.received(messages.landed(&landed))
     }
 }
 
-impl<F: Fabric> RecvInto<'_, F> {
-    /// Blocks until the message is in the slice: whose it is, and how long.
+impl<'m, D: Destination<F> + 'm, F: Fabric> Receive<'m, D, F> {
+    /// Blocks until the message is here: its elements or its buffer, whose it is, and how long.
     ///
     /// # Errors
-    /// As of [`Messages::recv_into`].
+    /// As of the call that made it: [`Messages::recv`], [`Messages::recv_into`],
+    /// [`Messages::recv_buffer`].
     #[inline]
-    pub fn wait(mut self) -> Result<Status, Error>
+    pub fn wait(mut self) -> Result<D::Output, Error>
     where
         F: Drive,
     {
@@ -413,40 +234,60 @@ impl<F: Fabric> RecvInto<'_, F> {
     /// The outcome of a receive whose message is in its slice, or comes there by `land`; the receive is
     /// over then.
     #[inline]
-    fn land(&mut self, land: impl FnOnce(usize, &mut Direct<'_>) -> bool) -> Option<Result<Status, Error>> {
-        match &mut self.call {
-            Call::NotStarted(Into::Started(Start::Posted(posted), room)) if room.places.is_none() => {
-                let receive = posted.receive as usize;
-                let mut direct = Direct::posted(receive, &mut *room.into);
-                let status = land(receive, &mut direct).then(|| self.messages.landed(direct.landed()))?;
-                Some(room.fits(status))
+    fn land(
+        &mut self,
+        land: impl FnOnce(usize, &mut Direct<'_>) -> Option<Landed>,
+    ) -> Option<Result<D::Output, Error>> {
+        let Call::NotStarted(Begun { start, into }) = &mut self.call else { return None };
+        let landed = match start {
+            Start::Posted(Posted { receive, .. }) => {
+                let receive = *receive as usize;
+                land(receive, &mut Direct::posted(receive, into.slice()))?
             }
-            Call::NotStarted(Into::Landed(landed)) => Some(landed.status()),
-            _ => None,
-        }
-    }
-
-    /// Whether a message that is not too long for the slice comes in a packet.
-    fn is_short(&self, progress: &Progress<F>, packet_room: usize) -> bool {
-        let room = match &self.call {
-            Call::NotStarted(Into::Started(Start::Posted(_), room) | Into::Landed(LandedIn { room, .. })) => room,
-            _ => return false,
+            Start::Landed { landed, .. } if into.slice().is_some() => *landed,
+            _ => return None,
         };
-        let is_plain = room.places.is_none() && !self.limit.is_set() && room.into.len() <= packet_room;
+        Some(into.received(self.messages.landed(&landed)))
+    }
+}
+
+impl<'m, F: Fabric> RecvInto<'m, F> {
+    /// Posts receives in their order, with one lock.
+    pub(crate) fn start_all(
+        messages: &'m Messages<F>,
+        all: impl IntoIterator<Item = (Room<'m>, Source, Tags)>,
+    ) -> Vec<Self> {
+        messages.progress().posting(|engine, arrive| {
+            let start = |(room, source, tags)| {
+                let post = |pattern, direct: &mut Direct<'_>| engine.receive_into(pattern, direct, &mut *arrive);
+                Self::post(messages, room, (source, tags), messages.pattern("recv", (source, tags)), post)
+            };
+            all.into_iter().map(start).collect()
+        })
+    }
+}
+
+impl<'m, D: Destination<F> + 'm, F: Fabric> Receive<'m, D, F> {
+    /// Whether a message that is not too long for the slice comes in a packet.
+    fn is_short(&mut self, progress: &Progress<F>, packet_room: usize) -> bool {
+        let Call::NotStarted(Begun { start: Start::Posted(_) | Start::Landed { .. }, into }) = &mut self.call else {
+            return false;
+        };
+        let is_plain = !self.limit.is_set() && into.slice().is_some_and(|slice| slice.len() <= packet_room);
         is_plain && std::ptr::eq(self.messages.progress(), progress)
     }
 
     /// Waits for receives if all are of short messages, and takes in with one lock what has arrived for
     /// them. In order: a long message would be copied once more while another one is waited for, and a
     /// deadline counts from the first poll.
-    fn wait_first(receives: &mut Vec<Self>) -> Vec<Result<Status, Error>>
+    fn wait_first(receives: &mut Vec<Self>) -> Vec<Result<D::Output, Error>>
     where
         F: Drive,
     {
         let Some(first) = receives.first() else { return Vec::new() };
         let progress = first.messages.progress();
         let packet_room = progress.packet_room(progress.fabric.rank());
-        if !receives.iter().all(|receive| receive.is_short(progress, packet_room)) {
+        if !receives.iter_mut().all(|receive| receive.is_short(progress, packet_room)) {
             return Vec::new();
         }
         let (mut outcomes, mut short) = (Vec::with_capacity(receives.len()), receives.iter_mut());
@@ -470,18 +311,15 @@ impl<F: Fabric> RecvInto<'_, F> {
 }
 
 limited! {
-    ['m, F], RecvInto<'m, F>, Status, Error, |receive| receive.messages.world().fabric(),
+    ['m, D: Destination<F> + 'm, F], Receive<'m, D, F>, D::Output, Error, |receive| receive.messages.world().fabric(),
     |begun| Self::run(receive.messages, receive.source, begun),
-    late receive.messages.failed("recv", receive.source, Fault::new(FaultKind::TimedOut)), first Self::wait_first
+    late receive.messages.failed("recv", receive.source, Fault::new(FaultKind::TimedOut)), first Self::wait_first;
+    /// Sets a deadline, counted from the next wait or poll. When it passes, the receive is
+    /// cancelled.
+    deadline
 }
 
-impl<T, F: Fabric> fmt::Debug for Recv<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "receive with {} from {}", self.source.1, self.source.0)
-    }
-}
-
-impl<F: Fabric> fmt::Debug for RecvInto<'_, F> {
+impl<D: Destination<F>, F: Fabric> fmt::Debug for Receive<'_, D, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "receive with {} from {}", self.source.1, self.source.0)
     }

@@ -4,29 +4,32 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
 use onesided_fabric::{Call, Drive, Fabric, Limit, Segment, SegmentKey, Wait, limited};
-use onesided_layouts::Cursor;
+use onesided_layouts::{Cursor, Shape};
 
 use crate::engine::{Direct, Engine, Listed, QUEUED_MAX};
 use crate::offered::OfferedSlice;
 use crate::progress::{Progress, Registered};
 use crate::rules::Choice;
-use crate::shaped::CHUNK;
-use crate::{Error, Messages, Protocol, Source, Tag};
+use crate::shaped::{self, CHUNK};
+use crate::source::has_size;
+use crate::{Buffer, Error, Messages, Payload, Protocol, Source, Tag};
 
-/// A send that is under way. See [`Messages::send`].
+/// A send that is under way, and what it gives back when it is over. See [`Messages::send`].
 #[must_use = "the failure of a send is reported by its handle alone"]
-pub struct SendRequest<'m, F: Fabric> {
+pub struct SendRequest<'m, F: Fabric, R = ()> {
     messages: &'m Messages<F>,
     limit: Limit<'m, F>,
     what: What,
     /// The send, if the engine has it.
     send: Option<u32>,
-    call: Call<'m, Started<'m, F>, Result<(), Error>>,
+    call: Call<'m, (Started<'m, F>, R), Result<R, Error>>,
 }
+
+/// A send of a buffer that is under way. See [`Messages::send_buffer`].
+pub type SendBuffer<'m, T, F> = SendRequest<'m, F, Buffer<T, F>>;
 
 /// The send as errors tell of it.
 #[derive(Clone, Copy)]
@@ -53,19 +56,48 @@ impl What {
 /// What a send takes its message from.
 pub(crate) enum Content<'m, 'c, F: Fabric> {
     Slice(&'m [u8]),
-    /// The elements of a shape in memory, which are packed at once.
-    Shape(Cursor<'c>, &'c [u8]),
-    /// The first bytes of it.
-    Registered(&'c Registered<F>),
+    /// The elements of a shape in memory, which are packed at once; and their length in bytes.
+    Shape(Cursor<'c>, &'c [u8], u64),
+    /// So many first bytes of it.
+    Registered(&'c Registered<F>, u64),
 }
 
-impl<'m, F: Fabric> Content<'m, '_, F> {
+impl<'m, 'c, F: Fabric> Content<'m, 'c, F> {
+    #[inline]
+    pub(crate) fn of<T: Payload>(elements: &'m [T]) -> Self {
+        const { has_size::<T>() }
+        Self::Slice(bytemuck::cast_slice(elements))
+    }
+
+    /// The elements that a shape selects.
+    pub(crate) fn shaped<T: Payload>(elements: &'m [T], shape: Shape<'c>) -> Result<Self, Box<Error>>
+    where
+        'm: 'c,
+    {
+        if let Some(run) = shape.contiguous().and_then(|run| elements.get(run)) {
+            return Ok(Self::of(run));
+        }
+        const { has_size::<T>() }
+        let (element, bytes) = (size_of::<T>(), bytemuck::cast_slice(elements));
+        let cursor = shaped::cursor("send_shaped", shape, (element, bytes.len()))?;
+        Ok(Self::Shape(cursor, bytes, shaped::bytes(shape, element) as u64))
+    }
+
+    /// The message's length in bytes.
+    #[inline]
+    fn len(&self) -> u64 {
+        match self {
+            Self::Slice(bytes) => bytes.len() as u64,
+            Self::Shape(.., len) | Self::Registered(_, len) => *len,
+        }
+    }
+
     /// Copies the next bytes, which are those from an offset on.
     fn read(&mut self, progress: &Progress<F>, at: u64, into: &mut [u8]) -> Result<(), Fault> {
         match self {
             Self::Slice(bytes) => into.copy_from_slice(&bytes[at as usize..][..into.len()]),
-            Self::Shape(cursor, memory) => _ = cursor.pack(memory, into),
-            Self::Registered(memory) => return memory.read(progress, at, into),
+            Self::Shape(cursor, memory, _) => _ = cursor.pack(memory, into),
+            Self::Registered(memory, _) => return memory.read(progress, at, into),
         }
         Ok(())
     }
@@ -83,36 +115,108 @@ impl<'m, F: Fabric> Content<'m, '_, F> {
 
     /// Memory with the message, and how it moves from there. A message to this rank itself is copied, as
     /// its send is over at once.
-    fn register(
-        mut self,
-        messages: &Messages<F>,
-        to: Rank,
-        (bytes, by): (u64, Protocol),
-    ) -> Result<(Registered<F>, Protocol), Fault> {
-        let progress = messages.progress();
+    fn register(mut self, messages: &Messages<F>, to: Rank, by: Protocol) -> Result<(Registered<F>, Protocol), Fault> {
+        let (progress, bytes) = (messages.progress(), self.len());
         let is_own = to == progress.fabric.rank();
         let memory = match self {
-            Self::Registered(memory) if !is_own => Arc::clone(memory),
-            _ => messages.memory_for(by, bytes)?,
-        };
-        match &mut self {
-            Self::Registered(from) if is_own => progress.copy_own(from, &memory, bytes)?,
-            Self::Registered(_) => {}
-            Self::Slice(bytes) => memory.write(progress, 0, bytes)?,
-            Self::Shape(cursor, from) => {
-                let mut chunk = [0; CHUNK];
-                for at in (0..bytes).step_by(CHUNK) {
-                    let packed = cursor.pack(from, &mut chunk);
-                    memory.write(progress, at, &chunk[..packed])?;
+            Self::Registered(memory, _) if !is_own => Arc::clone(memory),
+            _ => {
+                let memory = messages.memory_for(by, bytes)?;
+                match &mut self {
+                    Self::Slice(bytes) => memory.write(progress, 0, bytes)?,
+                    packed => {
+                        let mut chunk = [0; CHUNK];
+                        for at in (0..bytes).step_by(CHUNK) {
+                            let chunk = &mut chunk[..(bytes - at).min(CHUNK as u64) as usize];
+                            packed.read(progress, at, chunk)?;
+                            memory.write(progress, at, chunk)?;
+                        }
+                    }
                 }
+                memory
             }
-        }
+        };
         let by = match by {
             _ if memory.is_plain() => Protocol::Copy,
             _ if !memory.is_whole() && !is_own => Protocol::Pipeline,
             by => by,
         };
         Ok((memory, by))
+    }
+
+    /// Starts a send in a context of the communicator.
+    #[inline]
+    pub(crate) fn post(
+        mut self,
+        messages: &'m Messages<F>,
+        (context, to): (u32, Rank),
+        (what, synchronous): (What, bool),
+    ) -> Started<'m, F> {
+        if !synchronous
+            && what.bytes <= messages.progress().rules.eager() as u64
+            && let Some(started) = self.eager(messages, (context, to), what)
+        {
+            return started;
+        }
+        self.announce(messages, (context, to), (what, synchronous))
+    }
+
+    /// Sends the message as a packet, if it fits one that can leave now or may wait.
+    #[inline]
+    fn eager(&mut self, messages: &'m Messages<F>, (context, to): (u32, Rank), what: What) -> Option<Started<'m, F>> {
+        let progress = messages.progress();
+        let sent = match self {
+            Self::Slice(bytes) => progress.send_eager(to, (context, what.tag.0), bytes),
+            packed => {
+                let most = progress.eager_max(to).min(QUEUED_MAX); // it may wait, as it is packed once
+                let mut bytes = vec![0; usize::try_from(what.bytes).ok().filter(|len| *len <= most)?];
+                if let Err(fault) = packed.read(progress, 0, &mut bytes) {
+                    return Some(Err(Box::new(what.failed(fault))));
+                }
+                progress.send_eager(to, (context, what.tag.0), &bytes)
+            }
+        };
+        let send = sent.ok()?;
+        Some(Ok(send.map(|send| Pending { progress, to, send: send as u32, offered: None })))
+    }
+
+    /// Announces the message, to be moved when there is a receive: its slice, or memory that has it.
+    fn announce(
+        self,
+        messages: &'m Messages<F>,
+        (context, to): (u32, Rank),
+        (what, synchronous): (What, bool),
+    ) -> Started<'m, F> {
+        let (progress, choice) = (messages.progress(), messages.choose(to));
+        let announce = || {
+            let mut offered = self.offer(progress, to, &choice);
+            let (memory, by) = match &offered {
+                Some((slice, _)) => (slice.memory(), Protocol::Offered),
+                None => self.register(messages, to, choice.otherwise)?,
+            };
+            let key = match by {
+                Protocol::Pipeline | Protocol::Copy => {
+                    SegmentKey { rank: progress.fabric.rank(), region: RegionId(0), len: 0, address: 0, rkey: 0 }
+                }
+                _ => memory.segment().key(),
+            };
+            let key = SegmentKey { len: what.bytes, ..key };
+            let send = progress.with(|engine| {
+                let send = engine.send_rendezvous(to, (context, what.tag.0), (key, by), Arc::clone(&memory));
+                if synchronous {
+                    engine.make_synchronous(send);
+                }
+                if let Some((_, copy @ Some(_))) = &mut offered {
+                    engine.moved(send, copy.take());
+                }
+                send
+            });
+            if by == Protocol::Pipeline {
+                memory.prepare(progress, 0); // while the receiver does
+            }
+            Ok(Some(Pending { progress, to, send: send as u32, offered: offered.map(|(slice, _)| Box::new(slice)) }))
+        };
+        announce().map_err(|fault| Box::new(what.failed(messages.world().translate(fault))))
     }
 }
 
@@ -174,27 +278,45 @@ impl<F: Fabric> Pending<'_, F> {
     }
 }
 
-impl<'m, F: Fabric> SendRequest<'m, F> {
-    /// Starts a send of what is to go to a rank of the fabric, or says why there is none.
+impl<F: Fabric> Messages<F> {
+    /// Starts a send to a rank of the communicator.
     #[inline]
-    pub(crate) fn start(
-        messages: &'m Messages<F>,
-        what: What,
-        content: Result<(Rank, Content<'m, '_, F>), Box<Error>>,
+    pub(crate) fn start_send<'m>(
+        &'m self,
+        content: Result<Content<'m, '_, F>, Box<Error>>,
+        (to, tag): (u32, Tag),
         synchronous: bool,
-    ) -> Self {
-        let started = content
-            .and_then(|(to, content)| Self::post(messages, (messages.context(), to), content, (what, synchronous)));
-        Self::begun(messages, what, started)
+    ) -> (What, Started<'m, F>) {
+        self.start_send_to(self.rank("send", to), content, (to, tag), synchronous)
     }
 
+    /// The same to a rank that was looked up.
+    #[inline]
+    pub(crate) fn start_send_to<'m>(
+        &'m self,
+        rank: Result<Rank, Error>,
+        content: Result<Content<'m, '_, F>, Box<Error>>,
+        (to, tag): (u32, Tag),
+        synchronous: bool,
+    ) -> (What, Started<'m, F>) {
+        let what = What { to, tag, bytes: content.as_ref().map_or(0, Content::len) };
+        let started = match (content, rank) {
+            (Ok(content), Ok(rank)) => content.post(self, (self.context(), rank), (what, synchronous)),
+            (Err(error), _) => Err(error),
+            (_, Err(error)) => Err(Box::new(error)),
+        };
+        (what, started)
+    }
+}
+
+impl<'m, F: Fabric> SendRequest<'m, F> {
     /// The handle, made in its place where the message is on its way: a move would wait for the
     /// stores of its parts.
     #[inline]
-    fn begun(messages: &'m Messages<F>, what: What, started: Started<'m, F>) -> Self {
+    pub(crate) fn of(messages: &'m Messages<F>, (what, started): (What, Started<'m, F>)) -> Self {
         match started {
-            Ok(None) => Self::started(messages, what, Ok(None)),
-            started => Self::started(messages, what, started),
+            Ok(None) => Self::begun(messages, what, Ok(None), ()),
+            started => Self::begun(messages, what, started, ()),
         }
     }
 
@@ -208,19 +330,21 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
             progress.send_eager_all(context, &all[requests.len()..], rank_of, |rank, send| {
                 let (bytes, to, tag) = all[requests.len()];
                 let pending = send.map(|send| Pending { progress, to: rank, send: send as u32, offered: None });
-                requests.push(Self::started(messages, what(bytes, to, tag), Ok(pending)));
+                requests.push(Self::begun(messages, what(bytes, to, tag), Ok(pending), ()));
             });
             if let Some((bytes, to, tag)) = all.get(requests.len()) {
-                requests.push(Self::start(messages, what(bytes, *to, *tag), messages.slice(*to, bytes), false));
+                requests.push(Self::of(messages, messages.start_send(Ok(Content::Slice(bytes)), (*to, *tag), false)));
             }
         }
         requests
     }
+}
 
+impl<'m, R: Send + 'm, F: Fabric> SendRequest<'m, F, R> {
     #[inline]
-    fn started(messages: &'m Messages<F>, what: What, started: Started<'m, F>) -> Self {
+    pub(crate) fn begun(messages: &'m Messages<F>, what: What, started: Started<'m, F>, returned: R) -> Self {
         let send = started.as_ref().ok().and_then(|started| Some(started.as_ref()?.send));
-        Self { messages, limit: Limit::NONE, what, send, call: Call::NotStarted(started) }
+        Self { messages, limit: Limit::NONE, what, send, call: Call::NotStarted((started, returned)) }
     }
 
     /// The error of the deadline.
@@ -232,97 +356,22 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
         Error::Send { to, tag, bytes, fault: Fault::new(FaultKind::TimedOut), has_left }
     }
 
-    /// Starts a send in a context of the communicator.
-    #[inline]
-    pub(crate) fn post(
-        messages: &'m Messages<F>,
-        (context, to): (u32, Rank),
-        mut content: Content<'m, '_, F>,
-        (what, synchronous): (What, bool),
-    ) -> Started<'m, F> {
-        if !synchronous
-            && what.bytes <= messages.progress().rules.eager() as u64
-            && let Some(started) = Self::eager(messages, (context, to), &mut content, what)
-        {
-            return started;
+    async fn run(messages: &'m Messages<F>, what: What, (started, returned): (Started<'m, F>, R)) -> Result<R, Error> {
+        if let Some(pending) = started.map_err(|error| *error)? {
+            let wait = || messages.wait(Source::Rank(what.to), what.to_string());
+            let sent: Result<(), Fault> = pending.sent(|_| None, wait).await;
+            sent.map_err(|fault| what.failed(messages.world().translate(fault)))?;
         }
-        Self::announce(messages, (context, to), content, (what, synchronous))
+        Ok(returned)
     }
 
-    /// Sends the message as a packet, if it fits one that can leave now or may wait.
-    #[inline]
-    fn eager(
-        messages: &'m Messages<F>,
-        (context, to): (u32, Rank),
-        content: &mut Content<'_, '_, F>,
-        what: What,
-    ) -> Option<Started<'m, F>> {
-        let progress = messages.progress();
-        let sent = match content {
-            Content::Slice(bytes) => progress.send_eager(to, (context, what.tag.0), bytes),
-            packed => {
-                let most = progress.eager_max(to).min(QUEUED_MAX); // it may wait, as it is packed once
-                let mut bytes = vec![0; usize::try_from(what.bytes).ok().filter(|len| *len <= most)?];
-                if let Err(fault) = packed.read(progress, 0, &mut bytes) {
-                    return Some(Err(Box::new(what.failed(fault))));
-                }
-                progress.send_eager(to, (context, what.tag.0), &bytes)
-            }
-        };
-        let send = sent.ok()?;
-        Some(Ok(send.map(|send| Pending { progress, to, send: send as u32, offered: None })))
-    }
-
-    /// Announces the message, to be moved when there is a receive: its slice, or memory that has it.
-    fn announce(
-        messages: &'m Messages<F>,
-        (context, to): (u32, Rank),
-        content: Content<'m, '_, F>,
-        (what, synchronous): (What, bool),
-    ) -> Started<'m, F> {
-        let (progress, choice) = (messages.progress(), messages.choose(to));
-        let announce = || {
-            let mut offered = content.offer(progress, to, &choice);
-            let (memory, by) = match &offered {
-                Some((slice, _)) => (slice.memory(), Protocol::Offered),
-                None => content.register(messages, to, (what.bytes, choice.otherwise))?,
-            };
-            let key = match by {
-                Protocol::Pipeline | Protocol::Copy => {
-                    SegmentKey { rank: progress.fabric.rank(), region: RegionId(0), len: 0, address: 0, rkey: 0 }
-                }
-                _ => memory.segment().key(),
-            };
-            let key = SegmentKey { len: what.bytes, ..key };
-            let send = progress.with(|engine| {
-                let send = engine.send_rendezvous(to, (context, what.tag.0), (key, by), Arc::clone(&memory));
-                if synchronous {
-                    engine.make_synchronous(send);
-                }
-                if let Some((_, copy @ Some(_))) = &mut offered {
-                    engine.moved(send, copy.take());
-                }
-                send
-            });
-            if by == Protocol::Pipeline {
-                memory.prepare(progress, 0); // while the receiver does
-            }
-            Ok(Some(Pending { progress, to, send: send as u32, offered: offered.map(|(slice, _)| Box::new(slice)) }))
-        };
-        announce().map_err(|fault| Box::new(what.failed(messages.world().translate(fault))))
-    }
-
-    /// Sets a deadline, counted from the next wait or poll. The message may be received after it.
-    pub const fn deadline(mut self, after: Duration) -> Self {
-        self.limit.said = Some(after);
-        self
-    }
-
-    async fn run(messages: &'m Messages<F>, what: What, started: Started<'m, F>) -> Result<(), Error> {
-        let Some(pending) = started.map_err(|error| *error)? else { return Ok(()) };
-        let wait = || messages.wait(Source::Rank(what.to), what.to_string());
-        let sent: Result<(), Fault> = pending.sent(|_| None, wait).await;
-        sent.map_err(|fault| what.failed(messages.world().translate(fault)))
+    /// The first sends whose messages are on their way.
+    fn wait_first(sends: &mut Vec<Self>) -> Vec<Result<R, Error>> {
+        let has_left = |send: &&Self| matches!(send.call, Call::NotStarted((Ok(None), _)));
+        let count = sends.iter().take_while(has_left).count();
+        let returned =
+            |send: Self| if let Call::NotStarted((_, returned)) = send.call { Some(Ok(returned)) } else { None };
+        sends.drain(..count).filter_map(returned).collect()
     }
 }
 
@@ -336,26 +385,35 @@ impl<F: Fabric> SendRequest<'_, F> {
     where
         F: Drive,
     {
-        if let Call::NotStarted(Ok(None)) = self.call {
-            std::mem::forget(self); // as in `RecvInto::wait`
+        if let Call::NotStarted((Ok(None), ())) = self.call {
+            std::mem::forget(self); // as in `Receive::wait`
             return Ok(());
         }
         self.block()
     }
+}
 
-    /// The first sends whose messages are on their way.
-    fn wait_first(sends: &mut Vec<Self>) -> Vec<Result<(), Error>> {
-        let count = sends.iter().take_while(|send| matches!(send.call, Call::NotStarted(Ok(None)))).count();
-        sends.drain(..count).map(|_| Ok(())).collect()
+impl<T: Payload, F: Fabric> SendBuffer<'_, T, F> {
+    /// Blocks until the receiver has read the buffer, and returns it.
+    ///
+    /// # Errors
+    /// As of [`Messages::send_buffer`].
+    pub fn wait(self) -> Result<Buffer<T, F>, Error>
+    where
+        F: Drive,
+    {
+        self.block()
     }
 }
 
 limited! {
-    ['m, F], SendRequest<'m, F>, (), Error, |send| send.messages.world().fabric(),
-    |started| Self::run(send.messages, send.what, started), late send.late(), first Self::wait_first
+    ['m, R: Send + 'm, F], SendRequest<'m, F, R>, R, Error, |send| send.messages.world().fabric(),
+    |begun| Self::run(send.messages, send.what, begun), late send.late(), first Self::wait_first;
+    /// Sets a deadline, counted from the next wait or poll. The message may be received after it.
+    deadline
 }
 
-impl<F: Fabric> fmt::Debug for SendRequest<'_, F> {
+impl<F: Fabric, R> fmt::Debug for SendRequest<'_, F, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, {:?}", self.what, self.call)
     }

@@ -21,23 +21,3 @@ pub(crate) fn cursor<'s>(
     let exceeds = || Box::new(Error::Range { operation, end: shape.end(), len: len / element });
     Cursor::new(shape, element, len).ok_or_else(exceeds)
 }
-
-/// The places of a receive.
-pub(crate) struct Places<'b> {
-    cursor: Cursor<'b>,
-    memory: &'b mut [u8],
-    /// Their length in bytes.
-    pub(crate) len: usize,
-}
-
-impl<'b> Places<'b> {
-    pub(crate) fn of(shape: Shape<'b>, element: usize, memory: &'b mut [u8]) -> Result<Self, Box<Error>> {
-        let cursor = cursor("recv_shaped", shape, (element, memory.len()))?;
-        Ok(Self { cursor, memory, len: bytes(shape, element) })
-    }
-
-    /// Fills the next ones.
-    pub(crate) fn unpack(&mut self, packed: &[u8]) {
-        self.cursor.unpack(packed, self.memory);
-    }
-}

@@ -35,6 +35,11 @@ pub trait Payload: Pod + Send + Sync {}
 #[diagnostic::do_not_recommend]
 impl<T: Pod + Send + Sync> Payload for T {}
 
+/// Elements without a size are none of a message.
+pub(crate) const fn has_size<T>() {
+    assert!(size_of::<T>() > 0, "elements without a size");
+}
+
 /// Whose messages a receive or a probe takes. (`Any` of `onesided_fabric` is another thing: the
 /// fabric that is chosen at run time.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

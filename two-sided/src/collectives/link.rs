@@ -15,13 +15,14 @@ use onesided_fabric::{Fabric, Limit, NOBODY, Wait, World};
 
 use super::kind::{Collective, CollectiveCall, Combines};
 use super::state::{Scratch, State};
+use crate::destination::Room;
 use crate::engine::{CONTROL, CallFailure, Direct, Engine, Found, Landed, Posting, Reason, Trouble};
 use crate::matching::Pattern;
 use crate::progress::{Progress, Registered};
 use crate::receive::{Posted, Received};
-use crate::send::{Pending, What};
+use crate::send::{Content, Pending, What};
 use crate::taken::Taken;
-use crate::{Error, Messages, SendRequest, Source, Tag};
+use crate::{Error, Messages, Source, Tag};
 
 /// The outcome of a step of a call. The failure is boxed: moved from step to step, its bytes take a tenth
 /// of a short call's time, although there are none.
@@ -123,11 +124,8 @@ impl<'m, F: Fabric> Core<'m, F> {
     where
         'm: 'b,
     {
-        let what = What { to, tag: Tag(self.tag), bytes: bytes.len() as u64 };
-        let started = self
-            .messages
-            .slice(to, bytes)
-            .and_then(|(to, content)| SendRequest::post(self.messages, (self.key().0, to), content, (what, false)));
+        let (what, rank) = (What { to, tag: Tag(self.tag), bytes: bytes.len() as u64 }, self.rank(to)?);
+        let started = Content::Slice(bytes).post(self.messages, (self.key().0, rank), (what, false));
         started.map_err(|error| self.failed(self.on_fabric(error.fault())))
     }
 
@@ -153,9 +151,8 @@ impl<'m, F: Fabric> Core<'m, F> {
         let (source, expected) = (self.rank(from)?, into.len());
         let progress = self.messages.progress();
         let pattern = Pattern { context: self.key().0, source: Some(source.0), tag: Some(self.tag) };
-        let mut direct = Direct::into(&mut *into);
-        let held = match progress.receive_into(pattern, &mut direct) {
-            Posting::Landed => return self.landed(direct.landed(), expected),
+        let held = match progress.receive_into(pattern, &mut Direct::into(&mut *into), None) {
+            Posting::Landed(landed) => return self.landed(&landed, expected),
             Posting::Held(held) => held,
             Posting::Posted(receive) => {
                 let mut posted = Posted::new(progress, source, receive);
@@ -169,7 +166,7 @@ impl<'m, F: Fabric> Core<'m, F> {
         };
         let mut taken = Taken::new(self.messages, held);
         self.check((held.envelope.source, held.envelope.tag), held.len, expected)?;
-        Box::pin(taken.read(&mut &mut *into)).await.map_err(|error| self.failed(self.on_fabric(error.fault())))
+        Box::pin(taken.read(&mut Room::of(into))).await.map_err(|error| self.failed(self.on_fabric(error.fault())))
     }
 
     #[inline]

@@ -30,6 +30,7 @@ use self::blocks::Blocks;
 use self::operation::Operation;
 use self::request::Work;
 use crate::engine::Reason;
+use crate::source::has_size;
 use crate::{Messages, Payload};
 
 pub use self::blocks::{Block, InPlace};
@@ -39,10 +40,6 @@ pub(crate) use self::link::{on_fabric, tell_all};
 pub use self::operation::{Commutative, Reduction};
 pub use self::request::CollectiveRequest;
 pub(crate) use self::state::State;
-
-const fn has_size<T>() {
-    const { assert!(size_of::<T>() > 0, "elements without a size") };
-}
 
 /// The blocks of so many ranks, or why there are none.
 fn counted<T>(counts: &[usize], size: u32) -> Result<Blocks, Work> {
@@ -99,7 +96,7 @@ impl<F: Fabric> Messages<F> {
     /// Copies the root's elements to all ranks (`MPI_Bcast`). Ranks that name different roots may learn
     /// of it in their next collective only: a root waits for nobody.
     pub fn broadcast<'m, T: Payload>(&'m self, data: &'m mut [T], root: u32) -> CollectiveRequest<'m, F> {
-        has_size::<T>();
+        const { has_size::<T>() }
         let data = Some(cast_slice_mut(data));
         CollectiveRequest::new(self, (Collective::Broadcast, root), Work::Broadcast { root }, (None, data))
     }
@@ -163,7 +160,7 @@ impl<F: Fabric> Messages<F> {
         operation: impl Reduction<T>,
         of: impl FnOnce(Operation) -> Work,
     ) -> CollectiveRequest<'m, F> {
-        has_size::<T>();
+        const { has_size::<T>() }
         CollectiveRequest::new(self, call, work(checked(operation).map(of)), (None, Some(cast_slice_mut(data))))
     }
 
@@ -174,7 +171,7 @@ impl<F: Fabric> Messages<F> {
         counts: &[usize],
         operation: impl Reduction<T>,
     ) -> CollectiveRequest<'m, F> {
-        has_size::<T>();
+        const { has_size::<T>() }
         let (data, blocks) = (Some(cast_slice_mut(data)), counted::<T>(counts, self.world().size()));
         let reduce = checked(operation).and_then(|operation| {
             let blocks = Some(blocks?);
@@ -191,7 +188,7 @@ impl<F: Fabric> Messages<F> {
         all: &'m mut [T],
         root: u32,
     ) -> CollectiveRequest<'m, F> {
-        has_size::<T>();
+        const { has_size::<T>() }
         let slices = (sent(mine.into()), Some(cast_slice_mut(all)));
         CollectiveRequest::new(self, (Collective::Gather, root), Work::Gather { blocks: None, root }, slices)
     }
@@ -205,7 +202,7 @@ impl<F: Fabric> Messages<F> {
         counts: &[usize],
         root: u32,
     ) -> CollectiveRequest<'m, F> {
-        has_size::<T>();
+        const { has_size::<T>() }
         let slices = (sent(mine.into()), Some(cast_slice_mut(all)));
         let gather = self.of_root::<T>(counts, root).map(|blocks| Work::Gather { blocks, root });
         CollectiveRequest::new(self, (Collective::GatherV, root), work(gather), slices)
@@ -219,7 +216,7 @@ impl<F: Fabric> Messages<F> {
         mine: impl Into<Block<&'m mut [T]>>,
         root: u32,
     ) -> CollectiveRequest<'m, F> {
-        has_size::<T>();
+        const { has_size::<T>() }
         let slices = (Some(cast_slice(all)), received(mine.into()));
         CollectiveRequest::new(self, (Collective::Scatter, root), Work::Scatter { blocks: None, root }, slices)
     }
@@ -233,7 +230,7 @@ impl<F: Fabric> Messages<F> {
         mine: impl Into<Block<&'m mut [T]>>,
         root: u32,
     ) -> CollectiveRequest<'m, F> {
-        has_size::<T>();
+        const { has_size::<T>() }
         let slices = (Some(cast_slice(all)), received(mine.into()));
         let scatter = self.of_root::<T>(counts, root).map(|blocks| Work::Scatter { blocks, root });
         CollectiveRequest::new(self, (Collective::ScatterV, root), work(scatter), slices)
@@ -254,7 +251,7 @@ impl<F: Fabric> Messages<F> {
         mine: impl Into<Block<&'m [T]>>,
         all: &'m mut [T],
     ) -> CollectiveRequest<'m, F> {
-        has_size::<T>();
+        const { has_size::<T>() }
         let slices = (sent(mine.into()), Some(cast_slice_mut(all)));
         CollectiveRequest::new(self, (Collective::AllGather, 0), Work::AllGather { blocks: None }, slices)
     }
@@ -266,7 +263,7 @@ impl<F: Fabric> Messages<F> {
         all: &'m mut [T],
         counts: &[usize],
     ) -> CollectiveRequest<'m, F> {
-        has_size::<T>();
+        const { has_size::<T>() }
         let slices = (sent(mine.into()), Some(cast_slice_mut(all)));
         let blocks = counted::<T>(counts, self.world().size());
         let gather = blocks.map(|blocks| Work::AllGather { blocks: Some(blocks) });
@@ -280,7 +277,7 @@ impl<F: Fabric> Messages<F> {
         send: impl Into<Block<&'m [T]>>,
         recv: &'m mut [T],
     ) -> CollectiveRequest<'m, F> {
-        has_size::<T>();
+        const { has_size::<T>() }
         let slices = (sent(send.into()), Some(cast_slice_mut(recv)));
         CollectiveRequest::new(self, (Collective::AllToAll, 0), Work::AllToAll { blocks: None }, slices)
     }
@@ -294,7 +291,7 @@ impl<F: Fabric> Messages<F> {
         recv: &'m mut [T],
         recv_counts: &[usize],
     ) -> CollectiveRequest<'m, F> {
-        has_size::<T>();
+        const { has_size::<T>() }
         let (slices, size) = ((sent(send.into()), Some(cast_slice_mut(recv))), self.world().size());
         let blocks = counted::<T>(send_counts, size).and_then(|of| Ok([of, counted::<T>(recv_counts, size)?]));
         let exchange = blocks.map(|blocks| Work::AllToAll { blocks: Some(blocks) });

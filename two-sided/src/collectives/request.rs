@@ -1,10 +1,9 @@
 //! The handle of a collective.
 
 use std::fmt;
-use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
+use onesided_fabric::{Call, Fabric, Limit, limited};
 
 use super::blocks::Blocks;
 use super::kind::{Collective, Combines};
@@ -113,13 +112,6 @@ impl<'m, F: Fabric> CollectiveRequest<'m, F> {
         Self { core, limit: Limit::NONE, call: Call::NotStarted((link, work, slices)) }
     }
 
-    /// Sets a deadline, counted from the next wait or poll. When it passes, the call fails at every
-    /// rank, as when the request is dropped.
-    pub const fn deadline(mut self, after: Duration) -> Self {
-        self.limit.said = Some(after);
-        self
-    }
-
     /// The error of the deadline, which the others get too.
     #[cold]
     fn late(&self) -> Error {
@@ -210,22 +202,17 @@ impl<F: Fabric + 'static> CollectiveRequest<'_, F> {
     }
 }
 
-impl<F: Fabric> CollectiveRequest<'_, F> {
+limited! {
+    ['m, F], CollectiveRequest<'m, F>, (), Error, |request| request.core.messages.world().fabric(),
+    |(link, work, slices)| run(link, work, slices), late request.late();
+    /// Sets a deadline, counted from the next wait or poll. When it passes, the call fails at every
+    /// rank, as when the request is dropped.
+    deadline;
     /// Blocks until the collective is complete at this rank.
     ///
     /// # Errors
     /// As of the call that made it.
-    pub fn wait(self) -> Result<(), Error>
-    where
-        F: Drive,
-    {
-        self.block()
-    }
-}
-
-limited! {
-    ['m, F], CollectiveRequest<'m, F>, (), Error, |request| request.core.messages.world().fabric(),
-    |(link, work, slices)| run(link, work, slices), late request.late()
+    wait
 }
 
 impl<F: Fabric> fmt::Debug for CollectiveRequest<'_, F> {

@@ -132,7 +132,7 @@ proptest! {
                 Step::Receive(pattern) => match engine.receive(pattern) {
                     Posting::Posted(receive) => receives.push(receive),
                     Posting::Held(held) => engine.deliver(held.message, Ok(())).unwrap_or_default(),
-                    Posting::Landed => unreachable!("there is no slice"),
+                    Posting::Landed(_) => unreachable!("there is no slice"),
                 },
                 Step::Probe(pattern) => {
                     if let Some(held) = engine.match_probe(pattern, waker) {

@@ -86,7 +86,7 @@ pub(crate) use self::copy::is_refused;
 pub(crate) use self::eager::{QUEUED_MAX, TooLong};
 pub(crate) use self::peer::window;
 pub(crate) use self::pipeline::{SHORTEST, ToExpose};
-pub(crate) use self::receives::{Announced, Direct, Held, Holding, Landed, Posting};
+pub(crate) use self::receives::{Announced, Direct, Held, Holding, Landed, MovedTo, Posting};
 pub(crate) use self::rendezvous::{Here, ToMove, ToRead};
 
 /// What became of a packet that was to be sent.

@@ -158,8 +158,10 @@ enum Looking {
 }
 
 impl<'b> Direct<'b> {
-    pub(crate) const fn posted(receive: usize, into: &'b mut [u8]) -> Self {
-        Self { receive: Looking::Posted(receive), into, landed: None }
+    /// A posted receive, if it has memory.
+    #[inline]
+    pub(crate) fn posted(receive: usize, into: Option<&'b mut [u8]>) -> Self {
+        into.map_or(Self::none(), |into| Self { receive: Looking::Posted(receive), into, landed: None })
     }
 
     /// The memory of a receive, for [`receive_into`](Engine::receive_into).
@@ -170,12 +172,6 @@ impl<'b> Direct<'b> {
     /// No receive.
     pub(crate) const fn none() -> Self {
         Self::into(&mut [])
-    }
-
-    /// What has come, where something has.
-    #[inline]
-    pub(crate) fn landed(&self) -> &Landed {
-        self.landed.as_ref().unwrap_or_else(|| unreachable!("nothing has come"))
     }
 
     /// Whether a message of `len` bytes is its own, that the posted receive `oldest` fits. One that
@@ -195,9 +191,12 @@ impl<'b> Direct<'b> {
 pub(crate) enum Posting {
     Posted(usize),
     Held(Held),
-    /// It is in the memory of the receive, whole: what came is in its [`Direct`].
-    Landed,
+    /// It is in the memory of the receive, whole.
+    Landed(Landed),
 }
+
+/// The memory of a message that another task moves: what makes its elements, or where it goes if it fits.
+pub(crate) type MovedTo<S> = (Option<Allocate>, Option<S>);
 
 /// The default is a receive that is posted.
 #[derive(Debug)]
@@ -264,14 +263,10 @@ impl<S> Engine<S> {
         })
     }
 
-    /// A message that another task reads for this receive goes to such memory.
-    pub(crate) fn allocate_by(&mut self, receive: usize, allocate: Allocate) {
-        self.matcher.receives[receive].allocate = Some(allocate);
-    }
-
-    /// A message that is announced for this receive is moved to such memory, whoever moves it.
-    pub(crate) fn move_to(&mut self, receive: usize, memory: S) {
-        self.matcher.receives[receive].into = Some(memory);
+    /// A message that is announced for this receive is moved to such memory by another task.
+    pub(crate) fn move_to(&mut self, receive: usize, (allocate, into): MovedTo<S>) {
+        let receive = &mut self.matcher.receives[receive];
+        (receive.allocate, receive.into) = (allocate, into);
     }
 
     /// The same with a slice for an eager message that has arrived: `arrive` takes in a packet, if
@@ -286,36 +281,31 @@ impl<S> Engine<S> {
         direct.receive = Looking::Unposted(pattern);
         for _ in 0..AT_ONCE {
             if let Some(found) = self.matcher.find(pattern) {
-                return match self.land_unexpected(found, direct) {
-                    true => Posting::Landed,
-                    false => self.receive(pattern),
-                };
+                return self.land_unexpected(found, direct).map_or_else(|| self.receive(pattern), Posting::Landed);
             }
             // Of several receives that are posted at once, the first looks for what has arrived.
             if self.matcher.receives.has_posted() || !arrive(self, direct) {
                 return self.post(pattern);
             }
-            if direct.landed.is_some() {
-                return Posting::Landed;
+            if let Some(landed) = direct.landed {
+                return Posting::Landed(landed);
             }
         }
         self.receive(pattern)
     }
 
     /// Copies an unexpected message to the memory of its receive, if it is an eager one that fits.
-    fn land_unexpected(&mut self, found: usize, direct: &mut Direct<'_>) -> bool {
-        let Arrived { body: Body::Eager(bytes), is_consumed, .. } = self.matcher.message(found) else { return false };
+    fn land_unexpected(&mut self, found: usize, direct: &mut Direct<'_>) -> Option<Landed> {
+        let Arrived { body: Body::Eager(bytes), is_consumed, .. } = self.matcher.message(found) else { return None };
         let (len, is_consumed) = (bytes.len(), *is_consumed);
-        let Some(into) = direct.into.get_mut(..len) else { return false };
-        into.copy_from_slice(bytes);
+        direct.into.get_mut(..len)?.copy_from_slice(bytes);
         let (envelope, arrival) = (self.matcher.envelope(found), self.matcher.arrival(found));
         self.matcher.discard(found);
         self.count_early(envelope, u32::MAX);
         if !is_consumed {
             self.credit(Rank(envelope.source), len);
         }
-        direct.landed = Some(Landed { envelope, arrival, len: len as u32 });
-        true
+        Some(Landed { envelope, arrival, len: len as u32 })
     }
 
     /// Gives back a message that is in the memory of a receive, whole.
@@ -329,8 +319,8 @@ impl<S> Engine<S> {
         self.give_back(message as u32);
     }
 
-    /// Takes in packets until a posted receive has its message. Whether it is an eager one in the slice
-    /// of the receive, which is over then: `direct` is [its slice](Direct::posted), if it has one;
+    /// Takes in packets until a posted receive has its message. It is an eager one in the slice of the
+    /// receive, which is over then: `direct` is [its slice](Direct::posted), if it has one;
     /// `arrive` as of [`receive_into`](Self::receive_into).
     #[inline]
     pub(crate) fn land(
@@ -338,13 +328,13 @@ impl<S> Engine<S> {
         receive: usize,
         direct: &mut Direct<'_>,
         mut arrive: impl FnMut(&mut Self, &mut Direct<'_>) -> bool,
-    ) -> bool {
+    ) -> Option<Landed> {
         while self.is_posted(receive) && arrive(self, direct) {
             if direct.landed.is_some() {
-                return true;
+                break;
             }
         }
-        false
+        direct.landed
     }
 
     /// Whether a receive has no message yet.

@@ -111,7 +111,7 @@ fn a_thread_that_polls_by_itself_leaves_no_waker() {
     for (waker, is_kept) in [(NOBODY, false), (&Waker::from(Arc::new(Other)), true)] {
         let receive = posted(engine.receive(Pattern { context: 0, source: Some(1), tag: Some(5) }));
         assert!(engine.received(receive, waker).is_none());
-        let mut direct = Direct::posted(receive, &mut into);
+        let mut direct = Direct::posted(receive, Some(&mut into));
         take_in_for(&mut engine, Rank(1), &eager(0, 5, &[5; 8], 0), &mut direct);
         assert!(direct.landed.is_some());
         assert_eq!(engine.has_left_over(), is_kept);
@@ -138,8 +138,7 @@ fn a_receive_that_looks_on_takes_its_own() {
     };
     let mut looking = Direct::into(&mut into);
     let posting = engine.receive_into(pattern(Some(5)), &mut looking, &mut take);
-    let landed = looking.landed.unwrap();
-    assert!(matches!(posting, Posting::Landed), "{posting:?}");
+    let Posting::Landed(landed) = posting else { panic!("it is taken in: {posting:?}") };
     assert_eq!((landed.envelope.tag, landed.len), (5, 8));
     assert_eq!(into, [5; 8]);
     let Posting::Held(unexpected) = engine.receive(pattern(None)) else { panic!("it was taken in") };
@@ -147,7 +146,7 @@ fn a_receive_that_looks_on_takes_its_own() {
 
     let older = posted(engine.receive(pattern(None)));
     let younger = posted(engine.receive_into(pattern(Some(5)), &mut Direct::into(&mut later), &mut take));
-    let mut looking = Direct::posted(younger, &mut later);
+    let mut looking = Direct::posted(younger, Some(&mut later));
     take(&mut engine, &mut looking);
     assert!(looking.landed.is_none());
     assert_eq!(engine.received(older, Waker::noop()).unwrap().unwrap().envelope.tag, 5);

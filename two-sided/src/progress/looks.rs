@@ -2,7 +2,7 @@
 
 use onesided_fabric::{Drive, Fabric, Transport};
 
-use crate::engine::Direct;
+use crate::engine::{Direct, Landed};
 use crate::progress::Progress;
 use crate::progress::state::State;
 
@@ -11,17 +11,17 @@ use crate::progress::state::State;
 const LOOKS: (u32, u32, u32) = (4, 2, 8);
 
 impl<F: Fabric> Progress<F> {
-    /// Takes in what has arrived, until a posted receive has its message: whether it is over, and in its
+    /// Takes in what has arrived, until a posted receive has its message: it is over, and in its
     /// [slice](Engine::land). This looks [several times](LOOKS), if nothing else is to be done; where the
     /// sender may need this core, it yields it once in between.
     #[inline(never)]
-    pub(crate) fn land(&self, receive: usize, direct: &mut Direct<'_>) -> bool
+    pub(crate) fn land(&self, receive: usize, direct: &mut Direct<'_>) -> Option<Landed>
     where
         F: Drive,
     {
         let yields = self.fabric.oversubscribed() || self.fabric.shares_its_core();
         let (times, looks, spins) = match yields {
-            _ if !self.tasks.are_none() => return false, // a wait moves them as well
+            _ if !self.tasks.are_none() => return None, // a wait moves them as well
             true => (2, 1, 0),
             false => LOOKS,
         };
@@ -31,11 +31,13 @@ impl<F: Fabric> Progress<F> {
             }
             self.locked(|State { engine, transport, transfers, .. }| {
                 for _ in 0..looks {
-                    if engine.land(receive, direct, |engine, direct| self.take_next((engine, transport), direct)) {
-                        return Some(true);
+                    let landed =
+                        engine.land(receive, direct, |engine, direct| self.take_next((engine, transport), direct));
+                    if landed.is_some() {
+                        return Some(landed);
                     }
                     if !engine.is_posted(receive) || engine.has_work() || !transfers.is_empty() {
-                        return Some(false);
+                        return Some(None);
                     }
                     if spins > 0 {
                         transport.spin(spins);
@@ -44,6 +46,6 @@ impl<F: Fabric> Progress<F> {
                 None
             })
         };
-        (0..times).find_map(land).unwrap_or(false)
+        (0..times).find_map(land).flatten()
     }
 }

@@ -5,10 +5,9 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
 use std::thread;
-use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
+use onesided_fabric::{Call, Fabric, Limit, limited};
 use onesided_lock_algos::Mode;
 use onesided_lock_algos::served::{Answer, Outcome, Poison, Request, Terms, Verb};
 
@@ -53,12 +52,6 @@ impl<'l, R: 'l, F: Fabric> AcquireServed<'l, R, F> {
         self
     }
 
-    /// Gives up after this time, counted from the next poll, and leaves nothing locked.
-    pub const fn deadline(mut self, after: Duration) -> Self {
-        self.limit.said = Some(after);
-        self
-    }
-
     #[cold]
     fn failed((lock, mode, terms): (&ServedLock<F>, Mode, Terms), fault: Fault) -> Error {
         let operation = match (terms.at_once, mode) {
@@ -88,23 +81,19 @@ impl<'l, R: 'l, F: Fabric> AcquireServed<'l, R, F> {
             Outcome::Granted(_) | Outcome::Withdrawn | Outcome::Closed => Err(failed(Fault::new(FaultKind::Closed))),
         }
     }
-
-    /// Blocks until the lock is held, or the acquire has failed.
-    ///
-    /// # Errors
-    /// See [`ServedLock::lock`].
-    pub fn wait(self) -> Result<R, Error>
-    where
-        F: Drive,
-    {
-        self.block()
-    }
 }
 
 limited! {
     ['l, R: 'l, F], AcquireServed<'l, R, F>, R, Error, |acquire| acquire.lock.0.messages.world().fabric(),
     |found| Self::run((acquire.lock, acquire.mode, acquire.terms), found),
-    late Self::failed((acquire.lock, acquire.mode, acquire.terms), Fault::new(FaultKind::TimedOut))
+    late Self::failed((acquire.lock, acquire.mode, acquire.terms), Fault::new(FaultKind::TimedOut));
+    /// Gives up after this time, counted from the next poll, and leaves nothing locked.
+    deadline;
+    /// Blocks until the lock is held, or the acquire has failed.
+    ///
+    /// # Errors
+    /// See [`ServedLock::lock`].
+    wait
 }
 
 impl<R, F: Fabric> fmt::Debug for AcquireServed<'_, R, F> {

@@ -34,10 +34,9 @@ mod server;
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Collective, Fault, FaultKind, Rank};
-use onesided_fabric::{Call, Drive, Fabric, Limit, ServerThread, World, limited};
+use onesided_fabric::{Call, Fabric, Limit, ServerThread, World, limited};
 use onesided_lock_algos::Mode;
 use onesided_lock_algos::served::{Request, Verb};
 
@@ -250,13 +249,6 @@ impl<F: Fabric> CreateServedLock<'_, F> {
         self.served.is_apart = true;
         self
     }
-
-    /// Gives up after this time, counted from the next poll; see [`World::barrier`] for the
-    /// consequences.
-    pub const fn deadline(mut self, after: Duration) -> Self {
-        self.limit.said = Some(after);
-        self
-    }
 }
 
 impl<F: Fabric + 'static> CreateServedLock<'_, F> {
@@ -282,22 +274,19 @@ impl<F: Fabric + 'static> CreateServedLock<'_, F> {
             Some((rank, _)) => Err(Error::Lock { operation: "make a lock", home, fault: Fault::of(kind, Rank(rank)) }),
         }
     }
-
-    /// Blocks until every rank has arrived.
-    ///
-    /// # Errors
-    /// See [`ServedLock::new`].
-    pub fn wait(self) -> Result<ServedLock<F>, Error>
-    where
-        F: Drive,
-    {
-        self.block()
-    }
 }
 
 limited! {
     ['w, F: 'static], CreateServedLock<'w, F>, ServedLock<F>, Error, |create| create.world.fabric(),
-    |()| Self::run(create.world, create.served), late Error::Create { fault: create.world.give_up_collectives() }
+    |()| Self::run(create.world, create.served), late Error::Create { fault: create.world.give_up_collectives() };
+    /// Gives up after this time, counted from the next poll; see [`World::barrier`] for the
+    /// consequences.
+    deadline;
+    /// Blocks until every rank has arrived.
+    ///
+    /// # Errors
+    /// See [`ServedLock::new`].
+    wait
 }
 
 impl<F: Fabric> fmt::Debug for CreateServedLock<'_, F> {

@@ -166,11 +166,10 @@ impl Host {
                 };
                 let is_lost = matches!(posting, Posting::Posted(at) if matches!(engine.matcher.receives[at].state, ReceiveState::Failed(_)));
                 seen.receive(pattern, next, is_lost);
-                let landed = direct.landed;
                 match posting {
                     Posting::Posted(receive) => Request::Posted { receive, source: pattern.source, has_slice },
                     Posting::Held(held) => Request::Held(held, None),
-                    Posting::Landed => Request::Landed(landed.unwrap(), slice),
+                    Posting::Landed(landed) => Request::Landed(landed, slice),
                 }
             }
             Op::Probe { pattern, takes } => Request::Probe { pattern, takes },
@@ -313,7 +312,7 @@ impl Host {
         let Self { engine, seen, exposed, requests, rank, .. } = self;
         let mut slice = vec![0; 800];
         let mut direct = match by.map(|by| &requests[by].0) {
-            Some(Request::Posted { receive, .. }) => Direct::posted(*receive, &mut slice),
+            Some(Request::Posted { receive, .. }) => Direct::posted(*receive, Some(&mut slice)),
             _ => Direct::none(),
         };
         take_in((net, engine, seen, exposed), (from, *rank), &mut direct);
