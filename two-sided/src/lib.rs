@@ -74,8 +74,6 @@ pub use crate::error::{Error, Unmatched, WrongMembers};
 pub use crate::explanation::Explanation;
 pub use crate::group::CreateGroup;
 pub use crate::handler::ProgressMode;
-#[doc(hidden)]
-pub use crate::layers::EngineEnd;
 pub use crate::memory::Registrations;
 pub use crate::messages::Messages;
 pub use crate::persistent::{PersistentRecv, PersistentSend};

@@ -1,6 +1,6 @@
 //! `bench messages --layers`: half a round trip at each layer (Yu et al., 2004, section 6.3).
 //!
-//! The layers have the packets of a rank one after the other, and each is measured interleaved with the
+//! The packets of a rank are the bare layer's first, then those of its messages. Each layer is measured interleaved with the
 //! bare loop.
 
 use std::cell::RefCell;
@@ -9,7 +9,7 @@ use std::hint::black_box;
 
 use onesided_fabric::remote_memory::{Patience, Rank};
 use onesided_fabric::{Any, Error, Fabric, Transport, block_on};
-use onesided_two_sided::{EngineEnd, Messages};
+use onesided_two_sided::Messages;
 
 use super::DATA;
 use super::card::Card;
@@ -43,14 +43,14 @@ pub(crate) fn sections() -> Sections {
 const DESCRIPTIONS: &[Description] = &[
     Description { sentence: "By the fabric's packets (poll_send, poll_recv, read).", ..Description::of(PACKETS, &[]) },
     Description {
-        sentence: "By the engine over them: matching, credit, eager protocol. No lock and no handles.",
+        sentence: "By the engine over them and its lock: matching, credit, eager protocol. No handles.",
         ..Description::of(ENGINE, &[])
     },
     Description { sentence: "By send and recv_into of a communicator.", ..Description::of(MESSAGES, &[]) },
     Description { sentence: "What packets take beyond the bare loop.", ..Description::of(ADDS[0], &[]) },
     Description { sentence: "What the engine takes beyond packets.", ..Description::of(ADDS[1], &[]) },
     Description {
-        sentence: "What the interface takes beyond the engine: handles, the lock, waits that move all messages.",
+        sentence: "What the interface takes beyond the engine: handles, and what they check.",
         ..Description::of(ADDS[2], &[])
     },
 ];
@@ -82,23 +82,25 @@ impl Layer for Packets<'_> {
     }
 }
 
-struct OfEngine(EngineEnd<Any>, Rank);
+struct OfEngine<'m>(&'m Messages, Rank);
 
-impl Layer for OfEngine {
+impl Layer for OfEngine<'_> {
     #[inline]
     fn send(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        Ok(self.0.send(self.1, bytes).map_err(Error::operation("send by the engine"))?)
+        Ok(self.0.send_by_engine(self.1, bytes).map_err(Error::operation("send by the engine"))?)
     }
 
     #[inline]
     fn receive(&mut self, into: &mut [u8]) -> Result<usize, Failure> {
-        Ok(self.0.receive(self.1, into).map_err(Error::operation("receive by the engine"))?)
+        let Self(messages, other) = self;
+        let received = block_on(messages.world().fabric(), messages.receive_by_engine(*other, into));
+        Ok(received.map_err(Error::operation("receive by the engine"))?)
     }
 }
 
-struct OfMessages(Messages, u32);
+struct OfMessages<'m>(&'m Messages, u32);
 
-impl Layer for OfMessages {
+impl Layer for OfMessages<'_> {
     #[inline]
     fn send(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         Ok(self.0.send(bytes, self.1, DATA).wait()?)
@@ -127,10 +129,9 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
     let (fabric, other) = (rank.world.fabric(), Rank(rank.peer() - rank.world.rank()));
     let taken = Error::operation("get the packets");
     let packets = measure(rank, effort, PACKETS, Packets(fabric, fabric.transport().map_err(taken)?, other))?;
-    let taken = Error::operation("get the packets");
-    let engine = measure(rank, effort, ENGINE, OfEngine(EngineEnd::new(fabric).map_err(taken)?, other))?;
-    let messages = OfMessages(Messages::new(&rank.world).wait()?, other.0);
-    let messages = measure(rank, effort, MESSAGES, messages)?;
+    let messages = &Messages::new(&rank.world).wait()?;
+    let engine = measure(rank, effort, ENGINE, OfEngine(messages, other))?;
+    let messages = measure(rank, effort, MESSAGES, OfMessages(messages, other.0))?;
     for (at, size) in SIZES.into_iter().enumerate().filter(|_| rank.world.rank() == 0) {
         let bare = packets[at].get(1);
         let layers = [bare, packets[at].first(), engine[at].first(), messages[at].first()];
