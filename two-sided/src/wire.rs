@@ -101,7 +101,7 @@ pub(crate) enum Packet {
     Ask,
 }
 
-// The kinds that stand in several places.
+const EAGER: u8 = 1;
 const RTS: u8 = 2;
 const FIN: u8 = 3;
 const CREDIT: u8 = 4;
@@ -115,6 +115,15 @@ const RTS_COPY: u8 = 11;
 const RTR_COPY: u8 = 12;
 const DATA: u8 = 13;
 const BATCH: u8 = 14;
+
+/// The kinds of an RTS, by its protocol.
+const ANNOUNCED: [(u8, Protocol); 5] = [
+    (RTS, Protocol::Rget),
+    (RTS_OFFERED, Protocol::Offered),
+    (RTS_WRITTEN, Protocol::Rput),
+    (RTS_PIPELINE, Protocol::Pipeline),
+    (RTS_COPY, Protocol::Copy),
+];
 
 /// Whether a packet moves a message on, which its receiver may wait for in its sleep. A FIN that says why
 /// not has the message go in packets. A message may be kept back for credit: who has none asks, and the
@@ -152,7 +161,7 @@ impl Encoded {
 pub(crate) fn eager_head((context, tag): (u32, u32), grant: u32) -> [u8; EAGER_HEAD] {
     // Two words, as they are stored.
     let pair = |low: u32, high: u32| (u64::from(low) | u64::from(high) << 32).to_le_bytes();
-    bytemuck::cast([pair(1, grant), pair(context, tag)])
+    bytemuck::cast([pair(EAGER.into(), grant), pair(context, tag)])
 }
 
 /// The first bytes of a packet, as engines take them.
@@ -173,130 +182,82 @@ pub(crate) fn eager_fields(head: &[u8; HEAD_MAX], len: usize) -> Option<((u32, u
         (word as u32, (word >> 32) as u32)
     };
     let (kind, grant) = pair(0);
-    (kind == 1 && len >= EAGER_HEAD).then_some((pair(1), grant))
+    (kind == EAGER.into() && len >= EAGER_HEAD).then_some((pair(1), grant))
 }
 
 impl Packet {
     pub(crate) fn encode(&self, grant: u32) -> Encoded {
-        let mut encoded = Encoded { bytes: [0; HEAD_MAX], len: 0 };
-        let mut put = |field: &[u8]| {
-            let at = usize::from(encoded.len);
-            encoded.bytes[at..at + field.len()].copy_from_slice(field);
-            encoded.len += field.len() as u8;
+        let packet = |kind: u8, numbers: &[u32], rest: &[u8]| {
+            let mut encoded = Encoded { bytes: [0; HEAD_MAX], len: 0 };
+            let mut put = |field: &[u8]| {
+                encoded.bytes[usize::from(encoded.len)..][..field.len()].copy_from_slice(field);
+                encoded.len += field.len() as u8;
+            };
+            put(&[kind, 0, 0, 0]);
+            put(&grant.to_le_bytes());
+            numbers.iter().for_each(|number| put(&number.to_le_bytes()));
+            put(rest);
+            encoded
         };
-        let kind = match self {
-            Self::Eager { .. } => 1,
-            Self::Rts { by: Protocol::Eager | Protocol::Rget, .. } => RTS,
-            Self::Rts { by: Protocol::Offered, .. } => RTS_OFFERED,
-            Self::Rts { by: Protocol::Rput, .. } => RTS_WRITTEN,
-            Self::Rts { by: Protocol::Pipeline, .. } => RTS_PIPELINE,
-            Self::Rts { by: Protocol::Copy, .. } => RTS_COPY,
-            Self::Fin { .. } => FIN,
-            Self::Rtr { .. } => RTR,
-            Self::RtrCopy { .. } => RTR_COPY,
-            Self::Data { .. } => DATA,
-            Self::Batch { .. } => BATCH,
-            Self::Written { .. } => WRITTEN,
-            Self::Credit => CREDIT,
-            Self::Ask => ASK,
-        };
-        put(&[kind, 0, 0, 0]);
-        put(&grant.to_le_bytes());
-        match self {
-            Self::Eager { context, tag } => {
-                put(&context.to_le_bytes());
-                put(&tag.to_le_bytes());
+        match *self {
+            Self::Eager { context, tag } => packet(EAGER, &[context, tag], &[]),
+            Self::Rts { context, tag, request, key, by } => {
+                let kind = ANNOUNCED.iter().find(|(_, protocol)| *protocol == by).map_or(RTS, |(kind, _)| *kind);
+                packet(kind, &[context, tag, request.0], &key.to_bytes())
             }
-            Self::Rts { context, tag, request, key, .. } => {
-                put(&context.to_le_bytes());
-                put(&tag.to_le_bytes());
-                put(&request.0.to_le_bytes());
-                put(&key.to_bytes());
-            }
-            Self::Fin { request, status } | Self::Written { receive: request, status } => {
-                put(&request.0.to_le_bytes());
-                put(&[*status]);
-            }
-            Self::Rtr { request, receive, key } => {
-                put(&request.0.to_le_bytes());
-                put(&receive.0.to_le_bytes());
-                put(&key.to_bytes());
-            }
-            Self::RtrCopy { request, receive, len } => {
-                put(&request.0.to_le_bytes());
-                put(&receive.0.to_le_bytes());
-                put(&len.to_le_bytes());
-            }
-            Self::Data { receive, at } => {
-                put(&receive.0.to_le_bytes());
-                put(&at.to_le_bytes());
-            }
-            Self::Batch { context } => {
-                put(&context.to_le_bytes());
-                put(&[0; 4]);
-            }
-            Self::Credit | Self::Ask => {}
+            Self::Fin { request, status } => packet(FIN, &[request.0], &[status]),
+            Self::Written { receive, status } => packet(WRITTEN, &[receive.0], &[status]),
+            Self::Rtr { request, receive, key } => packet(RTR, &[request.0, receive.0], &key.to_bytes()),
+            Self::RtrCopy { request, receive, len } => packet(RTR_COPY, &[request.0, receive.0], &len.to_le_bytes()),
+            Self::Data { receive, at } => packet(DATA, &[receive.0], &at.to_le_bytes()),
+            Self::Batch { context } => packet(BATCH, &[context, 0], &[]),
+            Self::Credit => packet(CREDIT, &[], &[]),
+            Self::Ask => packet(ASK, &[], &[]),
         }
-        encoded
     }
 
     /// The packet and its grant; `None` if the bytes are no packet. Of an EAGER, several of them, and a
     /// DATA only the head is needed.
     #[inline]
     pub(crate) fn decode(bytes: &[u8]) -> Option<(Self, u32)> {
-        let (header, rest) = bytes.split_first_chunk::<4>()?;
-        let (grant, rest) = number(rest)?;
-        let packet = match header {
-            [1, 0, 0, 0] => {
-                let (context, rest) = number(rest)?;
-                let (tag, _) = number(rest)?;
+        let ([kind, grant], rest) = numbers(bytes)?;
+        let packet = match u8::try_from(kind).ok()? {
+            EAGER => {
+                let ([context, tag], _) = numbers(rest)?;
                 Self::Eager { context, tag }
             }
-            [kind @ (RTS | RTS_OFFERED | RTS_WRITTEN | RTS_PIPELINE | RTS_COPY), 0, 0, 0] => {
-                let (context, rest) = number(rest)?;
-                let (tag, rest) = number(rest)?;
-                let (request, rest) = number(rest)?;
-                let by = match *kind {
-                    RTS => Protocol::Rget,
-                    RTS_OFFERED => Protocol::Offered,
-                    RTS_WRITTEN => Protocol::Rput,
-                    RTS_PIPELINE => Protocol::Pipeline,
-                    _ => Protocol::Copy,
-                };
-                Self::Rts { context, tag, request: RequestId(request), key: key(rest)?, by }
-            }
-            [RTR, 0, 0, 0] => {
-                let (request, rest) = number(rest)?;
-                let (receive, rest) = number(rest)?;
+            RTR => {
+                let ([request, receive], rest) = numbers(rest)?;
                 Self::Rtr { request: RequestId(request), receive: RequestId(receive), key: key(rest)? }
             }
-            [RTR_COPY, 0, 0, 0] => {
-                let (request, rest) = number(rest)?;
-                let (receive, rest) = number(rest)?;
+            RTR_COPY => {
+                let ([request, receive], rest) = numbers(rest)?;
                 let len = u64::from_le_bytes(rest.try_into().ok()?);
                 Self::RtrCopy { request: RequestId(request), receive: RequestId(receive), len }
             }
-            [DATA, 0, 0, 0] => {
-                let (receive, rest) = number(rest)?;
-                let (at, _) = rest.split_first_chunk()?;
-                Self::Data { receive: RequestId(receive), at: u64::from_le_bytes(*at) }
+            DATA => {
+                let ([receive], rest) = numbers(rest)?;
+                Self::Data { receive: RequestId(receive), at: u64::from_le_bytes(*rest.first_chunk()?) }
             }
-            [BATCH, 0, 0, 0] => {
-                let (context, rest) = number(rest)?;
-                let (zero, _) = number(rest)?;
-                (zero == 0).then_some(Self::Batch { context })?
-            }
-            [kind @ (FIN | WRITTEN), 0, 0, 0] => {
-                let (request, rest) = number(rest)?;
+            BATCH => match numbers(rest)?.0 {
+                [context, 0] => Self::Batch { context },
+                _ => return None,
+            },
+            kind @ (FIN | WRITTEN) => {
+                let ([request], rest) = numbers(rest)?;
                 let (&[status], request) = (rest, RequestId(request)) else { return None };
-                match *kind {
+                match kind {
                     FIN => Self::Fin { request, status },
                     _ => Self::Written { receive: request, status },
                 }
             }
-            [CREDIT, 0, 0, 0] if rest.is_empty() => Self::Credit,
-            [ASK, 0, 0, 0] if rest.is_empty() => Self::Ask,
-            _ => return None,
+            CREDIT if rest.is_empty() => Self::Credit,
+            ASK if rest.is_empty() => Self::Ask,
+            kind => {
+                let (_, by) = *ANNOUNCED.iter().find(|(of, _)| *of == kind)?;
+                let ([context, tag, request], rest) = numbers(rest)?;
+                Self::Rts { context, tag, request: RequestId(request), key: key(rest)?, by }
+            }
         };
         Some((packet, grant))
     }
@@ -308,9 +269,11 @@ fn key(rest: &[u8]) -> Option<SegmentKey> {
     (key.len <= LONGEST).then_some(key)
 }
 
-fn number(bytes: &[u8]) -> Option<(u32, &[u8])> {
-    let (number, rest) = bytes.split_first_chunk()?;
-    Some((u32::from_le_bytes(*number), rest))
+/// The first numbers, and what follows.
+#[inline]
+fn numbers<const N: usize>(bytes: &[u8]) -> Option<([u32; N], &[u8])> {
+    let (numbers, rest) = bytes.split_at_checked(4 * N)?;
+    Some((std::array::from_fn(|at| u32::from_le_bytes(numbers.as_chunks().0[at])), rest))
 }
 
 #[cfg(test)]
