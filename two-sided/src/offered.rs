@@ -32,7 +32,7 @@ fn processes<F: Fabric>(fabric: &F) -> Result<&dyn PeerProcesses, Fault> {
 impl<'b, F: Fabric> OfferedSlice<'b, F> {
     pub(crate) fn publish(progress: &Progress<F>, bytes: &'b [u8], to: Rank) -> Result<Self, Fault> {
         let memory = progress.memory(Offer::BYTES)?;
-        offer(memory.segment())?.publish(bytes);
+        offer(memory.segment()?)?.publish(bytes);
         Ok(Self { memory, bytes, to, tried: None })
     }
 
@@ -46,7 +46,7 @@ impl<'b, F: Fabric> OfferedSlice<'b, F> {
         let slice = Self::publish(progress, bytes, to)?;
         let Some(by) = progress.rules.begin_try(bytes.len()) else { return Ok((slice, None)) };
         let slice = Self { tried: Some((by, 0)), ..slice };
-        let (offer, begun) = (offer(slice.memory.segment())?, Instant::now());
+        let (offer, begun) = (slice.offer()?, Instant::now());
         offer.ask_time();
         let (copy, nanos) = match by {
             Protocol::Offered => (None, 0),
@@ -58,10 +58,14 @@ impl<'b, F: Fabric> OfferedSlice<'b, F> {
     /// The receiver has it: of a try, what it took.
     pub(crate) fn learn(&self, progress: &Progress<F>) {
         let Some((by, nanos)) = self.tried else { return };
-        let time = offer(self.memory.segment()).ok().and_then(Offer::time);
+        let time = self.offer().ok().and_then(Offer::time);
         if let Some(time) = time {
             progress.rules.learn(by, self.bytes.len(), nanos + time);
         }
+    }
+
+    fn offer(&self) -> Result<Offer<'_>, Fault> {
+        offer(self.memory.segment()?)
     }
 
     /// The memory that says where the slice is.
@@ -74,7 +78,7 @@ impl<'b, F: Fabric> OfferedSlice<'b, F> {
     /// # Errors
     /// The slice is to be [withdrawn](Self::withdraw).
     pub(crate) fn help(&self, fabric: &F) -> Result<(), Fault> {
-        offer(self.memory.segment())?.help(self.bytes, processes(fabric)?, self.to)
+        self.offer()?.help(self.bytes, processes(fabric)?, self.to)
     }
 
     /// Gives the slice up. `None`: the receiver has it all. Else its copy, if there is memory.
@@ -82,7 +86,7 @@ impl<'b, F: Fabric> OfferedSlice<'b, F> {
         if self.tried.is_some() {
             progress.rules.end_try();
         }
-        let offer = offer(self.memory.segment()).ok().filter(|offer| offer.withdraw())?;
+        let offer = self.offer().ok().filter(|offer| offer.withdraw())?;
         let copied = self.copy(progress, offer);
         if copied.is_none() {
             offer.moved(None);
@@ -95,7 +99,7 @@ impl<'b, F: Fabric> OfferedSlice<'b, F> {
         let len = self.bytes.len() as u64;
         let copy = progress.memory(len).ok()?;
         copy.write(progress, 0, self.bytes).ok()?;
-        offer.moved(Some(&SegmentKey { len, ..copy.segment().key() }));
+        offer.moved(Some(&SegmentKey { len, ..copy.segment().ok()?.key() }));
         Some(copy)
     }
 }

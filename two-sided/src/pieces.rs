@@ -200,7 +200,7 @@ impl<F: Fabric> Pieces<F> {
 
     /// Whether it is registered as a whole.
     pub(crate) fn is_whole(&self) -> bool {
-        matches!(&*self.pieces, [piece] if matches!(piece.segment.get(), Some(Ok(_))))
+        self.segment().is_ok()
     }
 
     /// Whether a message of so many bytes may be moved to it as a whole.
@@ -209,10 +209,12 @@ impl<F: Fabric> Pieces<F> {
     }
 
     /// Its segment, if it is registered as a whole.
-    pub(crate) fn segment(&self) -> &F::Segment {
-        let segment =
-            self.pieces.first().filter(|_| self.is_whole()).and_then(|piece| piece.segment.get()?.as_ref().ok());
-        segment.unwrap_or_else(|| unreachable!("it was made as a whole"))
+    pub(crate) fn segment(&self) -> Result<&F::Segment, Fault> {
+        match &*self.pieces {
+            [Piece { segment, .. }] => segment.get().and_then(|segment| segment.as_ref().ok()),
+            _ => None,
+        }
+        .ok_or(Fault::new(FaultKind::NoMemory))
     }
 
     /// The pieces that a range of bytes lies in: each with an offset in it, and a length.
@@ -249,7 +251,7 @@ impl<F: Fabric> Pieces<F> {
     pub(crate) fn key(&self, on: &Progress<F>, range: Range<u64>) -> Result<SegmentKey, Fault> {
         match self.runs(range).next() {
             Some((piece, 0, len)) => Ok(SegmentKey { len, ..piece.registered(on)?.key() }),
-            Some(_) => unreachable!("pieces are exposed one after the other"),
+            Some(_) => Err(Fault::of(FaultKind::OutOfRange, on.fabric.rank())), // they are exposed one after the other
             None => Ok(SegmentKey { len: 0, ..self.pieces[0].registered(on)?.key() }),
         }
     }

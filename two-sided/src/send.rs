@@ -198,7 +198,7 @@ impl<'m, 'c, F: Fabric> Content<'m, 'c, F> {
                 Protocol::Pipeline | Protocol::Copy => {
                     SegmentKey { rank: progress.fabric.rank(), region: RegionId(0), len: 0, address: 0, rkey: 0 }
                 }
-                _ => memory.segment().key(),
+                _ => memory.segment()?.key(),
             };
             let key = SegmentKey { len: what.bytes, ..key };
             let send = progress.with(|engine| {

@@ -71,8 +71,7 @@ pub(crate) enum Begun<F: Fabric> {
     Exposed {
         message: usize,
         at: u64,
-        memory: Option<Registered<F>>,
-        key: Result<SegmentKey, Fault>,
+        exposed: Result<(Registered<F>, Result<SegmentKey, Fault>), Fault>,
     },
     /// It is to come in packets.
     Elements {
@@ -109,13 +108,10 @@ impl<F: Fabric> Begun<F> {
     ) -> bool {
         match self {
             Self::Read { message, here } => engine.read(message, here),
-            Self::Exposed { message, at, memory, key } => engine.expose(message, at, memory, key),
+            Self::Exposed { message, at, exposed } => engine.expose(message, at, exposed),
             Self::Elements { message, elements } => engine.expose_elements(message, elements),
             Self::Copied { send, to, from, at, len } => {
-                engine.send_data(send, (at, len), transport.packet_max(to), |at, into| {
-                    let read = from.read(on, at, into);
-                    read.unwrap_or_else(|fault| unreachable!("it is this rank's, and in range: {fault}"));
-                });
+                engine.send_data(send, (at, len), transport.packet_max(to), |at, into| from.read(on, at, into));
             }
             Self::Written { send, outcome } => {
                 engine.posted(send, false);
@@ -185,14 +181,18 @@ impl<F: Fabric> Progress<F> {
                 None => self.memory(len),
                 Some(memory) => Ok(memory),
             };
-            let key = memory.as_ref().map_err(|fault| *fault).and_then(|memory| memory.key(self, at..len));
-            if at > 0 || !key.is_err_and(is_refused) {
-                return Begun::Exposed { message, at, memory: memory.ok(), key };
+            let exposed = memory.map(|memory| {
+                let key = memory.key(self, at..len);
+                (memory, key)
+            });
+            let fault = exposed.as_ref().map_or_else(|fault| Some(*fault), |(_, key)| key.err());
+            if at > 0 || !fault.is_some_and(is_refused) {
+                return Begun::Exposed { message, at, exposed };
             }
         }
         match self.elements(len, allocate) {
             Ok(elements) => Begun::Elements { message, elements },
-            Err(fault) => Begun::Exposed { message, at, memory: None, key: Err(fault) },
+            Err(fault) => Begun::Exposed { message, at, exposed: Err(fault) },
         }
     }
 
@@ -235,14 +235,12 @@ impl<F: Fabric> Progress<F> {
             return over(self.memory(0).map(Here::Memory));
         }
         let into = into.filter(|into| into.has_room(key.len));
-        match self.open(&key).and_then(|from| Ok((from, into.map_or_else(|| self.memory(key.len), Ok)?))) {
-            Ok((from, into)) => {
-                let transfer = self.fabric.rdma_read((&from, 0), (into.segment(), 0), key.len);
-                let what = What::Read { message, into };
-                Begun::Moves(Transfer { what, transfer, others: Vec::new(), outcome: Ok(()) })
-            }
-            Err(fault) => over(Err(fault)),
-        }
+        let begun = || {
+            let (from, into) = (self.open(&key)?, into.map_or_else(|| self.memory(key.len), Ok)?);
+            let transfer = self.fabric.rdma_read((&from, 0), (into.segment()?, 0), key.len);
+            Ok(Transfer { what: What::Read { message, into }, transfer, others: Vec::new(), outcome: Ok(()) })
+        };
+        begun().map_or_else(|fault| over(Err(fault)), Begun::Moves)
     }
 
     /// The elements of a message, as many bytes as it has.

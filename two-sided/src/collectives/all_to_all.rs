@@ -43,7 +43,7 @@ pub(super) async fn run<F: Fabric>(
     into.copy_from_slice(own);
     if is_equal && send.len() <= AT_ONCE {
         let after = |step: u32| (me + step) % size;
-        let sends = link.post_all((1..size).map(after), |to| &send[of_send.range(to)])?;
+        let sends = link.post_all((1..size).map(after).map(|to| (to, &send[of_send.range(to)])))?;
         for from in (1..size).map(|step| after(size - step)) {
             link.recv(from, &mut recv[of_recv.range(from)]).await?;
         }

@@ -63,17 +63,8 @@ async fn tree<F: Fabric>(link: &mut Link<'_, F>, data: &mut [u8], root: u32) -> 
     if let Some(parent) = tree.parent() {
         link.recv(parent, data).await?;
     }
-    let mut sends = Vec::new(); // of those that wait for their receivers
-    for (child, _) in tree.children() {
-        let to = tree.rank(child);
-        if let Some(send) = link.post(to, data)? {
-            sends.push((to, send));
-        }
-    }
-    for (to, send) in sends {
-        link.sent(to, Some(send)).await?;
-    }
-    Ok(())
+    let sends = link.post_all(tree.children().map(|(child, _)| (tree.rank(child), &*data)))?;
+    link.all_sent(sends).await
 }
 
 async fn scattered<F: Fabric>(link: &mut Link<'_, F>, data: &mut [u8], root: u32) -> Outcome {
@@ -85,14 +76,8 @@ async fn scattered<F: Fabric>(link: &mut Link<'_, F>, data: &mut [u8], root: u32
     if let Some(parent) = tree.parent() {
         link.recv(parent, &mut data[blocks(tree.relative, tree.span())]).await?;
     }
-    let mut sends = Vec::new();
-    for (child, span) in tree.children() {
-        let to = tree.rank(child);
-        sends.push((to, link.post(to, &data[blocks(child, span)])?));
-    }
-    for (to, send) in sends {
-        link.sent(to, send).await?;
-    }
+    let sends = link.post_all(tree.children().map(|(child, span)| (tree.rank(child), &data[blocks(child, span)])))?;
+    link.all_sent(sends).await?;
     // All-gather around a ring.
     let (right, left) = (tree.rank((tree.relative + 1) % size), tree.rank((tree.relative + size - 1) % size));
     for step in 0..size - 1 {

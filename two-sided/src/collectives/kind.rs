@@ -34,45 +34,25 @@ pub enum Collective {
 const ROOTS: u32 = 63;
 
 impl Collective {
-    pub(super) const ALL: [Self; 16] = [
-        Self::Barrier,
-        Self::Broadcast,
-        Self::Reduce,
-        Self::AllReduce,
-        Self::Gather,
-        Self::GatherV,
-        Self::Scatter,
-        Self::ScatterV,
-        Self::AllGather,
-        Self::AllGatherV,
-        Self::AllToAll,
-        Self::AllToAllV,
-        Self::ReduceScatter,
-        Self::ReduceScatterV,
-        Self::Scan,
-        Self::ExclusiveScan,
+    /// All in their order, with their names.
+    pub(super) const ALL: [(Self, &'static str); 16] = [
+        (Self::Barrier, "barrier"),
+        (Self::Broadcast, "broadcast"),
+        (Self::Reduce, "reduce"),
+        (Self::AllReduce, "all_reduce"),
+        (Self::Gather, "gather"),
+        (Self::GatherV, "gather_v"),
+        (Self::Scatter, "scatter"),
+        (Self::ScatterV, "scatter_v"),
+        (Self::AllGather, "all_gather"),
+        (Self::AllGatherV, "all_gather_v"),
+        (Self::AllToAll, "all_to_all"),
+        (Self::AllToAllV, "all_to_all_v"),
+        (Self::ReduceScatter, "reduce_scatter"),
+        (Self::ReduceScatterV, "reduce_scatter_v"),
+        (Self::Scan, "scan"),
+        (Self::ExclusiveScan, "exclusive_scan"),
     ];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Barrier => "barrier",
-            Self::Broadcast => "broadcast",
-            Self::Reduce => "reduce",
-            Self::AllReduce => "all_reduce",
-            Self::Gather => "gather",
-            Self::GatherV => "gather_v",
-            Self::Scatter => "scatter",
-            Self::ScatterV => "scatter_v",
-            Self::AllGather => "all_gather",
-            Self::AllGatherV => "all_gather_v",
-            Self::AllToAll => "all_to_all",
-            Self::AllToAllV => "all_to_all_v",
-            Self::ReduceScatter => "reduce_scatter",
-            Self::ReduceScatterV => "reduce_scatter_v",
-            Self::Scan => "scan",
-            Self::ExclusiveScan => "exclusive_scan",
-        }
-    }
 
     const fn has_root(self) -> bool {
         matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::GatherV | Self::Scatter | Self::ScatterV)
@@ -90,7 +70,7 @@ impl Collective {
 
 impl fmt::Display for Collective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        f.pad(Self::ALL[*self as usize - 1].1)
     }
 }
 
@@ -133,7 +113,8 @@ impl CollectiveCall {
     /// Which collective it is; `None` if this version of the library has no such one.
     #[must_use]
     pub fn collective(&self) -> Option<Collective> {
-        Collective::ALL.into_iter().find(|collective| *collective as u32 == self.tag >> 26 & 0x1f)
+        let at = (self.tag >> 26 & 0x1f).checked_sub(1)?;
+        Some(Collective::ALL.get(at as usize)?.0)
     }
 
     /// The number of the call: the rank's first collective on the communicator is 1.
@@ -186,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_tag_says_which_call_it_is() {
-        for (at, collective) in Collective::ALL.into_iter().enumerate() {
+        for (at, (collective, _)) in Collective::ALL.into_iter().enumerate() {
             assert_eq!(collective as usize, at + 1);
             for (root, number, near) in [(0, 1, 1), (7, 0xffff, 0x1_0000), (62, 1 << 16, (1 << 16) - 5)] {
                 let call = CollectiveCall::new(3, collective.tag(root, Combines::default(), number), near);

@@ -118,7 +118,7 @@ impl<'m, F: Fabric> Core<'m, F> {
         Ok(())
     }
 
-    /// Starts a send. `None`: it is on its way.
+    /// Starts a send, which is to be [waited](Link::sent) for. `None`: it is on its way.
     #[inline]
     fn post<'b>(&self, to: u32, bytes: &'b [u8]) -> Outcome<Option<Pending<'b, F>>>
     where
@@ -335,30 +335,21 @@ impl<'m, F: Fabric> Link<'m, F> {
         self.core.state().scratch(len).map_err(|fault| self.core.failed(fault))
     }
 
-    /// Starts a send, which is to be [waited](Self::sent) for.
-    pub(super) fn post<'b>(&self, to: u32, bytes: &'b [u8]) -> Outcome<Option<Pending<'b, F>>>
-    where
-        'm: 'b,
-    {
-        self.core.post(to, bytes)
-    }
-
-    /// Starts to send a block to each of these ranks.
+    /// Starts to send to each of these ranks. Returns the sends that are to be [waited](Self::all_sent) for.
     pub(super) fn post_all<'b>(
         &self,
-        ranks: impl Iterator<Item = u32>,
-        block: impl Fn(u32) -> &'b [u8],
-    ) -> Outcome<Vec<(u32, Option<Pending<'b, F>>)>>
+        sends: impl Iterator<Item = (u32, &'b [u8])>,
+    ) -> Outcome<Vec<(u32, Pending<'b, F>)>>
     where
         'm: 'b,
     {
-        ranks.map(|to| Ok((to, self.post(to, block(to))?))).collect()
+        sends.filter_map(|(to, bytes)| Some(self.core.post(to, bytes).transpose()?.map(|send| (to, send)))).collect()
     }
 
     /// Waits for all sends.
-    pub(super) async fn all_sent(&mut self, sends: Vec<(u32, Option<Pending<'_, F>>)>) -> Outcome {
+    pub(super) async fn all_sent(&mut self, sends: Vec<(u32, Pending<'_, F>)>) -> Outcome {
         for (to, send) in sends {
-            self.sent(to, send).await?;
+            self.sent(to, Some(send)).await?;
         }
         Ok(())
     }

@@ -96,9 +96,7 @@ impl<F: Fabric> Messages<F> {
     /// Copies the root's elements to all ranks (`MPI_Bcast`). Ranks that name different roots may learn
     /// of it in their next collective only: a root waits for nobody.
     pub fn broadcast<'m, T: Payload>(&'m self, data: &'m mut [T], root: u32) -> CollectiveRequest<'m, F> {
-        const { has_size::<T>() }
-        let data = Some(cast_slice_mut(data));
-        CollectiveRequest::new(self, (Collective::Broadcast, root), Work::Broadcast { root }, (None, data))
+        CollectiveRequest::new(self, (Collective::Broadcast, root), Work::Broadcast { root }, (None, all_of(data)))
     }
 
     /// Combines the elements of all ranks, place by place, at the root (`MPI_Reduce`). At the other
@@ -160,8 +158,7 @@ impl<F: Fabric> Messages<F> {
         operation: impl Reduction<T>,
         of: impl FnOnce(Operation) -> Work,
     ) -> CollectiveRequest<'m, F> {
-        const { has_size::<T>() }
-        CollectiveRequest::new(self, call, work(checked(operation).map(of)), (None, Some(cast_slice_mut(data))))
+        CollectiveRequest::new(self, call, work(checked(operation).map(of)), (None, all_of(data)))
     }
 
     /// The same with blocks of these numbers of elements, by rank (`MPI_Reduce_scatter`).
@@ -171,13 +168,11 @@ impl<F: Fabric> Messages<F> {
         counts: &[usize],
         operation: impl Reduction<T>,
     ) -> CollectiveRequest<'m, F> {
-        const { has_size::<T>() }
-        let (data, blocks) = (Some(cast_slice_mut(data)), counted::<T>(counts, self.world().size()));
-        let reduce = checked(operation).and_then(|operation| {
-            let blocks = Some(blocks?);
-            Ok(Work::ReduceScatter { operation, blocks })
-        });
-        CollectiveRequest::new(self, (Collective::ReduceScatterV, 0), work(reduce), (None, data))
+        let blocks = counted::<T>(counts, self.world().size());
+        let of = |operation| {
+            blocks.map_or_else(|refused| refused, |blocks| Work::ReduceScatter { operation, blocks: Some(blocks) })
+        };
+        self.reducing((Collective::ReduceScatterV, 0), data, operation, of)
     }
 
     /// Gathers blocks of one length at the root, by rank (`MPI_Gather`). `all` is the root's alone:
@@ -188,8 +183,7 @@ impl<F: Fabric> Messages<F> {
         all: &'m mut [T],
         root: u32,
     ) -> CollectiveRequest<'m, F> {
-        const { has_size::<T>() }
-        let slices = (sent(mine.into()), Some(cast_slice_mut(all)));
+        let slices = (sent(mine.into()), all_of(all));
         CollectiveRequest::new(self, (Collective::Gather, root), Work::Gather { blocks: None, root }, slices)
     }
 
@@ -202,8 +196,7 @@ impl<F: Fabric> Messages<F> {
         counts: &[usize],
         root: u32,
     ) -> CollectiveRequest<'m, F> {
-        const { has_size::<T>() }
-        let slices = (sent(mine.into()), Some(cast_slice_mut(all)));
+        let slices = (sent(mine.into()), all_of(all));
         let gather = self.of_root::<T>(counts, root).map(|blocks| Work::Gather { blocks, root });
         CollectiveRequest::new(self, (Collective::GatherV, root), work(gather), slices)
     }
@@ -216,8 +209,7 @@ impl<F: Fabric> Messages<F> {
         mine: impl Into<Block<&'m mut [T]>>,
         root: u32,
     ) -> CollectiveRequest<'m, F> {
-        const { has_size::<T>() }
-        let slices = (Some(cast_slice(all)), received(mine.into()));
+        let slices = (sent(Block::Slice(all)), received(mine.into()));
         CollectiveRequest::new(self, (Collective::Scatter, root), Work::Scatter { blocks: None, root }, slices)
     }
 
@@ -230,8 +222,7 @@ impl<F: Fabric> Messages<F> {
         mine: impl Into<Block<&'m mut [T]>>,
         root: u32,
     ) -> CollectiveRequest<'m, F> {
-        const { has_size::<T>() }
-        let slices = (Some(cast_slice(all)), received(mine.into()));
+        let slices = (sent(Block::Slice(all)), received(mine.into()));
         let scatter = self.of_root::<T>(counts, root).map(|blocks| Work::Scatter { blocks, root });
         CollectiveRequest::new(self, (Collective::ScatterV, root), work(scatter), slices)
     }
@@ -251,8 +242,7 @@ impl<F: Fabric> Messages<F> {
         mine: impl Into<Block<&'m [T]>>,
         all: &'m mut [T],
     ) -> CollectiveRequest<'m, F> {
-        const { has_size::<T>() }
-        let slices = (sent(mine.into()), Some(cast_slice_mut(all)));
+        let slices = (sent(mine.into()), all_of(all));
         CollectiveRequest::new(self, (Collective::AllGather, 0), Work::AllGather { blocks: None }, slices)
     }
 
@@ -263,8 +253,7 @@ impl<F: Fabric> Messages<F> {
         all: &'m mut [T],
         counts: &[usize],
     ) -> CollectiveRequest<'m, F> {
-        const { has_size::<T>() }
-        let slices = (sent(mine.into()), Some(cast_slice_mut(all)));
+        let slices = (sent(mine.into()), all_of(all));
         let blocks = counted::<T>(counts, self.world().size());
         let gather = blocks.map(|blocks| Work::AllGather { blocks: Some(blocks) });
         CollectiveRequest::new(self, (Collective::AllGatherV, 0), work(gather), slices)
@@ -277,8 +266,7 @@ impl<F: Fabric> Messages<F> {
         send: impl Into<Block<&'m [T]>>,
         recv: &'m mut [T],
     ) -> CollectiveRequest<'m, F> {
-        const { has_size::<T>() }
-        let slices = (sent(send.into()), Some(cast_slice_mut(recv)));
+        let slices = (sent(send.into()), all_of(recv));
         CollectiveRequest::new(self, (Collective::AllToAll, 0), Work::AllToAll { blocks: None }, slices)
     }
 
@@ -291,15 +279,19 @@ impl<F: Fabric> Messages<F> {
         recv: &'m mut [T],
         recv_counts: &[usize],
     ) -> CollectiveRequest<'m, F> {
-        const { has_size::<T>() }
-        let (slices, size) = ((sent(send.into()), Some(cast_slice_mut(recv))), self.world().size());
+        let (slices, size) = ((sent(send.into()), all_of(recv)), self.world().size());
         let blocks = counted::<T>(send_counts, size).and_then(|of| Ok([of, counted::<T>(recv_counts, size)?]));
         let exchange = blocks.map(|blocks| Work::AllToAll { blocks: Some(blocks) });
         CollectiveRequest::new(self, (Collective::AllToAllV, 0), work(exchange), slices)
     }
 }
 
+fn all_of<T: Payload>(slice: &mut [T]) -> Option<&mut [u8]> {
+    received(Block::Slice(slice))
+}
+
 fn sent<T: Payload>(block: Block<&[T]>) -> Option<&[u8]> {
+    const { has_size::<T>() }
     match block {
         Block::Slice(slice) => Some(cast_slice(slice)),
         Block::InPlace => None,
@@ -307,6 +299,7 @@ fn sent<T: Payload>(block: Block<&[T]>) -> Option<&[u8]> {
 }
 
 fn received<T: Payload>(block: Block<&mut [T]>) -> Option<&mut [u8]> {
+    const { has_size::<T>() }
     match block {
         Block::Slice(slice) => Some(cast_slice_mut(slice)),
         Block::InPlace => None,

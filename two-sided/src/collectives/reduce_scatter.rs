@@ -58,7 +58,7 @@ async fn in_order<F: Fabric>(
     let half = scratch.len() / 2;
     let (reduced, others) = scratch.split_at_mut(half);
     let (reduced, others) = (&mut reduced[..blocks.range(me).len()], &mut others[..blocks.range(me).len()]);
-    let sends = link.post_all((1..size).map(|step| (me + step) % size), |to| &data[blocks.range(to)])?;
+    let sends = link.post_all((1..size).map(|step| (me + step) % size).map(|to| (to, &data[blocks.range(to)])))?;
     for from in 0..size {
         match (from == me, from) {
             (true, 0) => reduced.copy_from_slice(&data[blocks.range(me)]),

@@ -134,24 +134,24 @@ pub(super) async fn run<F: Fabric>(mut link: Link<'_, F>, work: Work, slices: Sl
 
 /// Each of most is boxed, to keep the future of the others small.
 async fn run_work<F: Fabric>(link: &mut Link<'_, F>, work: Work, (read, write): Slices<'_>) -> Outcome {
-    // A block of a scatter may be in its place.
-    if let Work::Scatter { blocks, root } = work {
-        return Box::pin(scatter::run(link, (read.unwrap_or_default(), write), blocks, root)).await;
-    }
-    let write = write.unwrap_or_default();
+    // Of a scatter alone a block that is written may be in its place.
+    let (mine, all) = match write {
+        write if matches!(work, Work::Scatter { .. }) => (write, &mut [][..]),
+        write => (None, write.unwrap_or_default()),
+    };
     match work {
         Work::Barrier => barrier::run(link).await,
-        Work::Broadcast { root } => broadcast::run(link, write, root).await,
-        Work::AllReduce { operation } => all_reduce::run(link, write, &operation).await,
-        Work::Reduce { operation, root } => Box::pin(reduce::run(link, write, &operation, root)).await,
-        Work::Scan { operation, is_exclusive } => Box::pin(scan::run(link, write, &operation, is_exclusive)).await,
-        Work::Gather { blocks, root } => Box::pin(gather::run(link, (read, write), blocks, root)).await,
-        Work::Scatter { .. } => unreachable!("it was done"),
-        Work::AllGather { blocks } => Box::pin(all_gather::run(link, (read, write), blocks)).await,
-        Work::AllToAll { blocks } => Box::pin(all_to_all::run(link, (read, write), blocks)).await,
-        Work::ReduceScatter { operation, blocks } => {
-            Box::pin(reduce_scatter::run(link, write, &operation, blocks)).await
+        Work::Broadcast { root } => broadcast::run(link, all, root).await,
+        Work::AllReduce { operation } => all_reduce::run(link, all, &operation).await,
+        Work::Reduce { operation, root } => Box::pin(reduce::run(link, all, &operation, root)).await,
+        Work::Scan { operation, is_exclusive } => Box::pin(scan::run(link, all, &operation, is_exclusive)).await,
+        Work::Gather { blocks, root } => Box::pin(gather::run(link, (read, all), blocks, root)).await,
+        Work::Scatter { blocks, root } => {
+            Box::pin(scatter::run(link, (read.unwrap_or_default(), mine), blocks, root)).await
         }
+        Work::AllGather { blocks } => Box::pin(all_gather::run(link, (read, all), blocks)).await,
+        Work::AllToAll { blocks } => Box::pin(all_to_all::run(link, (read, all), blocks)).await,
+        Work::ReduceScatter { operation, blocks } => Box::pin(reduce_scatter::run(link, all, &operation, blocks)).await,
         Work::Refused(reason, words) => Err(link.refused(reason, words)),
     }
 }

@@ -37,7 +37,7 @@ pub(super) async fn run<F: Fabric>(
         Blocks::Equal(len) if is_equal && len <= SHORT => top(link, all, len).await,
         blocks => {
             let others = (0..link.size).filter(|rank| *rank != root);
-            let sends = link.post_all(others, |to| &all[blocks.range(to)])?;
+            let sends = link.post_all(others.map(|to| (to, &all[blocks.range(to)])))?;
             link.all_sent(sends).await
         }
     }

@@ -2,7 +2,7 @@
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
-use super::bytes::{Bytes, SHORT};
+use super::bytes::{Bytes, NONE, SHORT};
 use super::collectives::CONTROL;
 use super::peer::Outgoing;
 use super::pipeline::To;
@@ -26,7 +26,7 @@ impl<S> Engine<S> {
         match eager_fields(head, len) {
             Some(((context, tag), grant)) => {
                 let envelope = Envelope { context, source: from.0, tag };
-                let first = head.last_chunk().unwrap_or_else(|| unreachable!("a head is longer"));
+                let first = head.last_chunk().unwrap_or(&NONE);
                 self.eager(envelope, grant, (first, len - EAGER_HEAD), |into| read(EAGER_HEAD, into), direct);
             }
             None => self.control_arrived(from, (&head[..len.min(HEAD_MAX)], len), read, direct),
@@ -49,7 +49,6 @@ impl<S> Engine<S> {
         self.peer(from).granted(grant);
         self.send_queued(from);
         match packet {
-            Packet::Eager { .. } => unreachable!("it is taken in apart"),
             Packet::Data { receive, at } => {
                 self.data_arrived(from, receive, (at, len - DATA_HEAD), |into| read(DATA_HEAD, into));
             }
@@ -65,7 +64,7 @@ impl<S> Engine<S> {
                 };
                 self.message(from, context, tag, body);
             }
-            Packet::Rts { .. } => self.violated(from),
+            Packet::Rts { .. } | Packet::Eager { .. } => self.violated(from), // an EAGER is taken in apart
             Packet::Fin { request, status } => {
                 let send = request.0 as usize;
                 let outcome = match status {

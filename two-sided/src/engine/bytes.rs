@@ -12,6 +12,9 @@ pub(crate) enum Bytes {
 /// What an EAGER's head brings along.
 pub(super) const SHORT: usize = HEAD_MAX - EAGER_HEAD;
 
+/// In place of those of a packet that is too short.
+pub(super) const NONE: [u8; SHORT] = [0; SHORT];
+
 impl Bytes {
     /// `first` are the first ones of `len`, as far as there are so many; `read` is asked for all, if
     /// there are more.

@@ -99,16 +99,19 @@ impl<S> Engine<S> {
         send: usize,
         (at, len): (u64, u64),
         most: usize,
-        mut read: impl FnMut(u64, &mut [u8]),
+        mut read: impl FnMut(u64, &mut [u8]) -> Result<(), Fault>,
     ) {
-        let end = at + len;
+        let (end, mut outcome) = (at + len, Ok(()));
         if let Send { to, state: SendState::Writing(receive), .. } = self.sends[send]
             && !self.is_without_receiver(send)
         {
             let most = most - DATA_HEAD;
             for at in (at..end).step_by(most) {
                 let mut body = vec![0; (end - at).min(most as u64) as usize];
-                read(at, &mut body);
+                outcome = read(at, &mut body);
+                if outcome.is_err() {
+                    break;
+                }
                 self.queue(to, Outgoing::data(Packet::Data { receive, at }.encode(0), body.into()));
             }
         }
@@ -118,7 +121,7 @@ impl<S> Engine<S> {
             self.add_part(Part { send, at: end, to: To::Packets((exposed - end).min(self.flight)) });
         }
         self.posted(send, false);
-        self.written(send, Ok(()));
+        self.written(send, outcome);
     }
 }
 
@@ -237,7 +240,7 @@ mod tests {
                 ready(&mut engine, more);
                 assert!(engine.next_to_move(|_| true).is_none(), "the part before is being copied");
             }
-            engine.send_data(send, (at, len), half as usize, |_, _| ());
+            engine.send_data(send, (at, len), half as usize, |_, _| Ok(()));
             let eager = engine.send_eager(Rank(0), (0, 0), &[], |_, _, _| Posted::Busy).unwrap_or_default();
             let packets = flushed(&mut engine);
             assert!(matches!(packets[0], Packet::Eager { .. }) && eager.is_some());

@@ -158,13 +158,13 @@ proptest! {
                             let key = outcome.map(|()| SegmentKey { len, ..key() });
                             match (by, elements) {
                                 (_, Some(elements)) => engine.expose_elements(message, elements),
-                                (Protocol::Copy, None) => engine.expose(message, at, None, Err(Fault::new(FaultKind::NoMemory))),
-                                _ => engine.expose(message, at, Some(2), key),
+                                (Protocol::Copy, None) => engine.expose(message, at, Err(Fault::new(FaultKind::NoMemory))),
+                                _ => engine.expose(message, at, Ok((2, key))),
                             }
                         }
                         Some(ToMove::Copy { send, from, at, len, .. }) => {
                             prop_assert_eq!((from, at + len <= 100), (1, true));
-                            engine.send_data(send, (at, len), 50, |_, _| ());
+                            engine.send_data(send, (at, len), 50, |_, _| Ok(()));
                         }
                         Some(ToMove::Write { send, from, .. }) => {
                             prop_assert_eq!(from, 1);

@@ -187,19 +187,18 @@ impl<S> Engine<S> {
     }
 
     /// There is memory for a message that its sender writes, and the key of its next part, or none.
-    pub(crate) fn expose(&mut self, message: usize, at: u64, memory: Option<S>, key: Result<SegmentKey, Fault>) {
+    pub(crate) fn expose(&mut self, message: usize, at: u64, exposed: Result<(S, Result<SegmentKey, Fault>), Fault>) {
         let Some((from, request, len)) = self.announced_for(message) else { return };
-        let (memory, packet, at, failed) = match (memory, key) {
-            (Some(memory), Ok(key)) => {
+        let (memory, packet, at, failed) = match exposed {
+            Ok((memory, Ok(key))) => {
                 let rtr = Packet::Rtr { request, receive: RequestId(message as u32), key };
                 (memory, rtr, at + key.len, None)
             }
             // What was exposed before may be being written.
-            (Some(memory), Err(fault)) if at > 0 => {
+            Ok((memory, Err(fault))) if at > 0 => {
                 (memory, Packet::Fin { request, status: fault.kind() as u8 }, len, Some(fault))
             }
-            (_, Err(fault)) => return self.end_move(message, Err(fault)),
-            (None, Ok(_)) => unreachable!("a key is that of memory"),
+            Ok((_, Err(fault))) | Err(fault) => return self.end_move(message, Err(fault)),
         };
         self.queue(from, Outgoing::control(packet.encode(0)));
         if at < len {
@@ -319,7 +318,7 @@ impl<S> Engine<S> {
 
     /// The write of a part was posted, or could not be. A packet that is sent now may follow it.
     pub(crate) fn posted(&mut self, send: usize, is_followed: bool) {
-        let Some(writes) = &mut self.sends[send].writes else { unreachable!("it was to be written") };
+        let Some(writes) = &mut self.sends[send].writes else { return };
         writes.unposted -= 1;
         if is_followed && writes.unposted == 0 && writes.exposed == writes.len && writes.failed.is_none() {
             self.queue_fin(send);
@@ -330,7 +329,7 @@ impl<S> Engine<S> {
     pub(crate) fn written(&mut self, send: usize, outcome: Result<(), Fault>) {
         self.tokens += 1;
         let lost = self.lost(self.sends[send].to);
-        let Some(writes) = &mut self.sends[send].writes else { unreachable!("it was to be written") };
+        let Some(writes) = &mut self.sends[send].writes else { return };
         writes.left -= 1;
         if let Err(fault) = lost.map_or(outcome, Err) {
             self.fail_writes(send, fault);

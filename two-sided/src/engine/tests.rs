@@ -230,7 +230,7 @@ fn exposed_memory_comes_back_at_the_fin_or_with_the_loss_of_its_sender() {
         let Some(ToMove::Expose(ToExpose { len: 100, message, .. })) = receiver.next_to_move(|_| true) else {
             panic!("it has a receive")
         };
-        receiver.expose(message, 0, Some(number), Ok(SegmentKey { rank: Rank(1), ..key() }));
+        receiver.expose(message, 0, Ok((number, Ok(SegmentKey { rank: Rank(1), ..key() }))));
         carry(&mut receiver, &mut sender);
         let Some(ToMove::Write { from, .. }) = sender.next_to_move(|_| true) else { panic!("it may be written") };
         assert_eq!((from, receiver.received(receive, Waker::noop()).is_none()), (number, true));

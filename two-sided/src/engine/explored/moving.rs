@@ -142,7 +142,8 @@ impl Host {
             Some(FaultKind::NoMemory) if at == 0 => false,
             Some(kind) => {
                 net.message(number).is_lost |= kind != FaultKind::NoMemory;
-                self.engine.expose(message, at, memory, Err(Fault::new(kind)));
+                let fault = Fault::new(kind);
+                self.engine.expose(message, at, memory.map_or(Err(fault), |memory| Ok((memory, Err(fault)))));
                 true
             }
             None => false,
@@ -152,7 +153,7 @@ impl Host {
         } else if !fails {
             let len = if by == Protocol::Pipeline { PIECE } else { len };
             let key = SegmentKey { rank: Rank(rank), region: RegionId(1), len, address: number, rkey: 0 };
-            self.engine.expose(message, at, Some(number), Ok(key));
+            self.engine.expose(message, at, Ok((number, Ok(key))));
         }
         let is_over = net.message(number).is_old && !net.unaware.contains(&rank);
         if fails && at == 0 || is_over || self.engine.lost(Rank(from)).is_some() {
@@ -204,6 +205,7 @@ impl Host {
         let at = at + u64::from(net.plant == Plant::WrongOffset);
         self.engine.send_data(send, (at, len), DATA_HEAD + FLIGHT as usize / 2, |at, into| {
             (at..).zip(into).for_each(|(at, byte)| *byte = number.to_le_bytes()[at as usize % 8]);
+            Ok(())
         });
     }
 }

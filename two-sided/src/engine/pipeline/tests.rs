@@ -103,7 +103,7 @@ fn a_fin_before_the_last_piece_is_a_violation() {
     let Some(ToMove::Expose(ToExpose { message, .. })) = engine.next_to_move(|_| true) else {
         panic!("memory is to be exposed")
     };
-    engine.expose(message, 0, Some(7), Ok(key(1, SHORTEST)));
+    engine.expose(message, 0, Ok((7, Ok(key(1, SHORTEST)))));
     take_in(&mut engine, 0, Packet::Written { receive: RequestId(message as u32), status: 0 });
     assert_eq!(engine.lost(Rank(0)).map(Fault::kind), Some(FaultKind::Protocol));
     let Some(Ok(held)) = engine.received(receive, Waker::noop()) else { panic!("it is over") };
