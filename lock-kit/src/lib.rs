@@ -108,7 +108,7 @@
 //! | released by a plain write although readers keep their counts in the word | ticket, mutated | [`Search`], [`Checker`] (`tickets`, `model_check`) |
 //! | the same in the queue lock: frees the tail by a write | MCS, mutated | [`Search`], [`Checker`] (`random`, `model_check`) |
 //! | released by a plain write on a card, where a failing compare-swap undoes it | `WritesRelease` | [`Exploration`] over [`Atomics::OneAnother`], and not over a CPU's |
-//! | no flush before the release | test-and-set, MCS, ticket | [`Linearizability`] (`linear`); over fabrics `tests/it/litmus/planted.rs` |
+//! | no flush before the release | test-and-set, MCS, ticket | [`Linearizability`] (`linear`), [`Conformance::without_flush`]; over fabrics `tests/it/litmus/planted.rs` |
 //! | a missing fence | shared memory's doorbell, ring and copies | loom in `fabric/src/shm/explored` and `tests/it/litmus/planted.rs`: no memory of this kit reorders within a rank |
 //! | a grant of a stale generation | MCS, mutated | [`Search`], [`Checker`] |
 //! | recoveries without a nonce, so that a late compare-swap hits a later one | test-and-set, MCS, ticket, global, mutated | a stopped waiter at every step (`stopped`) |
@@ -123,7 +123,7 @@
 //! | takes the lock from readers as soon as any rank is dead | `TakesFromDeadReadersAtOnce` | [`Search`], [`Checker`] with 3 origins |
 //! | gives a dead owner's lock to an acquire that did not ask to recover it | `RecoversUnasked` | [`Checker`] |
 //! | frees a lock instead of poisoning it; names itself as the dead owner; tells nobody of the death | `ForgetsToPoison`, `NamesItself`, `TellsNobody` | [`Checker`]; the last two: [`Exploration`] |
-//! | 104 mistakes of 19 kinds in the locks of `examples/locks`, and of this table | mutated, or in their flow | the trial of a [`Conformance`] that each names (`wrong_locks`) |
+//! | 107 mistakes of 20 kinds in the locks of `examples/locks`, and of this table | mutated, or in their flow | the trial of a [`Conformance`] that each names (`wrong_locks`) |
 //! | no link; no grant; a reader that is not announced; a new tail that drops the reader count | MCS, mutated | [`Search`]; no grant: [`Checker`] as well |
 //! | a suspected lock is not put under recovery | MCS, ticket, mutated | [`Search`], [`Checker`] |
 //! | a reader without a ticket | ticket, mutated | [`Search`], [`Checker`] |
@@ -172,6 +172,8 @@ pub mod random;
 mod record;
 #[cfg(feature = "verify")]
 mod trace;
+#[cfg(feature = "verify")]
+mod tried;
 #[cfg(feature = "verify")]
 pub mod world;
 

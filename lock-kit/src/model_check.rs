@@ -9,6 +9,7 @@ use onesided_lock_algos::LockAlgorithm;
 use crate::digest::Digest;
 use crate::program::Section;
 use crate::record::Record;
+use crate::tried::tried;
 use crate::world::{Budget, Run, Setting, Time};
 
 /// A model checker that replays a lock's futures over a memory with delayed effects and
@@ -43,6 +44,7 @@ use crate::world::{Budget, Run, Setting, Time};
 /// recovering owners learn of a death, that the lock is free at the end and a survivor can acquire
 /// it. And, on request, a bound on [bypasses](Self::bypass).
 #[derive(Clone, Debug)]
+#[must_use = "a check does nothing until it is run"]
 pub struct Checker<A> {
     lock: A,
     setting: Setting,
@@ -53,6 +55,7 @@ pub struct Checker<A> {
     bypass: Option<u32>,
     same_host_is_safe: bool,
     memory_goes: bool,
+    errors: bool,
 }
 
 /// The extent of a check.
@@ -101,11 +104,11 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
             bypass: None,
             same_host_is_safe: false,
             memory_goes: false,
+            errors: false,
         }
     }
 
     /// Up to this many ranks crash, each at any step, its program ended or not. One survives.
-    #[must_use]
     pub fn crashes(mut self, crashes: u8) -> Self {
         self.budget.crashes = crashes;
         self
@@ -113,7 +116,6 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
 
     /// A rank that [crashes](Self::crashes) leaves in order instead, wherever its tasks are: with a
     /// lock that it holds, or with an acquire that is not finished.
-    #[must_use]
     pub fn leaves(self) -> Self {
         Self { setting: Setting { leaves: true, ..self.setting }, ..self }
     }
@@ -121,14 +123,19 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     /// Up to this many operations or replies are lost, and the origin's connection to the target
     /// with each: the origin sees `Unknown`, and then `ConnectionLost`. An origin to which the lock
     /// reports that ends.
-    #[must_use]
     pub fn losses(mut self, losses: u8) -> Self {
         self.budget.lost = losses;
         self
     }
 
+    /// One operation or reply is [lost](Self::losses), of a lock that does not recover: the acquire or
+    /// release that it belongs to ends, and not as if it had succeeded. What becomes of the others does
+    /// not matter then.
+    pub fn errors(self) -> Self {
+        Self { errors: true, ..self.losses(1) }
+    }
+
     /// No operation of a rank on the memory of its own host is lost.
-    #[must_use]
     pub fn same_host_is_safe(self) -> Self {
         Self { same_host_is_safe: true, ..self }
     }
@@ -138,34 +145,29 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     /// with `NoSuchRegion`. Other ranks learn of the crash at any later step, and time may pass
     /// meanwhile. A lock with [per-rank words](LockAlgorithm::PER_RANK_WORD) need not report the
     /// death of a reader: that was in its memory.
-    #[must_use]
     pub fn memory_goes(self) -> Self {
         Self { memory_goes: true, ..self }
     }
 
     /// Up to this many times a rank is stopped, one at a time.
-    #[must_use]
     pub fn stops(mut self, stops: u8) -> Self {
         self.budget.stops = stops;
         self
     }
 
     /// The setting of the schedules: their mutation, the first words, hosts.
-    #[must_use]
     pub fn setting(self, setting: Setting) -> Self {
         Self { setting, ..self }
     }
 
     /// The fewest states, so that a check cannot shrink unnoticed: their number depends on the lock
     /// alone.
-    #[must_use]
     pub fn at_least(self, states: usize) -> Self {
         Self { at_least: states, ..self }
     }
 
     /// A check ends after this many states, and is not [complete](Explored::complete). 3 million by
     /// default.
-    #[must_use]
     pub fn at_most(self, states: usize) -> Self {
         Self { states, ..self }
     }
@@ -174,7 +176,6 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     /// which operations take effect in the order of posting and nothing fails. A crash, a loss and
     /// a stop are a delay each. Most violations take few delays, and these schedules have their
     /// full length, while a bound on [states](Self::at_most) varies their ends.
-    #[must_use]
     pub fn delay_bound(self, times: usize) -> Self {
         Self { delay_bound: Some(times), ..self }
     }
@@ -186,7 +187,6 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
 
     /// While all ranks are alive, at most this many acquires that arrived later (whose first
     /// operation took effect later) enter before a waiter that they exclude.
-    #[must_use]
     pub fn bypass(self, at_most: u32) -> Self {
         Self { bypass: Some(at_most), ..self }
     }
@@ -221,8 +221,11 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
             explored.schedules += 1;
             let mut step = 0;
             let ended = loop {
-                if path.len() == step && !known.insert((run.state(), self.left(&path))) {
-                    break None;
+                if path.len() == step {
+                    if !known.insert((run.state(), self.left(&path))) {
+                        break None;
+                    }
+                    tried(1);
                 }
                 let events = run.possible();
                 if events.is_empty() {
@@ -265,6 +268,7 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     fn begins(&self, programs: &[&[Section]]) -> Run<A> {
         let mut run = Run::new(&self.lock, self.setting, programs, Record::default(), |world| {
             (world.time, world.budget, world.memory_goes) = (Time::LastResort, self.budget, self.memory_goes);
+            world.errors = self.errors;
             world.safe_within = self.same_host_is_safe.then_some(self.setting.per_host);
         });
         run.bypass = self.bypass;

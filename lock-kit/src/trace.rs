@@ -1,5 +1,6 @@
 //! A trace of operations in the order of their effects.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use onesided_lock_algos::{Mode, Owner};
@@ -175,59 +176,74 @@ impl Trace {
         &self.effects
     }
 
-    /// The fetch-adds, as origin and addend.
-    #[must_use]
-    pub fn added(&self) -> Vec<(Rank, u64)> {
-        let added = |effect: &Effect| match effect.action {
-            Action::FetchAdd(add) => Some((effect.origin, add)),
-            _ => None,
-        };
-        self.effects.iter().filter_map(added).collect()
-    }
-
     /// A violation, its step, and the trace.
     pub(crate) fn tells(&self, violation: &str) -> String {
         format!("{violation}, at step {}\n its steps:\n{self}", self.effects.len() + self.notes.len())
     }
 
-    fn lines(&self) -> Vec<String> {
+    /// All steps, and from which one on nothing changes.
+    fn lines(&self) -> (Vec<String>, usize) {
         let mut notes = self.notes.iter().peekable();
-        let mut lines = Vec::new();
+        let (mut lines, mut still) = (Vec::new(), 0);
         for done in 0..=self.effects.len() {
             while let Some((_, rank, note)) = notes.next_if(|(before, ..)| *before == done) {
                 lines.push(format!("rank {} {note}", rank.0));
+                still = if let Note::Waits(..) = note { still } else { lines.len() };
             }
-            lines.extend(self.effects.get(done).map(ToString::to_string));
+            if let Some(effect) = self.effects.get(done) {
+                lines.push(effect.to_string());
+                still = if effect.action.applied_to(effect.returned) == effect.found { still } else { lines.len() };
+            }
         }
-        lines
+        (lines, still)
     }
 }
 
 /// The longest trace that is shown whole.
 const SHOWN: usize = 200;
 
+/// A step without its values.
+fn shape(line: &str) -> String {
+    let without = |mark| move |part: &str| [mark, part.trim_start_matches(|c: char| c.is_ascii_hexdigit())].concat();
+    let line: String = line.split("0x").map(without("0x")).collect();
+    line.split("word(").map(without("word(")).collect()
+}
+
+/// The first step that lies whole periods, at least two, before its repetition up to the end, and the period.
+fn circle(lines: &[String]) -> Option<(usize, usize)> {
+    let repeats = |step: usize, period: usize| step >= period && lines[step] == lines[step - period];
+    (1..lines.len().min(SHOWN) / 2).find_map(|period| {
+        let back = (0..lines.len()).rev().take_while(|step| repeats(*step, period)).count();
+        (back > 2 * period).then_some((lines.len() - back, period))
+    })
+}
+
 impl fmt::Display for Trace {
-    /// A livelock is cut to its circle.
+    /// A livelock is cut to its circle, the end of a deadlock to one step of each kind.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines = self.lines();
-        let end = lines.len();
-        let repeats = |step: usize, period: usize| step >= period && lines[step] == lines[step - period];
-        let back = |period: usize| (0..end).rev().take_while(|step| repeats(*step, period)).count();
-        let circle = (1..end.min(SHOWN) / 2).map(|period| (period, back(period))).find(|(period, back)| back >= period);
-        let (shown, rest) = match circle {
-            Some((period, back)) if back > 2 * period => {
-                (end - back, format!("and so on: the last {period} steps repeat until step {end}"))
-            }
-            _ if end > SHOWN => (SHOWN / 2, format!("{} steps are left out", end - SHOWN)),
-            _ => (end, String::new()),
+        let (lines, still) = self.lines();
+        let (end, mut seen) = (lines.len(), HashSet::new());
+        let shapes = || lines.iter().map(|line| shape(line)).collect::<Vec<_>>();
+        let last: Vec<usize> = (still..end).filter(|at| seen.insert(&lines[*at])).collect();
+        let (shown, rest): (Vec<usize>, _) = if last.len() < end - still {
+            ((0..still).chain(last).collect(), format!("and so on until step {end}: nothing changes"))
+        } else if let Some((shown, period)) = circle(&lines) {
+            ((0..shown).collect(), format!("and so on: the last {period} steps repeat until step {end}"))
+        } else if let Some((shown, period)) = (end > SHOWN).then(|| circle(&shapes())).flatten() {
+            let rest = format!("and so on: the last {period} steps repeat with other values until step {end}");
+            ((0..shown).collect(), rest)
+        } else {
+            ((0..end).collect(), String::new())
         };
-        let tail = if circle.is_none() && end > SHOWN { end - SHOWN / 2 } else { end };
-        let step = |f: &mut fmt::Formatter<'_>, at: usize| writeln!(f, "  {:>3}  {}", at + 1, lines[at]);
-        (0..shown).try_for_each(|at| step(f, at))?;
-        if !rest.is_empty() {
-            writeln!(f, "       ... {rest}")?;
+        let cut = shown.len().saturating_sub(SHOWN);
+        for (number, at) in shown.iter().enumerate() {
+            match number.checked_sub(SHOWN / 2).filter(|number| *number < cut) {
+                None => writeln!(f, "  {:>3}  {}", at + 1, lines[*at])?,
+                Some(0) => writeln!(f, "       ... {cut} steps are left out")?,
+                Some(_) => {}
+            }
         }
-        (tail..end).try_for_each(|at| step(f, at))
+        if rest.is_empty() { Ok(()) } else { writeln!(f, "       ... {rest}") }
     }
 }
 
@@ -290,7 +306,17 @@ mod tests {
             trace.note(Rank(1), Note::Waits(place, true));
         }
         let text = trace.to_string();
-        assert!(text.lines().count() < 9 && text.contains("the last 2 steps repeat until step 2002"), "{text}");
+        assert!(text.lines().count() == 5 && text.contains("until step 2002: nothing changes"), "{text}");
+        // Whether its values rise or not.
+        for rises in [0, 1] {
+            for found in (0..1_000).map(|step| step * rises) {
+                let action = Action::CompareSwap(found, found + 1);
+                trace.push(Effect { origin, target, word: 1, place, action, found, returned: found });
+                trace.note(Rank(1), Note::Leaves);
+            }
+            let text = trace.to_string();
+            assert!(text.contains("the last 2 steps repeat") && text.contains("values") == (rises > 0), "{text}");
+        }
         assert_eq!(hex(&[0, 42]), "[0x0, 0x2a]");
     }
 }

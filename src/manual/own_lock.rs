@@ -183,6 +183,7 @@
 //! | two owners inside; a read and a write instead of an atomic | interleavings |
 //! | a release that does nothing, or frees what others hold; an error or a panic of the lock | interleavings |
 //! | a loop that waits without `pause`; a deadlock; a wake-up that is lost, as by `Notify::No` | interleavings |
+//! | two locks that are taken in two orders | interleavings ([below](#two-locks-at-a-time)) |
 //! | a release by a plain write | on cards |
 //! | a try that waits | tried |
 //! | a cancelled waiter that keeps its place, or drops its turn | cancelled; random programs |
@@ -190,17 +191,71 @@
 //! | a wider counter that wraps | words at their ends |
 //! | an owner that is overtaken too often (`.bypass(n)`) | schedules |
 //! | effects in another order than the posts, detached operations | schedules; random programs |
+//! | an error of an operation that counts as success | with an error; with a loss |
+//! | data that is not flushed before the release | linearizable, with `.without_flush()` |
 //! | an increment that is lost, data that a section does not see | all; linearizable |
 //! | a fencing token that does not rise | interleavings; schedules |
 //! | recovery that does not end, or informs the wrong ranks; the default `release_poisoned` in a lock that recovers | a death inside; with a crash; with a death |
 //! | a waiter that waits for a stopped rank's operation | with a stop |
 //! | what needs more preemptions | deeper |
 //!
-//! Not checked: two locks that an owner holds at a time, and leases. Data that a program puts and does
-//! not flush before the unlock is the program's mistake: `Linearizability::of(&lock).without_flush()`
-//! shows what it costs.
+//! The report has a line for each trial: its seconds, its executions, states or cases, and the violation.
 //!
-//! The parts of the suite, for programs and bounds of your own:
+//! Not checked: leases. They end by a clock, and time passes here only if nothing else can happen. A
+//! lock with leases conforms without them, and has scenarios of its own for them over a `ModelMemory`, as
+//! `lock-algos/tests/verify/quick/leased.rs`.
+//!
+//! ## Two locks at a time
+//!
+//! Owners that take two locks can wait for each other. The two are a lock as well, which has the words
+//! of both: write its acquire as your program takes them.
+//!
+//! ```
+//! # use onesided::lock_algos::remote_memory::{Fault, RemoteMemory};
+//! # use onesided::lock_algos::{Simple, SimpleLock, SimpleUse};
+//! # use onesided_lock_kit::Conformance;
+//! #[derive(Clone, Copy, Debug)]
+//! struct Transfer; // the locks of two accounts, a word each
+//!
+//! impl SimpleLock for Transfer {
+//!     const NAME: &'static str = "transfer";
+//!     const WORDS: usize = 2;
+//!
+//!     async fn acquire<M: RemoteMemory>(&self, mut lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
+//!         let first = lock.owner.rank.index() % 2; // in two orders; 0 would be one
+//!         for account in [first, 1 - first] {
+//!             while lock.memory.compare_swap(lock.word(account), 0, 1).await? != 0 {
+//!                 if let Err(given_up) = lock.pause(account).await {
+//!                     if account != first {
+//!                         lock.memory.compare_swap(lock.word(first), 1, 0).await?;
+//!                     }
+//!                     return Err(given_up);
+//!                 }
+//!             }
+//!         }
+//!         Ok(())
+//!     }
+//!
+//!     async fn release<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
+//!         lock.memory.compare_swap(lock.word(0), 1, 0).await?;
+//!         lock.memory.compare_swap(lock.word(1), 1, 0).await.map(drop)
+//!     }
+//! }
+//!
+//! let report = Conformance::of(&Simple::new(Transfer)).verdict();
+//! let found = report.violations().next().expect("the order of the two differs");
+//! assert!(found.contains("deadlock, ranks wait without end"), "{found}");
+//! ```
+//!
+//! ## Data that is not flushed
+//!
+//! A window flushes before it unlocks. A program that releases a lock by itself has to:
+//! `Conformance::of(&lock).without_flush()` has owners that do not, and fails by what the next owner
+//! does not see.
+//!
+//! ## The parts of the suite
+//!
+//! For programs and bounds of your own:
 //!
 //! - [`Exploration`]`::of(&lock).preemptions(3).run(&programs)` tries, by loom, every interleaving up
 //!   to that many preemptions. Each load and store is a step. It finds violated exclusion, lost
@@ -229,7 +284,8 @@
 //!
 //! The message begins with the promise, the rank and the step. Then comes the trace, one step a line,
 //! in which words have their names (`lock.word(1)`, `node(0) of rank 2`, the data), owners enter and
-//! leave, and a livelock is cut to its circle; then the programs. To reproduce it:
+//! leave, a livelock is cut to its circle, and the end of a deadlock to one step of each kind; then the
+//! programs. To reproduce it:
 //!
 //! - an `Exploration` finds it again by itself: it depends on the lock and loom alone;
 //! - a `Checker` prints the schedule, for `Checker::replay`;

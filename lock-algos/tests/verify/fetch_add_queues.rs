@@ -20,7 +20,7 @@ use crate::loom::{EARLY, S, T, TS, X};
 use crate::random::{expect_caught, run};
 use crate::refused::release_twice;
 use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, release, run as run_for};
-use crate::tickets::{check_order, free_at, returning, taking, waits_for_all};
+use crate::tickets::{added, check_order, free_at, returning, taking, waits_for_all};
 
 /// A waiter that is not notified waits without end.
 const TIMELESS: Setting = Setting { timeless: true, ..Setting::USUAL };
@@ -64,9 +64,9 @@ proptest! {
     fn first_come_first_served(scenario in scenario(false)) {
         let scenario = waits_for_all(scenario);
         let history = run_in(Setting::USUAL, &queue::<4, 2>(), &scenario).map_err(TestCaseError::fail)?;
-        check_order(4, &history.trace.added(), &history.order).map_err(TestCaseError::fail)?;
+        check_order(4, &added(&history.trace), &history.order).map_err(TestCaseError::fail)?;
         let history = run_in(Setting::USUAL, &queue::<15, 16>(), &scenario).map_err(TestCaseError::fail)?;
-        check_order(15, &history.trace.added(), &history.order).map_err(TestCaseError::fail)?;
+        check_order(15, &added(&history.trace), &history.order).map_err(TestCaseError::fail)?;
     }
 }
 
@@ -139,7 +139,7 @@ fn explore_order<const BITS: u32, const RING: usize>(programs: &[&[Section]], pr
         let home = memory.region();
         let (lock, data) = lock_and_data::<FetchAddQueue<BITS, RING>>(&home);
         record.check_end::<FetchAddQueue<BITS, RING>>(lock, data)?;
-        check_order(BITS, &memory.trace().added(), &record.order())
+        check_order(BITS, &added(&memory.trace()), &record.order())
     })
 }
 

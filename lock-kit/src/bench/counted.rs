@@ -29,18 +29,22 @@ impl Operations {
     pub const fn total(&self) -> u64 {
         self.reads + self.writes + self.compare_swaps + self.fetch_adds
     }
+
+    fn with(self, other: Self, each: fn(u64, u64) -> u64) -> Self {
+        Self {
+            reads: each(self.reads, other.reads),
+            writes: each(self.writes, other.writes),
+            compare_swaps: each(self.compare_swaps, other.compare_swaps),
+            fetch_adds: each(self.fetch_adds, other.fetch_adds),
+        }
+    }
 }
 
 impl Sub for Operations {
     type Output = Self;
 
     fn sub(self, before: Self) -> Self {
-        Self {
-            reads: self.reads - before.reads,
-            writes: self.writes - before.writes,
-            compare_swaps: self.compare_swaps - before.compare_swaps,
-            fetch_adds: self.fetch_adds - before.fetch_adds,
-        }
+        self.with(before, u64::sub)
     }
 }
 
@@ -48,12 +52,7 @@ impl Add for Operations {
     type Output = Self;
 
     fn add(self, more: Self) -> Self {
-        Self {
-            reads: self.reads + more.reads,
-            writes: self.writes + more.writes,
-            compare_swaps: self.compare_swaps + more.compare_swaps,
-            fetch_adds: self.fetch_adds + more.fetch_adds,
-        }
+        self.with(more, u64::add)
     }
 }
 

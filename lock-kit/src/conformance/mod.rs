@@ -12,6 +12,7 @@ pub use report::{Report, Trial};
 use crate::caught::caught;
 use crate::loom::RECOVERED;
 use crate::program::Section;
+use crate::tried::take_tried;
 use crate::{Atomics, Checker, Exploration, Explored, Linearizability, Op, Search, Setting};
 use programs::Programs;
 
@@ -48,6 +49,7 @@ pub fn conformance<A: LockAlgorithm + Clone>(lock: &A) -> Report {
 /// crashes nor ends on a loss, and there are no histories and no throughput runs: these have no
 /// server.
 #[derive(Clone, Debug)]
+#[must_use = "a suite does nothing until it is run"]
 pub struct Conformance<A> {
     lock: A,
     preemptions: usize,
@@ -58,6 +60,7 @@ pub struct Conformance<A> {
     bypass: Option<u32>,
     all: bool,
     deeper: usize,
+    flushes: bool,
     within: Duration,
     setting: Setting,
 }
@@ -67,8 +70,8 @@ const OF_THREE: usize = 40_000;
 /// The same for checks in which the memory of dead ranks is lost.
 const OF_MEMORY: usize = 10_000;
 
-/// The extent of a trial, as a number and in words.
-type Tried = Result<(usize, String), String>;
+/// The extent of a trial in words, or the violation.
+type Tried = Result<String, String>;
 
 impl<A: LockAlgorithm + Clone> Conformance<A> {
     /// The suite for this lock: up to 2 preemptions, of some programs more, 100,000 states of each
@@ -85,47 +88,42 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
             bypass: None,
             all: false,
             deeper: 3_000,
+            flushes: true,
             within: Duration::from_secs(if cfg!(debug_assertions) { 480 } else { 100 }),
             setting: Setting::USUAL,
         }
     }
 
     /// The most preemptions of an execution of every program. With 3 an exploration takes minutes.
-    #[must_use]
     pub fn preemptions(self, preemptions: usize) -> Self {
         Self { preemptions, ..self }
     }
 
     /// The most states in the check of a program; at most 40,000 for three origins. Then come the
     /// schedules with a [delay bound](Checker::delay_bound) of 2, up to as many states.
-    #[must_use]
     pub fn states(self, states: usize) -> Self {
         Self { states, ..self }
     }
 
     /// The number of cases of each search.
-    #[must_use]
     pub fn cases(self, cases: u32) -> Self {
         Self { cases, ..self }
     }
 
     /// Repeats the same cases. Without a seed the cases differ each time, unless the environment
     /// has one ([`Search::SEED`]).
-    #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         Self { seed: Some(seed), ..self }
     }
 
     /// The lock does not recover from a death, or from an owner that saw `Unknown`: the trials have
     /// neither. A lock may say so itself ([`LockAlgorithm::RECOVERS`]).
-    #[must_use]
     pub fn without_recovery(self) -> Self {
         Self { recovers: false, ..self }
     }
 
     /// The lock works for at most this many owners at a time, each of another rank (Peterson: 2; the
     /// filter lock, Anderson's: its slots). Without this call it meets 100.
-    #[must_use]
     pub fn owners(self, at_most: u32) -> Self {
         Self { setting: Setting { owners: at_most, ..self.setting }, ..self }
     }
@@ -133,34 +131,35 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
     /// The lock guarantees that at most this many acquires that arrived later (whose first
     /// operation took effect later) enter before a waiter that they exclude; 0 is first come, first
     /// served.
-    #[must_use]
     pub fn bypass(self, at_most: u32) -> Self {
         Self { bypass: Some(at_most), ..self }
     }
 
     /// The lock guarantees that no waiter depends on the end of a pause by itself: see
     /// [`Setting::woken`].
-    #[must_use]
     pub fn woken(self) -> Self {
         Self { setting: Setting { woken: true, ..self.setting }, ..self }
     }
 
     /// About how many executions a program has at each number of preemptions above that of all
     /// programs; 3,000 by default.
-    #[must_use]
     pub fn deeper(self, executions: usize) -> Self {
         Self { deeper: executions, ..self }
     }
 
+    /// Owners release without a flush of what they wrote: wrong on purpose. The histories show what the
+    /// next owner does not see.
+    pub fn without_flush(self) -> Self {
+        Self { flushes: false, ..self }
+    }
+
     /// Runs all trials, after a violation too.
-    #[must_use]
     pub fn all(self) -> Self {
         Self { all: true, ..self }
     }
 
     /// How long the suite takes at most: 100 s optimised, 480 s unoptimised. A trial that would take
     /// longer than a third of what is left is cut short, and its report says so.
-    #[must_use]
     pub fn within(self, time: Duration) -> Self {
         Self { within: time, ..self }
     }
@@ -168,7 +167,6 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
     /// Plants a fault in every memory of the kit: operations and stores are posted as this returns
     /// them. So a wrong lock is one line. The [throughput runs](crate::bench::ThroughputRun) have
     /// memories that are not the kit's, and are left out.
-    #[must_use]
     pub fn mutate(self, mutate: fn(Op) -> Op) -> Self {
         Self { setting: Setting { mutate: Some(mutate), ..self.setting }, ..self }
     }
@@ -188,75 +186,76 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
     pub fn verdict(&self) -> Report {
         let end = Instant::now().checked_add(self.within);
         let mut trials: Vec<Trial> = Vec::new();
-        let mut trial = |name, run: &dyn Fn(&Self) -> Tried| {
+        let mut trial = |name, unit, run: &dyn Fn(&Self) -> Tried| {
             let violated = trials.iter().any(|trial| trial.outcome.is_err());
             // A contest of a lock that loops without an operation would not end.
             if violated && (!self.all || name == "contest") {
                 return;
             }
+            take_tried();
             let begun = Instant::now();
             let until = end.map(|end| begun + end.saturating_duration_since(begun) / 3);
             let timed = Self { setting: Setting { until, ..self.setting }, ..self.clone() };
             let outcome = caught(|| run(&timed)).unwrap_or_else(|panic| Err(format!("{}: {panic}", A::NAME)));
             let cut = if timed.setting.is_over() { "; cut short" } else { "" };
-            let (tried, outcome) =
-                outcome.map_or_else(|violation| (0, Err(violation)), |(tried, how)| (tried, Ok(format!("{how}{cut}"))));
-            trials.push(Trial { name, tried, outcome, took: begun.elapsed() });
+            let outcome = outcome.map(|how| format!("{how}{cut}"));
+            trials.push(Trial { name, tried: take_tried(), unit, outcome, took: begun.elapsed() });
         };
-        trial("interleavings", &Self::interleavings);
-        trial("on cards", &Self::on_cards);
+        let [executions, states, cases] = ["executions", "states", "cases"];
+        trial("interleavings", executions, &Self::interleavings);
+        trial("on cards", executions, &Self::on_cards);
         if !A::SERVED {
-            trial("tried", &Self::tried);
-            trial("cancelled", &Self::cancelled);
+            trial("tried", executions, &Self::tried);
+            trial("cancelled", executions, &Self::cancelled);
         }
         #[cfg(feature = "bench")]
         if !A::SERVED && self.setting.mutate.is_none() {
-            trial("contest", &Self::contest);
+            trial("contest", "acquires", &Self::contest);
         }
-        trial("words at their ends", &Self::at_the_ends);
+        trial("words at their ends", executions, &Self::at_the_ends);
+        let none = |explored: &Explored| (explored.lost == 0).then_some("nothing is lost");
         if self.recovers {
-            trial("a death inside", &Self::death_inside);
+            trial("a death inside", executions, &Self::death_inside);
+        } else {
+            trial("with an error", states, &|this| this.schedules(&this.checker().errors(), &programs::LOSSES, none));
         }
-        trial("schedules", &|this| {
+        trial("schedules", states, &|this| {
             let calm = this.checker();
             let calm = this.bypass.map_or(calm.clone(), |at_most| calm.bypass(at_most));
             this.schedules(&calm, &programs::CALM, |_| None)
         });
-        trial("random programs", &|this| this.cases_of(&this.search(Search::of(&this.lock))));
+        trial("random programs", cases, &|this| this.cases_of(&this.search(Search::of(&this.lock))));
         if !A::SERVED {
-            trial("linearizable", &|this| this.cases_of(&this.search(Linearizability::of(&this.lock))));
+            trial("linearizable", cases, &|this| this.cases_of(&this.histories()));
         }
         if self.recovers {
             let nobody = |explored: &Explored| (explored.recoveries == 0).then_some("no owner recovers");
             let crashes = |this: &Self| this.checker().crashes(1);
-            trial("with a crash", &|this| this.schedules(&crashes(this), &programs::CRASHES, nobody));
+            trial("with a crash", states, &|this| this.schedules(&crashes(this), &programs::CRASHES, nobody));
             let brief = |this: &Self, checker: Checker<A>| {
                 let brief = Self { states: this.states.min(OF_MEMORY), ..this.clone() };
                 brief.schedules(&checker.delay_bound(2), &programs::CRASHES, nobody)
             };
-            trial("memory lost", &|this| brief(this, crashes(this).memory_goes()));
-            trial("left inside", &|this| brief(this, crashes(this).leaves()));
-            trial("left, memory lost", &|this| brief(this, crashes(this).leaves().memory_goes()));
+            trial("memory lost", states, &|this| brief(this, crashes(this).memory_goes()));
+            trial("left inside", states, &|this| brief(this, crashes(this).leaves()));
+            trial("left, memory lost", states, &|this| brief(this, crashes(this).leaves().memory_goes()));
         }
         if self.recovers {
-            let none = |explored: &Explored| (explored.lost == 0).then_some("nothing is lost");
-            trial("with a loss", &|this| this.schedules(&this.checker().losses(1), &programs::LOSSES, none));
+            trial("with a loss", states, &|this| this.schedules(&this.checker().losses(1), &programs::LOSSES, none));
         }
-        trial("with a stop", &|this| {
+        trial("with a stop", states, &|this| {
             let stops = this.checker().stops(1).crashes(u8::from(this.recovers));
             this.schedules(&stops, &programs::STOPS, |_| None)
         });
         if self.recovers {
-            trial("with a death", &|this| this.cases_of(&this.search(Search::of(&this.lock)).deaths()));
-            trial("with a leave", &|this| this.cases_of(&this.search(Search::of(&this.lock)).leaves()));
+            trial("with a death", cases, &|this| this.cases_of(&this.search(Search::of(&this.lock)).deaths()));
+            trial("with a leave", cases, &|this| this.cases_of(&this.search(Search::of(&this.lock)).leaves()));
             if !A::SERVED {
-                trial("the same with a death", &|this| {
-                    this.cases_of(&this.search(Linearizability::of(&this.lock)).deaths())
-                });
+                trial("the same with a death", cases, &|this| this.cases_of(&this.histories().deaths()));
             }
         }
         if !A::SERVED {
-            trial("deeper", &Self::preempted_often);
+            trial("deeper", executions, &Self::preempted_often);
         }
         Report { lock: A::NAME, trials }
     }
@@ -274,19 +273,21 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         self.seed.map_or(search.clone(), |seed| search.seed(seed))
     }
 
+    fn histories(&self) -> Search<A> {
+        let search = self.search(Linearizability::of(&self.lock));
+        if self.flushes { search } else { search.without_flush() }
+    }
+
     /// Every program with few preemptions before any with more: what is found first is short.
     fn explored(&self, exploration: &Exploration<A>, bounds: &[usize], programs: &[Programs<'_>]) -> Tried {
         // The server's thread is one more.
         let fits = |programs: &&Programs<'_>| self.setting.allows(programs) && (!A::SERVED || programs.len() < 3);
-        let (mut executions, mut explored) = (0, 0);
         for preemptions in bounds {
-            explored = 0;
             for programs in programs.iter().filter(fits) {
-                executions += exploration.clone().preemptions(*preemptions).verdict(programs)?;
-                explored += 1;
+                exploration.clone().preemptions(*preemptions).verdict(programs)?;
             }
         }
-        Ok(executed(executions, explored))
+        Ok(format!("of {} programs", programs.iter().filter(fits).count()))
     }
 
     fn interleavings(&self) -> Tried {
@@ -297,57 +298,52 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
 
     fn on_cards(&self) -> Tried {
         let cards = self.exploration(0).atomics(Atomics::OneAnother);
-        let (tried, how) = self.explored(&cards, &[self.preemptions], &programs::ON_CARDS)?;
-        let (deeper, _) = self.explored(&cards.at_most(self.deeper), &[3], &programs::SHORTEST)?;
-        Ok((tried + deeper, how))
+        self.explored(&cards, &[self.preemptions], &programs::ON_CARDS)?;
+        self.explored(&cards.at_most(self.deeper), &[3], &programs::SHORTEST)
     }
 
     /// With more preemptions, as far as some executions reach.
     fn preempted_often(&self) -> Tried {
         let all = self.exploration(0).at_most(self.deeper);
         let bounds = [self.preemptions + 1, self.preemptions + 2];
-        let (tried, how) = self.explored(&all, &bounds, &[&programs::PAIRS[..2], &programs::TRIPLES].concat())?;
-        let (cards, _) = self.explored(&all.atomics(Atomics::OneAnother), &bounds, &programs::ON_CARDS)?;
-        Ok((tried + cards, how))
+        self.explored(&all.clone().atomics(Atomics::OneAnother), &bounds, &programs::ON_CARDS)?;
+        self.explored(&all, &bounds, &[&programs::PAIRS[..2], &programs::TRIPLES].concat())
     }
 
     /// From words of which counters of 8, 16, 32 or 64 bits overflow at the second acquire. Words that
     /// the lock calls free, and that one owner who is alone changes as it does words of 0: others are
     /// no counters of that width.
     fn at_the_ends(&self) -> Tried {
-        let (mut executions, mut ends) = (0, 0);
+        let counts = |setting| {
+            let alone = |mode| self.exploration(0).setting(setting).alone(Section { mode, ..Section::EXCLUSIVE });
+            [Mode::Exclusive, Mode::Shared].map(alone)
+        };
+        let (usual, mut ends) = (counts(self.setting), 0);
         // In the lowest bits alone, and side by side in the whole word.
         let lanes = [8, 16, 32, 64].map(|bits| u64::MAX >> (64 - bits));
         let alone = lanes[..3].iter().map(|lane| lane - 1);
         for filled in alone.chain(lanes.iter().map(|lane| (lane - 1).wrapping_mul(u64::MAX / lane))) {
             let setting = Setting { home: Some(filled), ..self.setting };
-            let counts = |mode| {
-                let section = Section { mode, ..Section::EXCLUSIVE };
-                let [from, to] =
-                    [self.setting, setting].map(|setting| self.exploration(0).setting(setting).alone(section));
-                from.is_some() && from == to
-            };
-            if A::is_free(&setting.words::<A>()) && counts(Mode::Exclusive) && counts(Mode::Shared) {
+            if A::is_free(&setting.words::<A>()) && usual.iter().all(Option::is_some) && counts(setting) == usual {
                 let near = Self { setting, ..self.clone() };
-                executions += near.explored(&near.exploration(0), &[1], &programs::AT_THE_ENDS)?.0;
+                near.explored(&near.exploration(0), &[1], &programs::AT_THE_ENDS)?;
                 ends += 1;
             }
         }
-        let (tried, how) = executed(executions, programs::AT_THE_ENDS.len());
-        Ok((tried, format!("{how}, from {ends} of 7 ends")))
+        Ok(format!("of {} programs, from {ends} of 7 ends", programs::AT_THE_ENDS.len()))
     }
 
     fn tried(&self) -> Tried {
-        self.exploration(1).tried().map(|all| executed(all, 3))
+        self.exploration(1).tried().map(|_| "of 3 programs".into())
     }
 
     fn cancelled(&self) -> Tried {
-        self.exploration(self.preemptions.saturating_sub(1)).cancelled().map(|all| executed(all, 18))
+        self.exploration(self.preemptions.saturating_sub(1)).cancelled().map(|_| "of 18 programs".into())
     }
 
     fn death_inside(&self) -> Tried {
         let exploration = self.exploration(if A::SERVED { self.preemptions.min(1) } else { self.preemptions });
-        exploration.deaths(&RECOVERED).map(|all| executed(all, 3))
+        exploration.deaths(&RECOVERED).map(|_| "of 3 programs".into())
     }
 
     /// `missing`: what a program of two origins should have shown.
@@ -357,7 +353,7 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         programs: &[Programs<'_>],
         missing: fn(&Explored) -> Option<&'static str>,
     ) -> Tried {
-        let (mut states, mut whole, mut bypassed, mut all) = (0, 0, 0, 0);
+        let (mut whole, mut bypassed, mut all) = (0, 0, 0);
         for programs in programs.iter().filter(|programs| self.setting.allows(programs)) {
             all += 1;
             let at_most = if programs.len() > 2 { self.states.min(OF_THREE) } else { self.states };
@@ -366,43 +362,37 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
             if let Some(what) = missing(&explored).filter(|_| explored.complete) {
                 return Err(format!("{}: {what} in {programs:?}: {explored}", A::NAME));
             }
-            states += explored.states;
             whole += usize::from(explored.complete);
             bypassed = bypassed.max(explored.bypassed);
             if !explored.complete && !checker.is_delay_bounded() {
-                let whole_length = checker.delay_bound(2).verdict(programs)?;
-                states += whole_length.states;
-                bypassed = bypassed.max(whole_length.bypassed);
+                bypassed = bypassed.max(checker.delay_bound(2).verdict(programs)?.bypassed);
             }
         }
-        Ok((states, format!("{states} states of {all} programs, {whole} of them whole; at most {bypassed} bypassed")))
+        Ok(format!("of {all} programs, {whole} of them whole; at most {bypassed} bypassed"))
     }
 
     fn cases_of(&self, search: &Search<A>) -> Tried {
-        search.verdict().map(|()| (self.cases as usize, format!("{} cases", self.cases)))
+        search.verdict().map(|()| String::new())
     }
 
     /// 3 simulated origins for so long that a byte that counts acquires wraps, and 100.
     #[cfg(feature = "bench")]
     fn contest(&self) -> Tried {
         use crate::bench::ThroughputRun;
+        use crate::tried::tried;
 
         let contest =
             ThroughputRun::of(&self.lock).at_home().section(Duration::from_nanos(500)).lasting(Duration::from_secs(4));
-        let (mut tried, mut how) = (0, Vec::new());
+        let mut how = Vec::new();
         for (origins, events) in [(3, 20_000), (100, 100_000)] {
             let origins = origins.min(self.setting.owners);
             let simulated = contest.clone().origins(origins).events(events);
             let outcome = simulated.verdict().map_err(|what| {
                 format!("{what}\n again: ThroughputRun::of(&lock).at_home().section(500 ns).lasting(4 s).origins({origins}).events({events}).verdict()")
             })?;
-            tried += outcome.acquisitions() as usize;
+            tried(outcome.acquisitions() as usize);
             how.push(format!("{origins} simulated origins: {:.0} a second", outcome.rate()));
         }
-        Ok((tried, how.join("; ")))
+        Ok(how.join("; "))
     }
-}
-
-fn executed(executions: usize, programs: usize) -> (usize, String) {
-    (executions, format!("{executions} executions of {programs} programs"))
 }

@@ -18,9 +18,11 @@ pub struct Report {
 pub struct Trial {
     /// Its name.
     pub name: &'static str,
-    /// The extent of the trial, in its own unit: executions, states, cases.
+    /// How many were tried, up to the violation if there is one.
     pub tried: usize,
-    /// The same in words, or the violation.
+    /// Of what: executions, states, cases.
+    pub unit: &'static str,
+    /// The extent in words, or the violation.
     pub outcome: Result<String, String>,
     /// How long it took.
     pub took: Duration,
@@ -58,12 +60,13 @@ impl fmt::Display for Report {
             0 => writeln!(f, "{} conforms", self.lock)?,
             _ => writeln!(f, "{} does not conform: {violated} of {} trials", self.lock, self.trials.len())?,
         }
-        for Trial { name, outcome, took, .. } in &self.trials {
-            write!(f, "  {name:<22} {:>6.1} s  ", took.as_secs_f64())?;
-            match outcome {
-                Ok(how) => writeln!(f, "{how}")?,
-                Err(violation) => writeln!(f, "VIOLATED: {}", violation.lines().next().unwrap_or_default())?,
-            }
+        for Trial { name, tried, unit, outcome, took } in &self.trials {
+            let how = match outcome {
+                Ok(how) => how.clone(),
+                Err(violation) => format!("VIOLATED: {}", violation.lines().next().unwrap_or_default()),
+            };
+            let line = format!("  {name:<22} {:>6.1} s  {tried:>7} {unit:<10}  {how}", took.as_secs_f64());
+            writeln!(f, "{}", line.trim_end())?;
         }
         self.violations().try_for_each(|violation| writeln!(f, "\n{violation}"))
     }

@@ -17,6 +17,7 @@ use crate::caught::{Violation, caught};
 use crate::program::{self, Layout, Section, Slots, Spawn, Task, lock_and_data};
 use crate::record::Record;
 use crate::trace::Trace;
+use crate::tried::tried;
 use crate::world::{Server, Setting};
 
 /// The faults of a previous owner that died.
@@ -33,6 +34,7 @@ type Check = dyn Fn(&Record, &LoomMemory) -> Result<(), String> + Send + Sync;
 /// [served](LockAlgorithm::SERVED) lock together. With 3 origins, 3 preemptions take seconds, 4
 /// take minutes.
 #[derive(Clone, Debug)]
+#[must_use = "an exploration does nothing until it is run"]
 pub struct Exploration<A> {
     lock: A,
     atomics: Atomics,
@@ -58,39 +60,33 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
     }
 
     /// What atomic operations are atomic with.
-    #[must_use]
     pub fn atomics(self, atomics: Atomics) -> Self {
         Self { atomics, ..self }
     }
 
     /// The most preemptions of an execution.
-    #[must_use]
     pub fn preemptions(self, preemptions: usize) -> Self {
         Self { preemptions, ..self }
     }
 
     /// The fewest executions, so that the exploration cannot shrink unnoticed: their number depends
     /// on the lock, the bound and loom's version, not on chance.
-    #[must_use]
     pub fn at_least(self, executions: usize) -> Self {
         Self { at_least: executions, ..self }
     }
 
     /// Ends after about so many executions, in no particular order.
-    #[must_use]
     pub fn at_most(self, executions: usize) -> Self {
         Self { at_most: Some(executions), ..self }
     }
 
     /// The setting of the executions: its mutation, first word and hosts.
-    #[must_use]
     pub fn setting(self, setting: Setting) -> Self {
         Self { setting, ..self }
     }
 
     /// Waits for a word of the lock at its home ignore changes from before they began: see
     /// [`LoomMemory::forgetting`].
-    #[must_use]
     pub fn forgetting(self, word: usize) -> Self {
         Self { forgets: Some(program::LOCK + word), ..self }
     }
@@ -264,6 +260,7 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
         });
         let ended = caught(|| model.check(move || execution()));
         let executions = executions.load(Relaxed);
+        tried(executions);
         ended.map(|()| executions).map_err(|mut what| {
             if what.contains("deadlock; threads") {
                 what = "deadlock, ranks wait without end".into(); // those of loom have no names

@@ -19,6 +19,7 @@ pub use origin::{Crashable, Spawn, Task, run};
 /// const NONBLOCKING_TRY: Section = Section::EXCLUSIVE.early(1).trying();
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[must_use = "a section is part of a program"]
 pub struct Section {
     /// The requested mode.
     pub mode: Mode,
@@ -129,73 +130,61 @@ impl Section {
     pub const SHARED: Self = Self { mode: Mode::Shared, ..Self::EXCLUSIVE };
 
     /// The same, with this many reads between the start of the acquire and the wait for it.
-    #[must_use]
     pub const fn early(self, reads: u8) -> Self {
         Self { early: reads, ..self }
     }
 
     /// The same, with this many accesses to the data.
-    #[must_use]
     pub const fn touching(self, times: u8) -> Self {
         Self { touches: times, ..self }
     }
 
     /// The same as a try.
-    #[must_use]
     pub const fn trying(self) -> Self {
         Self { kind: AcquireKind::Try, ..self }
     }
 
     /// The same, without recovering a poisoned lock.
-    #[must_use]
     pub const fn without_recovery(self) -> Self {
         Self { kind: AcquireKind::WithoutRecovery, ..self }
     }
 
     /// The same, cancelled after its intent was read this many times.
-    #[must_use]
     pub const fn cancelled(self, asked: u8) -> Self {
         Self { ending: Ending::Cancelled { asked, recovers: false, leaves: false }, ..self }
     }
 
     /// The same for an acquire that recovers.
-    #[must_use]
     pub const fn cancelled_recovering(self, asked: u8) -> Self {
         Self { ending: Ending::Cancelled { asked, recovers: true, leaves: false }, ..self }
     }
 
     /// The same, [cancelled](Self::cancelled) as if its rank left.
-    #[must_use]
     pub const fn leaving(self, asked: u8) -> Self {
         Self { ending: Ending::Cancelled { asked, recovers: false, leaves: true }, ..self }
     }
 
     /// The same with a detached release.
-    #[must_use]
     pub const fn detached(self) -> Self {
         Self { ending: Ending::Detached, ..self }
     }
 
     /// The same, with a fencing token.
-    #[must_use]
     pub const fn fenced(self, fencing: Fencing) -> Self {
         Self { fencing, ..self }
     }
 
     /// The same, whose origin dies inside.
-    #[must_use]
     pub const fn dying(self) -> Self {
         Self { ending: Ending::Dies, ..self }
     }
 
     /// The same, whose origin ends inside, and lives: the lock stays held.
-    #[must_use]
     pub const fn staying(self) -> Self {
         Self { ending: Ending::Stays, ..self }
     }
 
     /// Whether the acquire is cancelled.
-    #[must_use]
     pub const fn is_cancelled(&self) -> bool {
         matches!(self.ending, Ending::Cancelled { .. })
     }

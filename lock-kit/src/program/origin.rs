@@ -24,6 +24,11 @@ pub trait Crashable: RemoteMemory + Clone {
     /// Ends the rank.
     fn die(&self);
 
+    /// Whether an operation of this rank was lost, and what it belongs to must not succeed.
+    fn lost_operation(&self) -> bool {
+        false
+    }
+
     /// Marks the next operation as the first of an acquire that waits.
     fn marks(&self) {}
 
@@ -116,6 +121,9 @@ async fn section<M: Crashable, A: LockAlgorithm>(
     let mode = held.mode;
     memory.note(Note::Enters(mode));
     record.enters(owner, held);
+    if memory.lost_operation() {
+        record.violated(|| format!("{} entered although an operation of its acquire failed", who(owner)));
+    }
     if held.recovered.is_some() && !intent.recovers {
         record.violated(|| format!("{} was given a lock to recover, which it had not asked for", who(owner)));
     }
@@ -174,6 +182,9 @@ async fn release<'m, M: Crashable, A: LockAlgorithm>(
     } else {
         let found = released.await;
         boxed(|| algorithm.finish_release(lock, found)).await?;
+    }
+    if memory.lost_operation() {
+        record.violated(|| format!("the release of {} succeeded although an operation of it failed", who(owner)));
     }
     record.outside(owner);
     Ok(())

@@ -11,6 +11,7 @@ use super::Setting;
 use super::scenario::{Plan, Scenario, run};
 use crate::linear::{DataSection, run as run_sections, sections};
 use crate::program::{AcquireKind, Ending, Fencing, Section};
+use crate::tried::tried;
 
 /// `may_leave`: cancelled acquires give up their places now and then, as if their rank left.
 fn round(may_leave: bool) -> impl Strategy<Value = Section> {
@@ -56,6 +57,7 @@ pub(crate) fn cases<S: fmt::Debug>(
 /// A random search: generated programs, schedules and deaths, run on a lock and shrunk on a
 /// violation. Or, as [`Linearizability`](crate::Linearizability), generated sections on data.
 #[derive(Clone, Debug)]
+#[must_use = "a search does nothing until it is run"]
 pub struct Search<A> {
     lock: A,
     sections: Sections,
@@ -91,38 +93,32 @@ impl<A: LockAlgorithm + Clone> Search<A> {
 
     /// The sections of a [`Linearizability`](crate::Linearizability) release without a flush: wrong
     /// on purpose.
-    #[must_use]
     pub fn without_flush(self) -> Self {
         Self { sections: Sections::Histories { flushes: false }, ..self }
     }
 
     /// In each case one rank dies, at any event, with its operations in flight.
-    #[must_use]
     pub fn deaths(self) -> Self {
         Self { dies: true, ..self }
     }
 
     /// The same with a rank that leaves in order, wherever its tasks are, instead of dying.
-    #[must_use]
     pub fn leaves(self) -> Self {
         Self { dies: true, setting: Setting { leaves: true, ..self.setting }, ..self }
     }
 
     /// The number of cases.
-    #[must_use]
     pub fn cases(self, cases: u32) -> Self {
         Self { cases, ..self }
     }
 
     /// The setting of the cases.
-    #[must_use]
     pub fn setting(self, setting: Setting) -> Self {
         Self { setting, ..self }
     }
 
     /// Repeats the same cases. Without a seed the cases differ each time, unless the environment
     /// has one.
-    #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         Self { seed: Some(seed), ..self }
     }
@@ -176,7 +172,11 @@ impl<A: LockAlgorithm + Clone> Search<A> {
 
 /// Runs a case, if there is time for it.
 fn over(setting: &Setting, run: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
-    if setting.is_over() { Ok(()) } else { run() }
+    if setting.is_over() {
+        return Ok(());
+    }
+    tried(1);
+    run()
 }
 
 /// Cuts the programs of a case to what so few owners do ([`Setting::owners`]).

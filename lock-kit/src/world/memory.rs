@@ -243,6 +243,10 @@ impl Crashable for ModelMemory {
         self.world().dying.push(self.rank);
     }
 
+    fn lost_operation(&self) -> bool {
+        self.world().failed() == Some(self.rank)
+    }
+
     fn marks(&self) {
         self.world().marks = Some(self.view);
     }

@@ -162,6 +162,8 @@ pub struct World {
     /// states.
     histories: Vec<u64>,
     pub(crate) budget: Budget,
+    /// Whether it only matters how the rank ends whose operation was lost.
+    pub(crate) errors: bool,
     /// How many ranks share a host, if no operation within a host is lost.
     pub(crate) safe_within: Option<u32>,
     /// Whether a rank's memory is lost with it, before the others learn of its end.
@@ -254,6 +256,11 @@ impl World {
             true => Err(Fault::of(FaultKind::NoSuchRegion, rank)),
             false => Ok(()),
         }
+    }
+
+    /// The rank whose operation was lost, if only that one matters.
+    pub(crate) fn failed(&self) -> Option<Rank> {
+        self.lost.first().filter(|_| self.errors).map(|(origin, _)| *origin)
     }
 
     /// Whether an operation of this rank is not yet in effect.

@@ -154,6 +154,9 @@ impl<A: LockAlgorithm + Clone> Run<A> {
 
     /// The possible events; none at the end.
     pub(crate) fn possible(&mut self) -> Vec<Event> {
+        if self.has_failed() {
+            return Vec::new();
+        }
         let events = self.tasks.possible();
         if !events.is_empty() || self.tasks.ended().is_err() || self.probed {
             return events;
@@ -173,6 +176,12 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         self.tasks.memory.world().budget = Budget::default();
         self.start(survivor, &[Section::EXCLUSIVE, Section::SHARED, Section::EXCLUSIVE, Section::SHARED]);
         self.tasks.possible()
+    }
+
+    /// Whether the rank whose operation was lost has ended, if only that one matters.
+    fn has_failed(&self) -> bool {
+        let failed = self.tasks.memory.world().failed();
+        failed.is_some_and(|rank| !self.tasks.works(rank))
     }
 
     /// A digest of the state.
@@ -225,6 +234,9 @@ impl<A: LockAlgorithm + Clone> Run<A> {
     /// # Errors
     /// The violation.
     pub(crate) fn end(&mut self) -> Result<(), String> {
+        if self.has_failed() {
+            return Ok(());
+        }
         self.tasks.ended()?;
         if let Some(server) = self.server.take() {
             self.tasks.memory.world().budget = Budget::default();

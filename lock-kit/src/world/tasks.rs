@@ -70,9 +70,14 @@ impl Tasks {
         }
     }
 
+    /// Whether a rank has tasks.
+    pub(crate) fn works(&self, rank: Rank) -> bool {
+        self.tasks.iter().any(|(of, _)| *of == rank)
+    }
+
     pub(crate) fn possible(&self) -> Vec<Event> {
         let world = self.memory.world();
-        let at_work: Vec<_> = (0..world.ranks()).map(|rank| self.tasks.iter().any(|(of, _)| of.0 == rank)).collect();
+        let at_work: Vec<_> = (0..world.ranks()).map(|rank| self.works(Rank(rank))).collect();
         world.possible(&at_work)
     }
 

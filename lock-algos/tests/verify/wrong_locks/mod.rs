@@ -38,9 +38,9 @@ fn find(lock: &str, rows: impl IntoIterator<Item = Row>) {
     for Row(kind, mistake, by, run) in rows {
         let report = run();
         let found = report.trials().iter().find(|trial| trial.outcome.is_err());
-        let name = found.map_or("nothing", |trial| trial.name);
+        let (name, tried, unit) = found.map_or(("nothing", 0, ""), |trial| (trial.name, trial.tried, trial.unit));
         let seconds: f64 = report.trials().iter().map(|trial| trial.took.as_secs_f64()).sum();
-        println!("{lock:22} {mistake:42} {kind:13} {name:20} {seconds:6.2} s");
+        println!("{lock:22} {mistake:42} {kind:13} {name:20} {tried:>6} {unit:10} {seconds:6.2} s");
         if name != by {
             wrong.push(format!("{lock}: {mistake}: found by {name}, not by {by}"));
         }
@@ -93,7 +93,7 @@ fn tickets() {
     }}
     planted! { "leavable ticket", suite(locks::LeavableTicket).bypass(0), op {
         "cancel", "leaves without a mark", "interleavings": Lock(2..), CompareSwap(0, _) => op.with(Read);
-        "cancel", "takes no mark away", "schedules": Lock(2..), CompareSwap(_, 0) => op.with(Read);
+        "cancel", "takes no mark away", "with an error": Lock(2..), CompareSwap(_, 0) => op.with(Read);
         "cancel", "marks the number before it", "interleavings": Lock(2..), CompareSwap(0, mark) => op.with(CompareSwap(0, mark - 1));
     }}
     // Only with more numbers under way than marks.
@@ -214,10 +214,14 @@ fn flows() {
         ("not held", "whoever gives up frees the word", "interleavings"),
         ("not held", "it is released twice", "interleavings"),
         ("errors", "its release fails", "interleavings"),
+        ("errors", "an error counts as success", "with an error"),
+        ("errors", "an error of its release counts as success", "with an error"),
         ("panics", "its release panics", "interleavings"),
     ];
     find("words", flows.map(|of| row(of, suite(Words(of.1)).woken())));
-    let order = ("order", "turn: its writes are not awaited", "schedules");
+    let flush = ("flush", "data is not flushed before the unlock", "linearizable");
+    find("ticket", [row(flush, suite(locks::Ticket).without_flush())]);
+    let order = ("order", "turn: its writes are not awaited", "with an error");
     find("words", [row(order, suite(Words(order.1)).owners(2))]);
 }
 
