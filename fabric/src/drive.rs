@@ -10,6 +10,18 @@ use crate::background::{Polling, advance};
 use crate::sync::thread_local;
 use crate::{BackgroundSlot, Error, Fabric, Ticket};
 
+/// What core a waiting thread has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Core {
+    /// One of its own, as every rank of this host. Ranks pinned to separate cores have.
+    Own,
+    /// A server thread's only core: a waiting thread yields it at once, but keeps polling for as long as
+    /// a wake-up would take.
+    Shared,
+    /// This host has fewer cores than ranks: waiting threads yield theirs at once.
+    Oversubscribed,
+}
+
 /// A fabric that a thread can wait on, with real time and real sleep; the simulator is not one.
 ///
 /// To sleep without losing a wake-up: [`arm`](Self::arm), poll again, then [`sleep`](Self::sleep)
@@ -48,15 +60,8 @@ pub trait Drive: Fabric {
         2_000
     }
 
-    /// Whether this host is oversubscribed: waiting threads then yield the core at once. Ranks
-    /// pinned to separate cores do not count as oversubscription.
-    fn oversubscribed(&self) -> bool;
-
-    /// Whether a server thread shares this thread's only core: a waiting thread then yields the
-    /// core at once, but keeps polling for as long as a wake-up would take.
-    fn shares_its_core(&self) -> bool {
-        false
-    }
+    /// What core a waiting thread has.
+    fn core(&self) -> Core;
 
     /// The number of unfinished spawned tasks.
     fn unfinished(&self) -> usize;
@@ -212,13 +217,14 @@ impl Drop for Blocking {
 fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output = T>>) -> T {
     let blocking = Blocking::begin();
     let mut cx = Context::from_waker(NOBODY);
-    let oversubscribed = drive.oversubscribed();
+    let core = drive.core();
+    let oversubscribed = core == Core::Oversubscribed;
     let sleeps_at_once = drive.endpoint().background().is_some_and(BackgroundSlot::sleeps_at_once);
     let mut polling = None;
-    let (spins, watched) = match oversubscribed {
-        true => (SPINS_OVERSUBSCRIBED, 0),
-        false if drive.shares_its_core() => (SPINS_OVERSUBSCRIBED, drive.now().saturating_add(WAKING)),
-        false => (drive.spins(), 0),
+    let (spins, watched) = match core {
+        Core::Oversubscribed => (SPINS_OVERSUBSCRIBED, 0),
+        Core::Shared => (SPINS_OVERSUBSCRIBED, drive.now().saturating_add(WAKING)),
+        Core::Own => (drive.spins(), 0),
     };
     let mut turn = 1_u32; // the caller has polled once
     loop {

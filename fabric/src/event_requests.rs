@@ -5,7 +5,7 @@
 //!
 //! Packets complete in one queue, whose events one descriptor shows. A *waiter* is a thread that
 //! sleeps in a wait: every packet may be what it waits for. The *handler* moves long messages while
-//! all threads compute: only [solicited](crate::Transport::poll_send_solicited) packets are worth
+//! all threads compute: only [solicited](crate::Transport::poll_send) packets are worth
 //! its wake-up, and none is while a thread polls or waits, because that thread moves all messages of
 //! the rank, or while the rank expects none (*disarmed*: [`EventInterest`](crate::EventInterest)).
 //!

@@ -95,7 +95,7 @@ pub use crate::datagrams::{
     lock_machine,
 };
 pub use crate::dispatch::{Either, EitherFuture, EitherPause};
-pub use crate::drive::{Drive, NOBODY, block_longer, block_on, poll_now, wait_for, wait_timeout};
+pub use crate::drive::{Core, Drive, NOBODY, block_longer, block_on, poll_now, wait_for, wait_timeout};
 pub use crate::endpoint::{Endpoint, Task};
 pub use crate::error::Error;
 pub use crate::fabric::Fabric;

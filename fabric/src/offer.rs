@@ -29,16 +29,6 @@ pub(crate) const PROCESSES_AT: u64 = WORLD_BYTES - 32;
 
 /// The memory of this host's other processes, by the kernel's copies.
 pub trait PeerProcesses: Sync {
-    /// Lets peers [test](Self::test) whether they can read this process.
-    fn introduce(&self);
-
-    /// Whether this rank can read the process of a peer, which has introduced itself. If not, no
-    /// rank of the job reads another's any more.
-    fn test(&self, peer: Rank);
-
-    /// Whether no test has failed.
-    fn are_open(&self) -> bool;
-
     /// Reads memory of a peer's process.
     ///
     /// # Errors

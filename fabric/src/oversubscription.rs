@@ -8,8 +8,8 @@ use onesided_remote_memory::Rank;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use crate::server_threads;
 use crate::shm::JobSegment;
+use crate::{Core, server_threads};
 
 /// Whether the host runs more ranks than it has cores for them. The union of the ranks' core sets
 /// counts: a rank pinned to one core alone implies no oversubscription.
@@ -79,9 +79,17 @@ impl Oversubscription {
         oversubscribed
     }
 
-    /// Whether this rank shares its only core with a server thread.
+    /// The core of this rank's threads: one may be shared with a server thread.
     #[inline]
-    pub(crate) fn shares_its_core(&self) -> bool {
+    pub(crate) fn core(&self, job_segment: &JobSegment, me: Rank) -> Core {
+        match self.is(job_segment, me) {
+            true => Core::Oversubscribed,
+            false if self.is_shared() => Core::Shared,
+            false => Core::Own,
+        }
+    }
+
+    fn is_shared(&self) -> bool {
         self.alone && server_threads::has_server_threads()
     }
 }
@@ -105,12 +113,12 @@ mod tests {
             rustix::thread::sched_setaffinity(None, &one).unwrap();
             assert!(!oversubscription_of(cores.len() as u32) && oversubscription_of(cores.len() as u32 + 1));
             let _serves = server_threads::RunningThread::begin();
-            assert!(Oversubscription::new().shares_its_core());
+            assert!(Oversubscription::new().is_shared());
         })
         .join()
         .unwrap();
         let _serves = server_threads::RunningThread::begin();
-        assert_eq!(Oversubscription::new().shares_its_core(), all.count() == 1);
+        assert_eq!(Oversubscription::new().is_shared(), all.count() == 1);
         let time = available_parallelism().unwrap().get() as u32;
         assert!(!oversubscription_of(time) && oversubscription_of(time + 1));
     }

@@ -13,7 +13,7 @@ use onesided_remote_memory::{Fault, FaultKind};
 use rustix::io::Errno;
 
 use crate::drive::{self, Blocking};
-use crate::{Drive, Fabric, Task};
+use crate::{Core, Drive, Fabric, Task};
 
 /// How a server thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,11 +82,8 @@ fn poll<D: Drive>(drive: &D, mut task: Task) {
     let _blocking = Blocking::begin();
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     // A rank with a polling server thread needs two cores.
-    let polls = if drive.oversubscribed() || drive.shares_its_core() || cores < 2 * drive.size() as usize {
-        POLLS_OVERSUBSCRIBED
-    } else {
-        POLLS
-    };
+    let polls =
+        if drive.core() != Core::Own || cores < 2 * drive.size() as usize { POLLS_OVERSUBSCRIBED } else { POLLS };
     let mut cx = Context::from_waker(drive::NOBODY);
     let mut turn = 0_u32;
     while task.as_mut().poll(&mut cx).is_pending() {

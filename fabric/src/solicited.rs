@@ -7,7 +7,7 @@ use crate::Ticket;
 /// What [events](crate::Fabric::events) are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Events {
-    /// [Solicited](crate::Transport::poll_send_solicited) packets.
+    /// [Solicited](crate::Transport::poll_send) packets.
     Packets,
     /// Completed reads and writes of messages, where they do not share a queue with packets. While
     /// armed, they wake only the thread that sleeps for them, and it wakes the others.
@@ -17,7 +17,7 @@ pub enum Events {
 /// Events that wake one thread of a rank, its handler.
 ///
 /// To sleep without losing a packet, the handler takes a [`ticket`](Self::ticket), looks at the
-/// packets, then [sleeps](Self::sleep) with the ticket.
+/// packets, then [sleeps](Self::poll_sleep) with the ticket.
 pub trait SolicitedEvents: Send + Sync {
     /// From now on solicited packets end the handler's sleep. The caller looks at the packets
     /// afterwards: those that came before may have no event.
@@ -30,9 +30,9 @@ pub trait SolicitedEvents: Send + Sync {
     fn ticket(&self) -> Ticket;
 
     /// Sleeps until an event after the ticket, or [`wake`](Self::wake), or until `until`
-    /// ([`RemoteMemory::now`](onesided_remote_memory::RemoteMemory::now)'s clock). May return early
-    /// for no reason.
-    fn sleep(&self, ticket: Ticket, until: u64);
+    /// ([`RemoteMemory::now`](onesided_remote_memory::RemoteMemory::now)'s clock): a thread here, before
+    /// it is `Ready`, perhaps early for no reason. A [task](Self::is_for_tasks) is polled again then.
+    fn poll_sleep(&self, ticket: Ticket, until: u64) -> Poll<()>;
 
     /// Ends the handler's sleep.
     fn wake(&self);
@@ -40,13 +40,6 @@ pub trait SolicitedEvents: Send + Sync {
     /// Whether the handler is a task, because no thread sleeps (in the simulator).
     fn is_for_tasks(&self) -> bool {
         false
-    }
-
-    /// The [sleep](Self::sleep) of a task. `Ready`: it is over, or an event came after the ticket.
-    /// `Pending`: the task is polled again at an event, at [`wake`](Self::wake) or at `until`.
-    fn poll_sleep(&self, ticket: Ticket, until: u64) -> Poll<()> {
-        self.sleep(ticket, until);
-        Poll::Ready(())
     }
 }
 

@@ -37,34 +37,27 @@ pub trait Transport: Debug + Send + 'static {
     /// left, the slices may be reused, and a sleeping receiver is woken. `Pending`: nothing was
     /// sent, because there is no room.
     ///
+    /// A `solicited` packet also wakes the receiver's handler, where the fabric has [such
+    /// events](crate::Fabric::events). Packets for which the receiver is to make room wake it in any
+    /// case.
+    ///
     /// # Errors
     /// `TooLong`, `NoSuchRank`, `PeerDied`, `PeerLeft`, `Revoked`; `ConnectionLost` if packets reach
     /// the rank no more, though it lives.
-    fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>>;
-
-    /// The same with a solicited event: the packet also wakes the receiver's handler, where the
-    /// fabric has [such events](crate::Fabric::events). Packets for which the receiver is to make room
-    /// wake it in any case.
-    ///
-    /// # Errors
-    /// As [`poll_send`](Self::poll_send).
-    fn poll_send_solicited(
+    fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
         to: Rank,
         head: &[u8],
         body: &[u8],
-    ) -> Poll<Result<(), Fault>> {
-        self.poll_send(cx, to, head, body)
+        solicited: bool,
+    ) -> Poll<Result<(), Fault>>;
+
+    /// Begins a list, or ends it: in one a packet that [is sent](Self::poll_send) may leave later, at the
+    /// end at the latest. Cards post lists with one doorbell. Nothing but sends comes before the end.
+    fn set_list(&mut self, is_open: bool) {
+        let _ = is_open;
     }
-
-    /// Begins a list: a packet that [is sent](Self::poll_send) may now leave later, at
-    /// [the end of the list](Self::end_list) at the latest. Cards post lists with one doorbell. Nothing
-    /// but sends comes before the end.
-    fn begin_list(&mut self) {}
-
-    /// Ends the list, if one was begun.
-    fn end_list(&mut self) {}
 
     /// Whether a packet arrives after the bytes of the [writes](crate::Fabric::rdma_write) that this
     /// rank has posted to the same one before it, [for messages](crate::Fabric::for_messages), and not
@@ -127,7 +120,7 @@ pub trait Transport: Debug + Send + 'static {
     /// # Cancel safety
     /// A future that is dropped before it is ready has sent nothing.
     fn send(&mut self, to: Rank, bytes: &[u8]) -> impl Future<Output = Result<(), Fault>> + Send {
-        poll_fn(move |cx| self.poll_send(cx, to, bytes, &[]))
+        poll_fn(move |cx| self.poll_send(cx, to, bytes, &[], false))
     }
 
     /// [Receives](Self::poll_recv) a packet: its sender and its bytes.

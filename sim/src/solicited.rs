@@ -27,9 +27,6 @@ impl SolicitedEvents for SimFabric {
         self.handler(|handler| Ticket(handler.events))
     }
 
-    /// No thread sleeps.
-    fn sleep(&self, _ticket: Ticket, _until: u64) {}
-
     fn wake(&self) {
         let thread = self.handler(|handler| {
             handler.events = handler.events.wrapping_add(1);

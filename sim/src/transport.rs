@@ -118,18 +118,15 @@ impl Transport for ConnectionTransport {
         PACKET_MAX
     }
 
-    fn poll_send(&mut self, _: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
-        self.poll_post(to, (head, body), false)
-    }
-
-    fn poll_send_solicited(
+    fn poll_send(
         &mut self,
         _: &mut Context<'_>,
         to: Rank,
         head: &[u8],
         body: &[u8],
+        solicited: bool,
     ) -> Poll<Result<(), Fault>> {
-        self.poll_post(to, (head, body), true)
+        self.poll_post(to, (head, body), solicited)
     }
 
     fn follows_writes(&self) -> bool {

@@ -167,12 +167,12 @@ fn packets_of_the_dead_are_gone() {
         if me == 0 {
             // As many as there is room for, to the process that receives none.
             for _ in 0..4 {
-                poll_fn(|cx| transport.poll_send(cx, Rank(1), &[9], &[])).await.unwrap();
+                poll_fn(|cx| transport.poll_send(cx, Rank(1), &[9], &[], false)).await.unwrap();
             }
             until(&fabric, 30 * MS).await;
         }
         for _ in 0..4 {
-            poll_fn(|cx| transport.poll_send(cx, Rank(1 - me), &[number], &[])).await.unwrap();
+            poll_fn(|cx| transport.poll_send(cx, Rank(1 - me), &[number], &[], false)).await.unwrap();
         }
         if first {
             until(&fabric, 80 * MS).await;

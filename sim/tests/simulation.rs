@@ -422,7 +422,7 @@ fn a_sender_finds_room_at_either_receiver() {
             let mut left = [8, 8];
             return poll_fn(|cx| {
                 for (to, left) in [1, 2].into_iter().zip(&mut left) {
-                    while *left > 0 && packets.poll_send(cx, Rank(to), b"x", &[]).is_ready() {
+                    while *left > 0 && packets.poll_send(cx, Rank(to), b"x", &[], false).is_ready() {
                         *left -= 1;
                     }
                 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use onesided_fabric::remote_memory::{Collective, Fault, FaultKind};
-use onesided_fabric::{Call, Fabric, Limit, PeerProcesses, World, limited};
+use onesided_fabric::shm::{are_processes_open, introduce_process, test_process};
+use onesided_fabric::{Call, Fabric, Limit, World, limited};
 
 use crate::matching::NUMBERS;
 use crate::messages::Context;
@@ -104,7 +105,7 @@ impl<F: Fabric + 'static> Making<F> {
     async fn run(&mut self, bits: u32) -> Result<(), Error> {
         let world = &self.world;
         let (shared, fabric) = (Shared::of(world), world.fabric());
-        introduce(fabric);
+        introduce_process(fabric);
         let mine = match &shared.progress {
             // The gather below reports it to the others.
             Err(error) => Err(Fault::of(error.fault().kind(), fabric.rank())),
@@ -148,7 +149,7 @@ impl<F: Fabric> Making<F> {
     pub(crate) fn made(mut self) -> Messages<F> {
         let Some(context) = self.context.take() else { unreachable!("it is open by now") };
         let fabric = self.world.fabric();
-        Messages::of(&self.world, context, fabric.capabilities().completes_at_post && are_open(fabric))
+        Messages::of(&self.world, context, fabric.capabilities().completes_at_post && are_processes_open(fabric))
     }
 }
 
@@ -160,24 +161,11 @@ impl<F: Fabric> Drop for Making<F> {
     }
 }
 
-/// Lets the other members of a communicator read this process.
-pub(crate) fn introduce<F: Fabric>(fabric: &F) {
-    if let Some(processes) = fabric.processes() {
-        processes.introduce();
-    }
-}
-
 /// Each member tests one other: a member that is apart, in a container, is between two of them.
 pub(crate) fn test_next<F: Fabric>(members: &World<F>) {
-    let next = members.fabric_rank((members.rank() + 1) % members.size());
-    if let Some((processes, next)) = members.fabric().processes().zip(next) {
-        processes.test(next);
+    if let Some(next) = members.fabric_rank((members.rank() + 1) % members.size()) {
+        test_process(members.fabric(), next);
     }
-}
-
-/// Whether the members can read one another, once all have tested.
-fn are_open<F: Fabric>(fabric: &F) -> bool {
-    fabric.processes().is_some_and(PeerProcesses::are_open)
 }
 
 pub(crate) const fn failed(fault: Fault) -> Error {

@@ -22,9 +22,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
+use onesided_fabric::shm::introduce_process;
 use onesided_fabric::{Call, Fabric, Limit, NOBODY, Segment, SegmentKey, WORLD_BYTES, World, limited};
 
-use crate::create::{Making, Shared, failed, introduce, test_next};
+use crate::create::{Making, Shared, failed, test_next};
 use crate::messages;
 use crate::progress::lock;
 use crate::{Error, Messages, Source, Tag, WrongMembers};
@@ -170,7 +171,7 @@ fn outcome<T>(outcome: &Result<T, Fault>) -> [u8; 8] {
 impl<F: Fabric + 'static> Creation<'_, F> {
     async fn run(&self) -> Result<Messages<F>, Fault> {
         let world = self.messages.world();
-        introduce(world.fabric());
+        introduce_process(world.fabric());
         if lock(self.messages.failed_tags()).contains(&self.tag) {
             return Err(self.gave_up());
         }

@@ -162,7 +162,7 @@ impl<F: Fabric + 'static> Progress<F> {
                 let sleeps = progress.turn(ticket);
                 drop(progress);
                 if let Some((ticket, until)) = sleeps {
-                    events.sleep(ticket, until);
+                    let _ = events.poll_sleep(ticket, until); // this thread sleeps
                 }
             }
         };

@@ -185,7 +185,7 @@ impl<F: Fabric> Progress<F> {
         mut started: impl FnMut(Rank, Option<usize>),
     ) {
         let mut state = self.state.lock();
-        state.transport.begin_list();
+        state.transport.set_list(true);
         while let Some((bytes, to, tag)) = list.first()
             && let Some(to) = rank_of(*to)
         {
@@ -201,7 +201,7 @@ impl<F: Fabric> Progress<F> {
             }
             list = &list[together.max(1)..];
         }
-        state.transport.end_list();
+        state.transport.set_list(false);
         self.unlock_and_ask(state);
     }
 

@@ -130,7 +130,7 @@ impl End<'_> {
     #[inline]
     fn send(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut packets = self.packets.borrow_mut();
-        let sent = poll_fn(|cx| packets.poll_send(cx, self.other, black_box(bytes), &[]));
+        let sent = poll_fn(|cx| packets.poll_send(cx, self.other, black_box(bytes), &[], false));
         Ok(block_on(self.rank.world.fabric(), sent).map_err(Error::operation("send a packet"))?)
     }
 

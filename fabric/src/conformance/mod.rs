@@ -260,7 +260,7 @@ impl<F: Fabric> Context<F> {
     }
 
     async fn sent(&self, to: Rank, bytes: &[u8]) -> Result<(), Fault> {
-        poll_fn(|task| self.packets().poll_send(task, to, bytes, &[])).await
+        poll_fn(|task| self.packets().poll_send(task, to, bytes, &[], false)).await
     }
 
     /// Sends a packet; a receiver that accepts none is a complaint and not a hang.

@@ -69,7 +69,7 @@ pub(super) async fn parts<F: Fabric>(cx: &Context<F>) -> Verdict {
     {
         let bytes = pattern(number as u32, len);
         let (head, body) = bytes.split_at(head);
-        poll_fn(|task| cx.packets().poll_send(task, cx.next(), head, body)).await?;
+        poll_fn(|task| cx.packets().poll_send(task, cx.next(), head, body, false)).await?;
         let patience = cx.soon();
         let Arrival { from, len } = poll_fn(|task| cx.packets().poll_recv(task, patience)).await?;
         same("from", from, cx.previous())?;
@@ -111,7 +111,7 @@ pub(super) async fn dropped<F: Fabric>(cx: &Context<F>) -> Verdict {
     let mut sent = 0_u32;
     poll_fn(|task| {
         while sent < FLOOD {
-            match cx.packets().poll_send(task, cx.next(), &sent.to_le_bytes(), &[]) {
+            match cx.packets().poll_send(task, cx.next(), &sent.to_le_bytes(), &[], false) {
                 Poll::Ready(Ok(())) => sent += 1,
                 Poll::Ready(Err(fault)) => return Poll::Ready(Err(fault)),
                 Poll::Pending if sent == 0 => return Poll::Pending, // an earlier check filled it

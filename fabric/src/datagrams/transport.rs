@@ -240,26 +240,19 @@ impl<W: DatagramWaits> Transport for DatagramTransport<W> {
         self.packet_max
     }
 
-    fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
-        self.poll_post(cx, to, (head, body), false)
-    }
-
-    fn poll_send_solicited(
+    fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
         to: Rank,
         head: &[u8],
         body: &[u8],
+        solicited: bool,
     ) -> Poll<Result<(), Fault>> {
-        self.poll_post(cx, to, (head, body), true)
+        self.poll_post(cx, to, (head, body), solicited)
     }
 
-    fn begin_list(&mut self) {
-        self.list = Some(false);
-    }
-
-    fn end_list(&mut self) {
-        if self.list.take() == Some(true) {
+    fn set_list(&mut self, is_open: bool) {
+        if std::mem::replace(&mut self.list, is_open.then_some(false)) == Some(true) {
             lock(&self.machine).drive();
         }
     }

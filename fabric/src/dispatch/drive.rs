@@ -2,7 +2,7 @@
 
 use crate::dispatch::Either::{self, First, Second};
 use crate::dispatch::table::forward;
-use crate::{Drive, Error, Ticket};
+use crate::{Core, Drive, Error, Ticket};
 
 #[deny(clippy::missing_trait_methods)]
 impl<A: Drive, B: Drive> Drive for Either<A, B> {
@@ -15,8 +15,7 @@ impl<A: Drive, B: Drive> Drive for Either<A, B> {
         #[inline]
         call fn relax(&self);
         call fn spins(&self) -> u32;
-        call fn oversubscribed(&self) -> bool;
-        call fn shares_its_core(&self) -> bool;
+        call fn core(&self) -> Core;
         call fn unfinished(&self) -> usize;
     }
 

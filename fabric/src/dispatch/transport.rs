@@ -16,37 +16,24 @@ impl<A: Transport, B: Transport> Transport for Either<A, B> {
     }
 
     #[inline]
-    fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
-        match self {
-            First(packets) => packets.poll_send(cx, to, head, body),
-            Second(packets) => packets.poll_send(cx, to, head, body),
-        }
-    }
-
-    fn poll_send_solicited(
+    fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
         to: Rank,
         head: &[u8],
         body: &[u8],
+        solicited: bool,
     ) -> Poll<Result<(), Fault>> {
         match self {
-            First(packets) => packets.poll_send_solicited(cx, to, head, body),
-            Second(packets) => packets.poll_send_solicited(cx, to, head, body),
+            First(packets) => packets.poll_send(cx, to, head, body, solicited),
+            Second(packets) => packets.poll_send(cx, to, head, body, solicited),
         }
     }
 
-    fn begin_list(&mut self) {
+    fn set_list(&mut self, is_open: bool) {
         match self {
-            First(packets) => packets.begin_list(),
-            Second(packets) => packets.begin_list(),
-        }
-    }
-
-    fn end_list(&mut self) {
-        match self {
-            First(packets) => packets.end_list(),
-            Second(packets) => packets.end_list(),
+            First(packets) => packets.set_list(is_open),
+            Second(packets) => packets.set_list(is_open),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Waiting on shared memory: the doorbell of a rank.
 
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use onesided_remote_memory::Rank;
@@ -8,7 +9,7 @@ use onesided_remote_memory::Rank;
 use crate::drive;
 use crate::shm::{JobSegment, Shm};
 use crate::tasks::Driver;
-use crate::{Drive, SolicitedEvents, Ticket};
+use crate::{Core, Drive, SolicitedEvents, Ticket};
 
 impl Drive for Shm {
     #[inline]
@@ -28,12 +29,8 @@ impl Drive for Shm {
         self.job_segment().doorbell(self.me()).disarm();
     }
 
-    fn oversubscribed(&self) -> bool {
-        self.0.oversubscription.is(self.job_segment(), self.me())
-    }
-
-    fn shares_its_core(&self) -> bool {
-        self.0.oversubscription.shares_its_core()
+    fn core(&self) -> Core {
+        self.0.oversubscription.core(self.job_segment(), self.me())
     }
 
     fn unfinished(&self) -> usize {
@@ -54,12 +51,13 @@ impl SolicitedEvents for Shm {
         self.job_segment().solicited_bell(self.me()).ticket()
     }
 
-    fn sleep(&self, ticket: Ticket, until: u64) {
+    fn poll_sleep(&self, ticket: Ticket, until: u64) -> Poll<()> {
         let limit = match until {
             u64::MAX => Duration::MAX,
             _ => Duration::from_nanos(until.saturating_sub(drive::now())),
         };
         self.job_segment().sleep_solicited(self.me(), ticket, limit);
+        Poll::Ready(())
     }
 
     fn wake(&self) {

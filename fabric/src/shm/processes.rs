@@ -10,11 +10,11 @@ use onesided_job::{Process, timespec};
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::PeerProcesses;
 use crate::offer::PROCESSES_AT;
 use crate::shm::control::nonce;
 use crate::shm::process_vm::{self, bare::Range};
 use crate::shm::{JobSegment, Shm};
+use crate::{Fabric, PeerProcesses, Segment};
 
 /// `off` disables copies by the kernel.
 const PROCESS_VM: &str = "ONESIDED_PROCESS_VM";
@@ -55,16 +55,6 @@ impl Shm {
         })
     }
 
-    /// The cookie of a rank, its address and its value; and, of rank 0, whether a test has failed.
-    fn introduction(&self, rank: Rank) -> [&AtomicU64; 3] {
-        let words = self.0.worlds[rank.index()].words().unwrap_or_default();
-        let at = (PROCESSES_AT / 8) as usize;
-        words
-            .get(at..)
-            .and_then(<[_]>::first_chunk::<3>)
-            .map_or_else(|| unreachable!("it is mapped whole"), <[_; 3]>::each_ref)
-    }
-
     /// Copies `len` bytes of a peer's memory by `copy`, which gets the process's number.
     fn copied(&self, peer: Rank, len: usize, copy: impl FnOnce(u32) -> std::io::Result<usize>) -> Result<(), Fault> {
         // The number of a process that has ended may be another's, at the start and at the end.
@@ -83,27 +73,6 @@ impl Shm {
 }
 
 impl PeerProcesses for Shm {
-    fn introduce(&self) {
-        static COOKIE: OnceLock<u64> = OnceLock::new();
-        let cookie = COOKIE.get_or_init(nonce);
-        let [address, value, _] = self.introduction(self.me());
-        value.store(*cookie, Ordering::Relaxed);
-        address.store(std::ptr::from_ref(cookie).expose_provenance() as u64, Ordering::Release);
-    }
-
-    fn test(&self, peer: Rank) {
-        let [address, value, _] = self.introduction(peer);
-        let (address, mut found) = (address.load(Ordering::Acquire), [0; 8]);
-        let can_read = address != 0 && self.read(peer, address, &mut found).is_ok();
-        if !can_read || u64::from_le_bytes(found) != value.load(Ordering::Relaxed) {
-            self.introduction(Rank(0))[2].store(1, Ordering::Relaxed);
-        }
-    }
-
-    fn are_open(&self) -> bool {
-        self.introduction(Rank(0))[2].load(Ordering::Relaxed) == 0
-    }
-
     fn read(&self, peer: Rank, address: u64, into: &mut [u8]) -> Result<(), Fault> {
         let there = [Range::new(address, into.len())];
         self.copied(peer, into.len(), |pid| process_vm::read(pid, &mut [IoSliceMut::new(into)], &there))
@@ -121,4 +90,42 @@ impl PeerProcesses for Shm {
     fn has_ended(&self, peer: Rank) -> bool {
         has_ended(self.job_segment(), peer)
     }
+}
+
+/// Runs on the words that introduce a rank's process: the address of its cookie, its value; and, of rank
+/// 0, whether a test has failed. `None`: this fabric does not copy between processes.
+fn introduction<F: Fabric, R>(fabric: &F, rank: Rank, run: impl FnOnce(&[AtomicU64; 3]) -> R) -> Option<R> {
+    fabric.processes()?;
+    let world = fabric.world_segment(rank).ok()?;
+    world.mapped()?.get((PROCESSES_AT / 8) as usize..)?.first_chunk().map(run)
+}
+
+/// Lets peers [test](test_process) whether they can read this process.
+pub fn introduce_process(fabric: &impl Fabric) {
+    static COOKIE: OnceLock<u64> = OnceLock::new();
+    let cookie = COOKIE.get_or_init(nonce);
+    introduction(fabric, fabric.rank(), |[address, value, _]| {
+        value.store(*cookie, Ordering::Relaxed);
+        address.store(std::ptr::from_ref(cookie).expose_provenance() as u64, Ordering::Release);
+    });
+}
+
+/// Whether this rank can read the process of a peer, which has introduced itself. If not, no rank of the
+/// job reads another's any more.
+pub fn test_process(fabric: &impl Fabric, peer: Rank) {
+    let can_read = introduction(fabric, peer, |[address, value, _]| {
+        let (address, mut found) = (address.load(Ordering::Acquire), [0; 8]);
+        let read = |processes: &dyn PeerProcesses| processes.read(peer, address, &mut found).is_ok();
+        let has_read = address != 0 && fabric.processes().is_some_and(read);
+        has_read && u64::from_le_bytes(found) == value.load(Ordering::Relaxed)
+    });
+    if can_read == Some(false) {
+        introduction(fabric, Rank(0), |[_, _, has_failed]| has_failed.store(1, Ordering::Relaxed));
+    }
+}
+
+/// Whether ranks can read one another's processes: no test has failed.
+pub fn are_processes_open(fabric: &impl Fabric) -> bool {
+    let has_failed = introduction(fabric, Rank(0), |[_, _, has_failed]| has_failed.load(Ordering::Relaxed) != 0);
+    has_failed == Some(false)
 }

@@ -130,6 +130,15 @@ impl ShmTransport {
         Fault::of(FaultKind::Protocol, broken.from).with_detail(len as u32)
     }
 
+    /// Wakes the handler of a rank.
+    #[cold]
+    fn solicit(&self, to: Rank) {
+        if self.shm.job_segment().solicit(to) {
+            // The kernel often wakes a thread on the core of who wakes it.
+            std::thread::yield_now();
+        }
+    }
+
     /// Finds the lane to a rank, before its first packet.
     #[cold]
     fn find_lane(&mut self, to: Rank) {
@@ -163,7 +172,14 @@ impl Transport for ShmTransport {
     }
 
     #[inline]
-    fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
+    fn poll_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: Rank,
+        head: &[u8],
+        body: &[u8],
+        solicited: bool,
+    ) -> Poll<Result<(), Fault>> {
         self.ended(Patience::on(to))?;
         let len = head.len() + body.len();
         if len > self.packet_max {
@@ -187,22 +203,10 @@ impl Transport for ShmTransport {
             job_segment.open_lane(self.shm.me(), to);
         }
         job_segment.wake(to);
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_send_solicited(
-        &mut self,
-        cx: &mut Context<'_>,
-        to: Rank,
-        head: &[u8],
-        body: &[u8],
-    ) -> Poll<Result<(), Fault>> {
-        let sent = self.poll_send(cx, to, head, body)?;
-        if sent.is_ready() && self.shm.job_segment().solicit(to) {
-            // The kernel often wakes a thread on the core of who wakes it.
-            std::thread::yield_now();
+        if solicited {
+            self.solicit(to);
         }
-        sent.map(Ok)
+        Poll::Ready(Ok(()))
     }
 
     #[inline]

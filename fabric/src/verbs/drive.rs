@@ -15,7 +15,7 @@ use crate::tasks::Driver;
 use crate::verbs::raw::{BATCH, CompletionQueue};
 use crate::verbs::wake_up::WakeUp;
 use crate::verbs::{Inner, Verbs};
-use crate::{Drive, Error, Ticket};
+use crate::{Core, Drive, Error, Ticket};
 
 /// Marks the ids of the receives of doorbells; the rest is the slot.
 pub(super) const RECEIVE: u64 = 1 << 63;
@@ -71,12 +71,8 @@ impl Drive for Verbs {
         self.0.job_segment.doorbell(self.0.rank).disarm();
     }
 
-    fn oversubscribed(&self) -> bool {
-        self.0.oversubscription.is(&self.0.job_segment, self.0.rank)
-    }
-
-    fn shares_its_core(&self) -> bool {
-        self.0.oversubscription.shares_its_core()
+    fn core(&self) -> Core {
+        self.0.oversubscription.core(&self.0.job_segment, self.0.rank)
     }
 
     fn unfinished(&self) -> usize {

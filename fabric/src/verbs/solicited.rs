@@ -7,6 +7,7 @@
 //! packet, too.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::task::Poll;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -121,10 +122,10 @@ impl SolicitedEvents for Verbs {
         self.0.request_awaited()
     }
 
-    fn sleep(&self, ticket: Ticket, until: u64) {
+    fn poll_sleep(&self, ticket: Ticket, until: u64) -> Poll<()> {
         let inner = &*self.0;
         if ticket == Ticket(0) && inner.awaits_messages() {
-            return; // it was posted at the last look
+            return Poll::Ready(()); // it was posted at the last look
         }
         inner.check_connections();
         let HandlerWait { requests, bell, .. } = &inner.handler_wait;
@@ -141,6 +142,7 @@ impl SolicitedEvents for Verbs {
             requests.taken(of_packets);
             inner.ring(); // they were for all threads
         }
+        Poll::Ready(())
     }
 
     fn wake(&self) {
@@ -164,9 +166,9 @@ impl SolicitedEvents for Inner {
     }
 
     /// Those that wait for a completion have requested its event as well.
-    fn sleep(&self, ticket: Ticket, until: u64) {
+    fn poll_sleep(&self, ticket: Ticket, until: u64) -> Poll<()> {
         if ticket == Ticket(0) && self.awaits_messages() {
-            return; // it was posted at the last look
+            return Poll::Ready(()); // it was posted at the last look
         }
         let bell = &self.handler_wait.completions_bell;
         poll([bell.as_fd(), self.completion_events()], until);
@@ -175,6 +177,7 @@ impl SolicitedEvents for Inner {
             self.progress();
             self.ring(); // another thread may have drained them
         }
+        Poll::Ready(())
     }
 
     fn wake(&self) {

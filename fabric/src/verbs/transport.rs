@@ -241,27 +241,20 @@ impl Transport for ConnectionTransport {
     }
 
     #[inline]
-    fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
-        self.poll_post(cx, to, (head, body), false)
-    }
-
-    fn poll_send_solicited(
+    fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
         to: Rank,
         head: &[u8],
         body: &[u8],
+        solicited: bool,
     ) -> Poll<Result<(), Fault>> {
-        self.poll_post(cx, to, (head, body), true)
+        self.poll_post(cx, to, (head, body), solicited)
     }
 
-    fn begin_list(&mut self) {
-        self.list.is_open = true;
-    }
-
-    fn end_list(&mut self) {
-        self.list.is_open = false;
-        self.list.post(&self.fabric);
+    fn set_list(&mut self, is_open: bool) {
+        self.list.is_open = is_open;
+        self.list.post(&self.fabric); // at its end; there is nothing at its begin
     }
 
     /// A send is behind the writes on its queue pair, which places them in order and ends with one that

@@ -61,9 +61,9 @@ fn few_packets_of_a_window_are_signalled() {
         let patience = || Patience::until(until(fabric, LONG));
         for _ in 0..WINDOWS {
             if world.rank() == 0 {
-                packets.begin_list();
+                packets.set_list(true);
                 (0..WINDOW).for_each(|_| block_on(fabric, packets.send(other, b"packet")).unwrap());
-                packets.end_list();
+                packets.set_list(false);
                 block_on(fabric, packets.recv(patience())).unwrap();
             } else {
                 (0..WINDOW).for_each(|_| drop(block_on(fabric, packets.recv(patience())).unwrap()));
@@ -99,7 +99,7 @@ fn only_solicited_packets_wake_a_handler() {
             let messages = fabric.for_messages();
             assert_eq!(wait_timeout(fabric, &mut messages.flush(other), LONG), Some(Ok(())));
             thread::sleep(Duration::from_millis(50)); // for a wake-up that should not be
-            block_on(fabric, poll_fn(|cx| packets.poll_send_solicited(cx, other, b"start", &[]))).unwrap();
+            block_on(fabric, poll_fn(|cx| packets.poll_send(cx, other, b"start", &[], true))).unwrap();
             assert_eq!(wait_timeout(fabric, &mut messages.flush(other), LONG), Some(Ok(())));
         } else {
             let (events, end) = (fabric.events(Events::Packets).unwrap(), until(fabric, LONG));
@@ -116,7 +116,7 @@ fn only_solicited_packets_wake_a_handler() {
                 if found > MANY {
                     break;
                 }
-                events.sleep(ticket, end);
+                let _ = events.poll_sleep(ticket, end);
                 wakes += 1;
             }
             // Some packets are solicited in any case: over connections one in 32, so that the

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use onesided_fabric::remote_memory::{At, Chain, Fault, Link, Liveness, Notify, Patience, Rank, RemoteMemory};
 use onesided_fabric::{
-    Capabilities, Drive, Endpoint, Error, Fabric, Fencing, SegmentKey, Ticket, UserMemory, delegate,
+    Capabilities, Core, Drive, Endpoint, Error, Fabric, Fencing, SegmentKey, Ticket, UserMemory, delegate,
 };
 
 /// The operations of a rank on words, those on its own words included. Loads, stores and waits in
@@ -227,8 +227,7 @@ impl<F: Drive> Drive for Counted<F> {
         fn disarm(&self, ticket: Ticket);
         fn relax(&self);
         fn spins(&self) -> u32;
-        fn oversubscribed(&self) -> bool;
-        fn shares_its_core(&self) -> bool;
+        fn core(&self) -> Core;
         fn unfinished(&self) -> usize;
     }
 }

@@ -100,7 +100,14 @@ pub(crate) struct PlantedPackets {
 }
 
 impl Transport for PlantedPackets {
-    fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
+    fn poll_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: Rank,
+        head: &[u8],
+        body: &[u8],
+        solicited: bool,
+    ) -> Poll<Result<(), Fault>> {
         self.sent += 1;
         self.fabric.sends.fetch_add(1, Ordering::Relaxed);
         self.fabric.step();
@@ -108,14 +115,14 @@ impl Transport for PlantedPackets {
         match self.bug {
             Bug::LostPackets if now_and_then => return Poll::Ready(Ok(())),
             Bug::DoubledPackets if now_and_then => {
-                let _ = self.inner.poll_send(cx, to, head, body);
+                let _ = self.inner.poll_send(cx, to, head, body, solicited);
             }
             Bug::OvertakenPackets if now_and_then => {
                 self.held = Some((to, [head, body].concat()));
                 return Poll::Ready(Ok(()));
             }
             Bug::SentAndPending if now_and_then => {
-                let sent = self.inner.poll_send(cx, to, head, body);
+                let sent = self.inner.poll_send(cx, to, head, body, solicited);
                 self.poll_soon(cx);
                 return if sent.is_ready() { Poll::Pending } else { sent };
             }
@@ -135,13 +142,15 @@ impl Transport for PlantedPackets {
             _ => {}
         }
         let sent = match self.bug {
-            Bug::ShiftedBody if !body.is_empty() => self.inner.poll_send(cx, to, head, &[&[0], &body[1..]].concat()),
-            _ => self.inner.poll_send(cx, to, head, body),
+            Bug::ShiftedBody if !body.is_empty() => {
+                self.inner.poll_send(cx, to, head, &[&[0], &body[1..]].concat(), solicited)
+            }
+            _ => self.inner.poll_send(cx, to, head, body, solicited),
         };
         if sent.is_ready()
             && let Some((to, held)) = self.held.take()
         {
-            let _ = self.inner.poll_send(cx, to, &held, &[]);
+            let _ = self.inner.poll_send(cx, to, &held, &[], false);
         }
         sent
     }
@@ -172,12 +181,8 @@ impl Transport for PlantedPackets {
         self.renewed.take_if(|renewed| *renewed == rank).map(|_| Renewed { is_missing: false })
     }
 
-    fn begin_list(&mut self) {
-        self.inner.begin_list();
-    }
-
-    fn end_list(&mut self) {
-        self.inner.end_list();
+    fn set_list(&mut self, is_open: bool) {
+        self.inner.set_list(is_open);
     }
 
     delegate! {

@@ -1,6 +1,6 @@
 //! How a receive polls before it waits like all else.
 
-use onesided_fabric::{Drive, Fabric, Transport};
+use onesided_fabric::{Core, Drive, Fabric, Transport};
 
 use crate::engine::{Direct, Landed};
 use crate::progress::Progress;
@@ -19,7 +19,7 @@ impl<F: Fabric> Progress<F> {
     where
         F: Drive,
     {
-        let yields = self.fabric.oversubscribed() || self.fabric.shares_its_core();
+        let yields = self.fabric.core() != Core::Own;
         let (times, looks, spins) = match yields {
             _ if !self.tasks.are_none() => return None, // a wait moves them as well
             true => (2, 1, 0),

@@ -51,28 +51,27 @@ impl<F: Fabric> State<F> {
             return Err(TooLong);
         }
         let mut cx = Context::from_waker(NOBODY);
-        engine.send_eager(to, envelope, bytes, |to, head, body| posted(transport.poll_send(&mut cx, to, head, body)))
+        engine.send_eager(to, envelope, bytes, |to, head, body| {
+            posted(transport.poll_send(&mut cx, to, head, body, false))
+        })
     }
 
     /// Sends the first ones of a list together: how many.
     pub(super) fn send_batch(&mut self, to: Rank, list: (u32, &[Listed<'_>])) -> usize {
         let Self { engine, transport, .. } = self;
         let (mut cx, packet_max) = (Context::from_waker(NOBODY), transport.packet_max(to));
-        engine.send_batch(to, list, packet_max, |to, head, body| posted(transport.poll_send(&mut cx, to, head, body)))
+        engine.send_batch(to, list, packet_max, |to, head, body| {
+            posted(transport.poll_send(&mut cx, to, head, body, false))
+        })
     }
 
     /// Sends what can be sent. The waker is woken when there may be room for more.
     pub(super) fn flush(&mut self, cx: &mut Context<'_>) {
         let Self { engine, transport, .. } = self;
         let me = engine.me();
-        transport.begin_list();
-        engine.flush(|to, head, body| {
-            posted(match starts_transfer(head, to == me) {
-                true => transport.poll_send_solicited(cx, to, head, body),
-                false => transport.poll_send(cx, to, head, body),
-            })
-        });
-        transport.end_list();
+        transport.set_list(true);
+        engine.flush(|to, head, body| posted(transport.poll_send(cx, to, head, body, starts_transfer(head, to == me))));
+        transport.set_list(false);
     }
 }
 

@@ -68,7 +68,7 @@ impl Layer for Packets<'_> {
     #[inline]
     fn send(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         let Self(fabric, packets, other) = self;
-        let sent = poll_fn(|cx| packets.poll_send(cx, *other, bytes, &[]));
+        let sent = poll_fn(|cx| packets.poll_send(cx, *other, bytes, &[], false));
         Ok(block_on(*fabric, sent).map_err(Error::operation("send a packet"))?)
     }
 

@@ -1,6 +1,7 @@
 //! The events of a card's packets: a handler, and a thread that waits.
 
 use std::sync::Arc;
+use std::task::Poll;
 
 use crate::event_requests::EventRequests;
 use crate::shm::explored::interest::{self, Packets};
@@ -220,8 +221,9 @@ impl SolicitedEvents for Rank {
         Ticket(0)
     }
 
-    fn sleep(&self, _ticket: Ticket, _until: u64) {
+    fn poll_sleep(&self, _ticket: Ticket, _until: u64) -> Poll<()> {
         Self::sleep(self, Handler);
+        Poll::Ready(())
     }
 
     fn wake(&self) {

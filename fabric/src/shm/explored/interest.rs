@@ -81,7 +81,7 @@ impl<P: Packets> Rank<P> {
                 _ => self.update(|is_posted| is_posted),
             };
             if !is_armed {
-                self.packets.sleep(ticket, u64::MAX);
+                let _ = self.packets.poll_sleep(ticket, u64::MAX);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The solicited events of a handler, and a thread that polls meanwhile.
 
 use std::sync::Arc;
+use std::task::Poll;
 
 use onesided_job::segment::doorbell::SolicitedBell;
 
@@ -117,8 +118,9 @@ impl SolicitedEvents for Rank {
         self.bell().ticket()
     }
 
-    fn sleep(&self, ticket: Ticket, _until: u64) {
+    fn poll_sleep(&self, ticket: Ticket, _until: u64) -> Poll<()> {
         self.futex.wait(&self.rings, ticket.0);
+        Poll::Ready(())
     }
 
     fn wake(&self) {
