@@ -9,10 +9,11 @@ use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Any, Fabric, UserMemory};
 
 use crate::destination::{Destination, zeroed};
-use crate::engine::{Announced, MovedTo};
+use crate::engine::{Announced, Direct, Posting};
+use crate::matching::Pattern;
 use crate::pieces::Pieces;
 use crate::progress::{Progress, Registered};
-use crate::send::Content;
+use crate::send::{Content, What};
 use crate::shaped::CHUNK;
 use crate::source::has_size;
 use crate::taken::get;
@@ -74,6 +75,10 @@ impl<T, F: Fabric> Buffer<T, F> {
     }
 }
 
+fn copied(done: Result<(), Fault>) {
+    done.unwrap_or_else(|fault| unreachable!("it is this rank's, and in range: {fault}"));
+}
+
 impl<T: Payload, F: Fabric> Buffer<T, F> {
     /// The number of elements that are sent, or were received.
     pub const fn len(&self) -> usize {
@@ -116,8 +121,7 @@ impl<T: Payload, F: Fabric> Buffer<T, F> {
     /// As [`read`](Self::read).
     pub fn read_into(&self, at: usize, into: &mut [T]) {
         let at = self.offset(at, into.len());
-        let read = self.memory().read(&self.progress, at, bytemuck::cast_slice_mut(into));
-        read.unwrap_or_else(|fault| unreachable!("it is this rank's, and in range: {fault}"));
+        copied(self.memory().read(&self.progress, at, bytemuck::cast_slice_mut(into)));
     }
 
     /// Writes elements from an index on.
@@ -126,8 +130,7 @@ impl<T: Payload, F: Fabric> Buffer<T, F> {
     /// As [`read`](Self::read).
     pub fn write(&mut self, at: usize, elements: &[T]) {
         let at = self.offset(at, elements.len());
-        let written = self.memory().write(&self.progress, at, bytemuck::cast_slice(elements));
-        written.unwrap_or_else(|fault| unreachable!("it is this rank's, and in range: {fault}"));
+        copied(self.memory().write(&self.progress, at, bytemuck::cast_slice(elements)));
     }
 
     /// The elements: the [vector](Messages::buffer_of) that the buffer was made of, cut to its length, or
@@ -259,8 +262,9 @@ impl<F: Fabric> Messages<F> {
     /// A dropped handle does not stop the message. Its failure is not reported, and the buffer is
     /// gone.
     pub fn send_buffer<T: Payload>(&self, buffer: Buffer<T, F>, to: u32, tag: Tag) -> SendBuffer<'_, T, F> {
-        let content = Content::Registered(buffer.memory(), (buffer.len * size_of::<T>()) as u64);
-        let (what, started) = self.start_send(Ok(content), (to, tag), false);
+        let content = Ok(Content::Registered(buffer.memory(), (buffer.len * size_of::<T>()) as u64));
+        let (what, rank) = (What::of(&content, to, tag), self.rank("send", to));
+        let started = content.and_then(|content| content.post(self, (self.context(), rank?), (what, false)));
         SendRequest::begun(self, what, started, buffer)
     }
 
@@ -308,8 +312,17 @@ impl<T: Payload, F: Fabric> Buffer<T, F> {
 impl<T: Payload, F: Fabric> Destination<F> for Buffer<T, F> {
     type Output = (Self, Status);
 
-    fn moved_to(&self) -> Option<MovedTo<Registered<F>>> {
-        Some((None, self.memory.clone()))
+    fn memory(&self) -> Option<Registered<F>> {
+        self.memory.clone()
+    }
+
+    fn post(
+        progress: &Progress<F>,
+        pattern: Pattern,
+        direct: &mut Direct<'_>,
+        memory: Option<Registered<F>>,
+    ) -> Posting {
+        progress.receive_moved(pattern, direct, (None, memory))
     }
 
     fn copy(&mut self, bytes: &[u8]) -> Result<(), Fault> {

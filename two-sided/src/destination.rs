@@ -8,7 +8,8 @@ use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_layouts::{Cursor, Shape};
 
 use crate::elements::{Elements, allocate, into_vec};
-use crate::engine::{Announced, MovedTo};
+use crate::engine::{Announced, Direct, Posting};
+use crate::matching::Pattern;
 use crate::progress::{Progress, Registered};
 use crate::shaped::{self, CHUNK};
 use crate::source::has_size;
@@ -25,9 +26,16 @@ pub trait Destination<F: Fabric>: Send {
         None
     }
 
-    /// Where a message goes that is moved before its receive is waited for.
-    fn moved_to(&self) -> Option<MovedTo<Registered<F>>> {
+    /// Its registered memory.
+    #[inline]
+    fn memory(&self) -> Option<Registered<F>> {
         None
+    }
+
+    /// Posts a receive for it: its memory says where a message goes that is moved before it is waited for.
+    #[inline]
+    fn post(progress: &Progress<F>, pattern: Pattern, direct: &mut Direct<'_>, _: Option<Registered<F>>) -> Posting {
+        progress.receive_into(pattern, direct)
     }
 
     /// Checks a message before anything is received of it.
@@ -180,8 +188,8 @@ impl<T: Payload> AllOf<T> {
 impl<T: Payload, F: Fabric> Destination<F> for AllOf<T> {
     type Output = (Vec<T>, Status);
 
-    fn moved_to(&self) -> Option<MovedTo<Registered<F>>> {
-        Some((Some(allocate::<T>), None))
+    fn post(progress: &Progress<F>, pattern: Pattern, direct: &mut Direct<'_>, _: Option<Registered<F>>) -> Posting {
+        progress.receive_moved(pattern, direct, (Some(allocate::<T>), None))
     }
 
     fn admits(&mut self, status: Status) -> Result<(), Error> {

@@ -107,7 +107,7 @@ impl<F: Fabric> Messages<F> {
     /// # Errors
     /// [`Error::Rank`].
     pub fn explain(&self, to: u32, bytes: u64) -> Result<Explanation, Error> {
-        let rank = self.rank("explain", to)?;
+        let rank = self.rank("explain", to).map_err(|error| *error)?;
         let (eager_max, choice) = (self.progress().eager_max(rank), self.choose(rank));
         let (rules, origin) = self.progress().rules.said();
         let is_eager = bytes <= eager_max as u64;

@@ -3,9 +3,8 @@
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
-use crate::engine::{Direct, Posting};
 use crate::matching::Pattern;
-use crate::receive::{Posted, Received};
+use crate::receive::{Received, receive};
 use crate::taken::Taken;
 use crate::{Messages, Source};
 
@@ -32,17 +31,10 @@ impl<F: Fabric> Messages<F> {
     pub async fn receive_by_engine(&self, from: Rank, into: &mut [u8]) -> Result<usize, Fault> {
         let (progress, pattern) =
             (self.progress(), Pattern { context: self.context(), source: Some(from.0), tag: Some(0) });
-        let held = match progress.receive_into(pattern, &mut Direct::into(into), None) {
-            Posting::Landed(landed) => return Ok(landed.len as usize),
-            Posting::Held(held) => held,
-            Posting::Posted(receive) => {
-                let wait = || self.wait(Source::Rank(from.0), "a benchmark".into());
-                let mut posted = Posted::new(progress, from, receive);
-                match posted.landed(Some(into), |engine| engine.lost(from), wait).await? {
-                    Received::Landed(landed) => return Ok(landed.len as usize),
-                    Received::Held(held) => held,
-                }
-            }
+        let wait = || self.wait(Source::Rank(from.0), "a benchmark".into());
+        let held = match receive(progress, pattern, into, |engine| engine.lost(from), wait).await? {
+            Received::Landed(landed) => return Ok(landed.len as usize),
+            Received::Held(held) => held,
         };
         drop(Taken::new(self, held));
         Err(Fault::new(FaultKind::TooLong))

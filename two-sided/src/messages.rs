@@ -200,7 +200,7 @@ impl<F: Fabric> Messages<F> {
     /// rank waits: one that is not on its way when the rank leaves is lost.
     #[inline]
     pub fn send<'m, T: Payload>(&'m self, elements: &'m [T], to: u32, tag: Tag) -> SendRequest<'m, F> {
-        SendRequest::of(self, self.start_send(Ok(Content::of(elements)), (to, tag), false))
+        SendRequest::start(self, self.rank("send", to), Ok(Content::of(elements)), (to, tag, false))
     }
 
     /// Sends the elements of a slice that a shape selects, in the shape's order. Only their bytes are
@@ -244,7 +244,7 @@ impl<F: Fabric> Messages<F> {
         to: u32,
         tag: Tag,
     ) -> SendRequest<'m, F> {
-        SendRequest::of(self, self.start_send(Content::shaped(elements, shape), (to, tag), false))
+        SendRequest::start(self, self.rank("send", to), Content::shaped(elements, shape), (to, tag, false))
     }
 
     /// Sends a message whose handle is complete when a receive that fits was posted and has begun to
@@ -257,7 +257,7 @@ impl<F: Fabric> Messages<F> {
     /// # Cancel safety
     /// As [`send`](Self::send).
     pub fn send_synchronous<'m, T: Payload>(&'m self, elements: &'m [T], to: u32, tag: Tag) -> SendRequest<'m, F> {
-        SendRequest::of(self, self.start_send(Ok(Content::of(elements)), (to, tag), true))
+        SendRequest::start(self, self.rank("send", to), Ok(Content::of(elements)), (to, tag, true))
     }
 
     /// [`send_shaped`](Self::send_shaped), complete when
@@ -275,7 +275,7 @@ impl<F: Fabric> Messages<F> {
         to: u32,
         tag: Tag,
     ) -> SendRequest<'m, F> {
-        SendRequest::of(self, self.start_send(Content::shaped(elements, shape), (to, tag), true))
+        SendRequest::start(self, self.rank("send", to), Content::shaped(elements, shape), (to, tag, true))
     }
 
     /// Receives the next message (`MPI_Recv`, `MPI_Irecv`) from a rank, or from any, with a tag, or
@@ -431,10 +431,11 @@ impl<F: Fabric> Messages<F> {
         self.context.number | COLLECTIVE
     }
 
-    /// The rank on the fabric of a rank that an operation names.
+    /// The rank on the fabric of a rank that an operation names. The error is boxed, to keep handles small.
     #[inline]
-    pub(crate) fn rank(&self, operation: &'static str, rank: u32) -> Result<Rank, Error> {
-        self.world.fabric_rank(rank).ok_or_else(|| Error::Rank { operation, rank, size: self.world.size() })
+    pub(crate) fn rank(&self, operation: &'static str, rank: u32) -> Result<Rank, Box<Error>> {
+        let no_rank = || Box::new(Error::Rank { operation, rank, size: self.world.size() });
+        self.world.fabric_rank(rank).ok_or_else(no_rank)
     }
 
     /// This rank's wait for a message, or for its receiver.

@@ -115,54 +115,39 @@ pub(crate) fn is_still<F: Fabric>(progress: &Progress<F>, key: &SegmentKey) -> b
     offer(&*memory).map_or(true, Offer::is_still) || progress.fabric.liveness(key.rank) != Liveness::Alive
 }
 
-/// Copies an offered message, or its beginning, if it does not lie elsewhere.
-pub(crate) fn take<F: Fabric>(progress: &Progress<F>, key: &SegmentKey, into: &mut [u8]) -> Result<Taken, Fault> {
-    let memory = progress.open_offer(&place(key))?;
-    let ended = progress.fabric.liveness(key.rank).needed(key.rank);
-    let taken = offer(&*memory)?.take(processes(&progress.fabric)?, key.rank, into)?;
-    match taken {
-        // The liveness was read before the offer.
-        Taken::Moving => ended.map(|()| Taken::Moving),
-        Taken::Moved(to) if to.len != key.len => Err(Fault::of(FaultKind::Protocol, key.rank)),
-        taken => Ok(taken),
-    }
-}
-
 /// Copies an offered message, or its beginning.
 pub(crate) async fn read<F: Fabric>(progress: &Progress<F>, key: &SegmentKey, into: &mut [u8]) -> Result<(), Fault> {
-    let memory = progress.open_offer(&place(key))?;
+    let (fabric, memory) = (&progress.fabric, progress.open_offer(&place(key))?);
     let begun = begin(&*memory);
     loop {
-        match take(progress, key, into)? {
+        let ended = fabric.liveness(key.rank).needed(key.rank);
+        match offer(&*memory)?.take(processes(fabric)?, key.rank, into)? {
             Taken::Whole => break,
+            Taken::Moved(to) if to.len != key.len => return Err(Fault::of(FaultKind::Protocol, key.rank)),
             Taken::Moved(to) => {
-                progress.fabric.get(&*progress.open(&to)?, 0, into).await?;
+                fabric.get(&*progress.open(&to)?, 0, into).await?;
                 break;
             }
-            Taken::Moving => progress.fabric.pause(progress.fabric.word_in(&memory, 0)?, 1_000).await,
+            Taken::Moving => {
+                ended?; // the liveness was read before the offer
+                fabric.pause(fabric.word_in(&memory, 0)?, 1_000).await;
+            }
         }
     }
     end(&*memory, begun);
     Ok(())
 }
 
-/// The same without waiting.
-pub(crate) fn take_now<F: Fabric>(progress: &Progress<F>, key: &SegmentKey, into: &mut [u8]) -> Result<Taken, Fault> {
-    let memory = progress.open_offer(&place(key))?;
-    let begun = begin(&*memory);
-    let mut taken = take(progress, key, into)?;
-    if let Taken::Moved(to) = taken {
-        let from = progress.open(&to)?;
-        let copied = pin!(progress.fabric.get(&*from, 0, into)).poll(&mut Context::from_waker(NOBODY));
-        match copied {
-            Poll::Ready(copied) => taken = copied.map(|()| Taken::Whole)?,
-            Poll::Pending => return Ok(taken),
-        }
+/// The same without waiting. `None`: it is being moved now. Where slices are offered copies complete at post.
+pub(crate) fn read_now<F: Fabric>(
+    progress: &Progress<F>,
+    key: &SegmentKey,
+    into: &mut [u8],
+) -> Option<Result<(), Fault>> {
+    match pin!(read(progress, key, into)).poll(&mut Context::from_waker(NOBODY)) {
+        Poll::Ready(read) => Some(read),
+        Poll::Pending => None,
     }
-    if taken == Taken::Whole {
-        end(&*memory, begun);
-    }
-    Ok(taken)
 }
 
 /// When a copy began, if its sender asks how long it takes.

@@ -67,7 +67,7 @@ impl<F: Fabric> Messages<F> {
     /// # Errors
     /// [`Error::Rank`].
     pub fn send_init(&self, to: u32, tag: Tag) -> Result<PersistentSend<'_, F>, Error> {
-        Ok(PersistentSend { messages: self, rank: self.rank("send", to)?, to, tag })
+        Ok(PersistentSend { messages: self, rank: self.rank("send", to).map_err(|error| *error)?, to, tag })
     }
 
     /// A receive to be started again and again (`MPI_Recv_init`: MPI-4.1, section 3.9), from a rank
@@ -97,8 +97,7 @@ impl<'m, F: Fabric> PersistentSend<'m, F> {
     where
         'm: 'a,
     {
-        let (messages, content) = (self.messages, Ok(Content::of(elements)));
-        SendRequest::of(messages, messages.start_send_to(Ok(self.rank), content, (self.to, self.tag), false))
+        SendRequest::start(self.messages, Ok(self.rank), Ok(Content::of(elements)), (self.to, self.tag, false))
     }
 
     /// Starts several in their order, each with its elements (`MPI_Startall`), as

@@ -206,18 +206,23 @@ impl<F: Fabric> Progress<F> {
     }
 
     /// Posts a receive, or takes its message if it has come: `direct` is memory that an eager message goes to
-    /// at once, `moved_to` that of one which is moved before it is waited for.
+    /// at once.
     #[inline]
-    pub(crate) fn receive_into(
+    pub(crate) fn receive_into(&self, pattern: Pattern, direct: &mut Direct<'_>) -> Posting {
+        self.posting(|engine, arrive| engine.receive_into(pattern, direct, arrive))
+    }
+
+    /// The same with memory for a message that is moved before it is waited for.
+    pub(crate) fn receive_moved(
         &self,
         pattern: Pattern,
         direct: &mut Direct<'_>,
-        moved_to: Option<MovedTo<Registered<F>>>,
+        moved_to: MovedTo<Registered<F>>,
     ) -> Posting {
         self.posting(|engine, arrive| {
             let posting = engine.receive_into(pattern, direct, arrive);
-            if let (Posting::Posted(receive), Some(moved_to)) = (&posting, moved_to) {
-                engine.move_to(*receive, moved_to);
+            if let Posting::Posted(receive) = posting {
+                engine.move_to(receive, moved_to);
             }
             posting
         })

@@ -76,7 +76,9 @@ impl<F: Fabric> Drop for Posted<'_, F> {
 }
 
 impl<'m, F: Fabric> Posted<'m, F> {
-    pub(crate) const fn new(progress: &'m Progress<F>, watch: Rank, receive: usize) -> Self {
+    #[inline]
+    pub(crate) fn of(progress: &'m Progress<F>, pattern: Pattern, receive: usize) -> Self {
+        let watch = pattern.source.map_or(progress.fabric.rank(), Rank);
         Self { progress, watch, receive: receive as u32 }
     }
 
@@ -114,6 +116,23 @@ pub(crate) enum Received {
     Landed(Landed),
 }
 
+/// Receives what fits a pattern, without a handle. An eager message is in the slice. `failed` as of
+/// [`Progress::until`].
+#[inline]
+pub(crate) async fn receive<E: From<Fault>, F: Fabric>(
+    progress: &Progress<F>,
+    pattern: Pattern,
+    into: &mut [u8],
+    failed: impl Fn(&Engine<Registered<F>>) -> Option<E>,
+    wait: impl Fn() -> Wait,
+) -> Result<Received, E> {
+    Ok(match progress.receive_into(pattern, &mut Direct::into(&mut *into)) {
+        Posting::Landed(landed) => Received::Landed(landed),
+        Posting::Held(held) => Received::Held(held),
+        Posting::Posted(receive) => Posted::of(progress, pattern, receive).landed(Some(into), failed, wait).await?,
+    })
+}
+
 impl<'m, D: Destination<F> + 'm, F: Fabric> Receive<'m, D, F> {
     #[inline]
     pub(crate) fn start(
@@ -122,9 +141,9 @@ impl<'m, D: Destination<F> + 'm, F: Fabric> Receive<'m, D, F> {
         source: (Source, Tags),
         pattern: Result<Pattern, Box<Error>>,
     ) -> Self {
-        let moved_to = into.moved_to();
+        let memory = into.memory();
         Self::post(messages, into, source, pattern, |pattern, direct| {
-            messages.progress().receive_into(pattern, direct, moved_to)
+            D::post(messages.progress(), pattern, direct, memory)
         })
     }
 
@@ -145,10 +164,7 @@ impl<'m, D: Destination<F> + 'm, F: Fabric> Receive<'m, D, F> {
         let progress = messages.progress();
         match post(pattern, &mut Direct::into(into.slice().unwrap_or_default())) {
             Posting::Landed(landed) => begun(Start::Landed { progress, landed, is_over: false }, into),
-            Posting::Posted(receive) => {
-                let watch = pattern.source.map_or(progress.fabric.rank(), Rank);
-                begun(Start::Posted(Posted::new(progress, watch, receive)), into)
-            }
+            Posting::Posted(receive) => begun(Start::Posted(Posted::of(progress, pattern, receive)), into),
             Posting::Held(held) => begun(Start::Taken(Taken::new(messages, held)), into),
         }
     }

@@ -47,6 +47,11 @@ impl fmt::Display for What {
 }
 
 impl What {
+    #[inline]
+    pub(crate) fn of<F: Fabric>(content: &Result<Content<'_, '_, F>, Box<Error>>, to: u32, tag: Tag) -> Self {
+        Self { to, tag, bytes: content.as_ref().map_or(0, Content::len) }
+    }
+
     const fn failed(self, fault: Fault) -> Error {
         let Self { to, tag, bytes } = self;
         Error::Send { to, tag, bytes, fault, has_left: None }
@@ -278,42 +283,19 @@ impl<F: Fabric> Pending<'_, F> {
     }
 }
 
-impl<F: Fabric> Messages<F> {
-    /// Starts a send to a rank of the communicator.
-    #[inline]
-    pub(crate) fn start_send<'m>(
-        &'m self,
-        content: Result<Content<'m, '_, F>, Box<Error>>,
-        (to, tag): (u32, Tag),
-        synchronous: bool,
-    ) -> (What, Started<'m, F>) {
-        self.start_send_to(self.rank("send", to), content, (to, tag), synchronous)
-    }
-
-    /// The same to a rank that was looked up.
-    #[inline]
-    pub(crate) fn start_send_to<'m>(
-        &'m self,
-        rank: Result<Rank, Error>,
-        content: Result<Content<'m, '_, F>, Box<Error>>,
-        (to, tag): (u32, Tag),
-        synchronous: bool,
-    ) -> (What, Started<'m, F>) {
-        let what = What { to, tag, bytes: content.as_ref().map_or(0, Content::len) };
-        let started = match (content, rank) {
-            (Ok(content), Ok(rank)) => content.post(self, (self.context(), rank), (what, synchronous)),
-            (Err(error), _) => Err(error),
-            (_, Err(error)) => Err(Box::new(error)),
-        };
-        (what, started)
-    }
-}
-
 impl<'m, F: Fabric> SendRequest<'m, F> {
-    /// The handle, made in its place where the message is on its way: a move would wait for the
-    /// stores of its parts.
+    /// Starts a send to a rank, which is looked up or was. The handle is made in its place where the message
+    /// is on its way: a move would wait for the stores of its parts.
     #[inline]
-    pub(crate) fn of(messages: &'m Messages<F>, (what, started): (What, Started<'m, F>)) -> Self {
+    pub(crate) fn start(
+        messages: &'m Messages<F>,
+        rank: Result<Rank, Box<Error>>,
+        content: Result<Content<'m, '_, F>, Box<Error>>,
+        (to, tag, synchronous): (u32, Tag, bool),
+    ) -> Self {
+        let what = What::of(&content, to, tag);
+        let started =
+            content.and_then(|content| content.post(messages, (messages.context(), rank?), (what, synchronous)));
         match started {
             Ok(None) => Self::begun(messages, what, Ok(None), ()),
             started => Self::begun(messages, what, started, ()),
@@ -333,7 +315,8 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
                 requests.push(Self::begun(messages, what(bytes, to, tag), Ok(pending), ()));
             });
             if let Some((bytes, to, tag)) = all.get(requests.len()) {
-                requests.push(Self::of(messages, messages.start_send(Ok(Content::Slice(bytes)), (*to, *tag), false)));
+                let (rank, content) = (messages.rank("send", *to), Ok(Content::Slice(bytes)));
+                requests.push(Self::start(messages, rank, content, (*to, *tag, false)));
             }
         }
         requests

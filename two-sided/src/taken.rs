@@ -8,7 +8,7 @@ use crate::elements::into_vec;
 use crate::engine::{Announced, Held, Here, Holding, is_refused};
 use crate::progress::{Progress, Registered};
 use crate::receive::{Posted, Received};
-use crate::{Error, Messages, Protocol, Source, Status, Tag, Tags, offered};
+use crate::{Error, Messages, Protocol, Source, Status, Tags, offered};
 
 /// A message that a task has: read, or given back when this is dropped.
 pub(crate) struct Taken<'m, F: Fabric> {
@@ -112,10 +112,9 @@ impl<'m, F: Fabric> Taken<'m, F> {
     async fn arrives(&mut self, receive: usize) {
         self.is_over = true; // the receive has it
         let Held { envelope, .. } = self.held;
-        let (from, tag) = (Rank(envelope.source), Tags::Is(Tag(envelope.tag)));
-        let source = Source::Rank(self.messages.status(envelope, 0).source);
+        let (source, tag) = (Source::Rank(self.status().source), Tags::Is(self.status().tag));
         let wait = || self.messages.wait(source, format!("a receive with {tag} from {source}"));
-        let mut posted = Posted::new(self.messages.progress(), from, receive);
+        let mut posted = Posted::of(self.messages.progress(), envelope.into(), receive);
         match posted.landed(None, |_| None::<Fault>, wait).await {
             Ok(Received::Held(held)) => (self.held, self.is_over) = (held, false),
             Ok(Received::Landed(_)) | Err(_) => unreachable!("it has the message, and there is no slice for it"),

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
-use onesided_fabric::{Fabric, NOBODY, SegmentKey, Taken, Transport};
+use onesided_fabric::{Fabric, NOBODY, SegmentKey, Transport};
 
 use crate::Protocol;
 use crate::elements::{Allocate, Elements};
@@ -221,15 +221,17 @@ impl<F: Fabric> Progress<F> {
     }
 
     fn begin_read(&self, read: ToRead<Registered<F>>) -> Begun<F> {
-        let ToRead { message, mut key, is_offered, allocate, into } = read;
+        let ToRead { message, key, is_offered, allocate, into } = read;
         let over = |here| Begun::Read { message, here };
         if is_offered {
-            match self.take_offered(&key, allocate) {
-                Ok((elements, Taken::Whole)) => return over(Ok(Here::Elements(elements))),
-                Ok((_, Taken::Moved(to))) => key = to,
-                Ok((_, Taken::Moving)) => return Begun::Later { message },
+            let mut elements = match self.elements(key.len, allocate) {
+                Ok(elements) => elements,
                 Err(fault) => return over(Err(fault)),
-            }
+            };
+            return match offered::read_now(self, &key, elements.bytes_mut()) {
+                Some(read) => over(read.map(|()| Here::Elements(elements))),
+                None => Begun::Later { message },
+            };
         }
         if key.len == 0 {
             return over(self.memory(0).map(Here::Memory));
@@ -249,11 +251,5 @@ impl<F: Fabric> Progress<F> {
         let elements = elements.filter(|elements| elements.bytes().len() as u64 == len);
         let bytes = || Some(Box::new(self.bytes(len)?) as Box<dyn Elements>);
         elements.or_else(bytes).ok_or(Fault::new(FaultKind::NoMemory))
-    }
-
-    fn take_offered(&self, key: &SegmentKey, allocate: Option<Allocate>) -> Result<(Box<dyn Elements>, Taken), Fault> {
-        let mut elements = self.elements(key.len, allocate)?;
-        let taken = offered::take_now(self, key, elements.bytes_mut())?;
-        Ok((elements, taken))
     }
 }

@@ -16,10 +16,10 @@ use onesided_fabric::{Fabric, Limit, NOBODY, Wait, World};
 use super::kind::{Collective, CollectiveCall, Combines};
 use super::state::{Scratch, State};
 use crate::destination::Room;
-use crate::engine::{CONTROL, CallFailure, Direct, Engine, Found, Landed, Posting, Reason, Trouble};
+use crate::engine::{CONTROL, CallFailure, Direct, Engine, Found, Landed, Reason, Trouble};
 use crate::matching::Pattern;
 use crate::progress::{Progress, Registered};
-use crate::receive::{Posted, Received};
+use crate::receive::{Received, receive};
 use crate::send::{Content, Pending, What};
 use crate::taken::Taken;
 use crate::{Error, Messages, Source, Tag};
@@ -151,18 +151,11 @@ impl<'m, F: Fabric> Core<'m, F> {
         let (source, expected) = (self.rank(from)?, into.len());
         let progress = self.messages.progress();
         let pattern = Pattern { context: self.key().0, source: Some(source.0), tag: Some(self.tag) };
-        let held = match progress.receive_into(pattern, &mut Direct::into(&mut *into), None) {
-            Posting::Landed(landed) => return self.landed(&landed, expected),
-            Posting::Held(held) => held,
-            Posting::Posted(receive) => {
-                let mut posted = Posted::new(progress, source, receive);
-                let failed = |engine: &Engine<_>| self.trouble(engine).or_else(|| engine.lost(source).map(From::from));
-                let received: Outcome<_> = posted.landed(Some(&mut *into), failed, || self.wait(from)).await;
-                match received.map_err(|failure| self.own(failure))? {
-                    Received::Landed(landed) => return self.landed(&landed, expected),
-                    Received::Held(held) => held,
-                }
-            }
+        let failed = |engine: &Engine<_>| self.trouble(engine).or_else(|| engine.lost(source).map(From::from));
+        let received: Outcome<_> = receive(progress, pattern, &mut *into, failed, || self.wait(from)).await;
+        let held = match received.map_err(|failure| self.own(failure))? {
+            Received::Landed(landed) => return self.landed(&landed, expected),
+            Received::Held(held) => held,
         };
         let mut taken = Taken::new(self.messages, held);
         self.check((held.envelope.source, held.envelope.tag), held.len, expected)?;
