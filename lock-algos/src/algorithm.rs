@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use onesided_remote_memory::{Fault, Link, RemoteMemory};
+use onesided_remote_memory::{Fault, RemoteMemory};
 
 use crate::recovery::RecoverableWord;
 use crate::{Held, Intent, IntentFn, LockContext, Mode, Owner};
@@ -99,6 +99,20 @@ impl<O: Future<Output = Result<u64, Fault>> + Unpin, W: RecoverableWord> Future 
     }
 }
 
+/// What a release has left to do after its first operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// Nothing: the lock is released.
+    Nothing,
+    /// Operations of this owner alone: [`LockAlgorithm::finish_release`] is ready at its first poll on
+    /// a fabric whose operations complete at post.
+    Steps,
+    /// It waits for a step of another owner, which is about to come.
+    Waits,
+    /// [`LockAlgorithm::finish_release`] has to tell.
+    Unknown,
+}
+
 /// A lock algorithm, written once for every fabric, the simulator and the model checkers.
 ///
 /// An acquire has two parts: a synchronous [`start`](Self::start), which posts the first operation,
@@ -135,11 +149,15 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// is free.
     const HOST_WORDS: usize = 0;
 
+    /// Whether only its own rank writes to an owner's node: other ranks read there whether the owner is
+    /// announced. The node is then free once its owner has ended, in whatever way.
+    const NODES_ARE_OWN: bool = false;
+
     /// Whether acquires recover the lock from owners that died. The waiters of a lock that does not
     /// wait until their deadline.
     const RECOVERS: bool = true;
 
-    /// Whether the lock works only while its home runs [`serve`](Self::serve).
+    /// Whether the lock works only while its home [serves](crate::served::serve) it.
     const SERVED: bool = false;
 
     /// Whether that server polls, so that requests need not [notify](onesided_remote_memory::Notify)
@@ -167,23 +185,20 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         true
     }
 
-    /// Resolves the words of a lock. Called once for each acquire.
+    /// Resolves the words of a lock for an acquire that starts with this intent. Called once for each
+    /// acquire. Those of [`Intent::LOCK`] are correct for a [try](Intent::TRY) too, but it may take
+    /// longer, because some first operations cannot be undone at once.
     ///
     /// # Errors
     /// As [`RemoteMemory::word`].
     #[inline(always)] // words that pass through memory cost a third of an uncontended lock
-    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
+    fn words<'m, M: RemoteMemory>(
+        &self,
+        context: impl LockContext<'m, M>,
+        intent: Intent,
+    ) -> Result<Words<'m, M>, Fault> {
+        let _ = intent;
         Ok((context.home(0)?, context.owner().to_bits()))
-    }
-
-    /// The same for an acquire that starts as a [try](Intent::TRY). A try with the words of
-    /// [`words`](Self::words) is correct, but may take longer, because some first operations cannot
-    /// be undone at once.
-    ///
-    /// # Errors
-    /// As [`RemoteMemory::word`].
-    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
-        self.words(context)
     }
 
     /// Posts the first operation of an acquire. From here on the owner may be announced, in its
@@ -243,14 +258,6 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         }
     }
 
-    /// Whether [`finish_release`](Self::finish_release) has nothing to do, so that it need not be
-    /// run, for an owner in this mode.
-    #[inline]
-    fn releases_in_one_step(&self, mode: Mode) -> bool {
-        let _ = mode;
-        false
-    }
-
     /// Posts the first operation of a release. The caller has flushed the operations of its
     /// critical section. The mode is [`Held::mode`], here and in the other release methods; the
     /// words are those of the acquire.
@@ -261,31 +268,19 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     fn start_release<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>)
     -> Result<M::Op, Fault>;
 
-    /// The release as a link of a chain, for a lock that [releases in one
-    /// step](Self::releases_in_one_step): the caller posts it behind the operations of its critical
-    /// section, and waits for neither. `None`: the release needs
-    /// [`start_release`](Self::start_release).
-    fn release_link<'m, M: RemoteMemory>(
-        &self,
-        memory: &M,
-        words: Words<'m, M>,
-        mode: Mode,
-    ) -> Option<Link<M::Word<'m>>> {
-        let _ = (memory, words, mode);
-        None
-    }
-
-    /// Whether the first operation alone completed the release. `found` is its result.
+    /// What the release has left to do after its first operation, for which `found` is the result;
+    /// `None` before that is known. [`Rest::Nothing`] then says that the operation need not be waited
+    /// for. May be asked again if the rest [waits](Rest::Waits).
     ///
     /// # Errors
     /// As [`finish_release`](Self::finish_release); the release is over.
     fn released<'m, M: RemoteMemory>(
         &self,
         lock: LockUse<'m, M, impl LockContext<'m, M>>,
-        found: u64,
-    ) -> Result<bool, Fault> {
+        found: Option<u64>,
+    ) -> Result<Rest, Fault> {
         let _ = (lock, found);
-        Ok(false)
+        Ok(Rest::Unknown)
     }
 
     /// Completes a release. `found` is the outcome of the operation that
@@ -299,14 +294,6 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         lock: LockUse<'m, M, P>,
         found: Result<u64, Fault>,
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'm;
-
-    /// Whether [`finish_release`](Self::finish_release) would wait for another owner if it started
-    /// now. If `Some(false)`, it waits only for its own operations, and is ready at its first poll
-    /// on a fabric whose operations complete at post. `None`: unknown.
-    fn release_waits<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Option<bool> {
-        let _ = lock;
-        None
-    }
 
     /// Releases the lock of an exclusive owner as poisoned: acquires that do not recover fail with
     /// the fault `why`, until one has recovered the lock and learns of it
@@ -328,42 +315,5 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
             let found = self.start_release(lock)?.await;
             self.finish_release(lock, found).await
         }
-    }
-
-    /// Serves the lock at its home, if it is a [served](Self::SERVED) one, until `is_open` returns
-    /// `false`; that is checked between two requests. `memory` is that of the home rank, and the
-    /// context's owner is ignored. The task waits by [`RemoteMemory::wait_until`] alone, so its
-    /// executor decides whether that spins or sleeps. At most one server runs for each lock. When
-    /// it ends, all waiting and later acquires fail with `Closed`.
-    ///
-    /// # Errors
-    /// Those of the rank's own memory, and `PeerLeft` when this rank has left; waiting acquires
-    /// fail then as well.
-    ///
-    /// # Cancel safety
-    /// Not cancel safe: if the future is dropped, no acquire succeeds any more, and waiters notice
-    /// only when this rank ends.
-    fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
-        &'m self,
-        memory: &'m M,
-        context: P,
-        is_open: impl Fn() -> bool + Send + Sync + 'm,
-    ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
-        let _ = (memory, context, is_open);
-        std::future::ready(Ok(()))
-    }
-
-    /// Wakes the server of the lock ([`serve`](Self::serve)), so that it checks `is_open`. Called
-    /// at the home.
-    ///
-    /// # Errors
-    /// As [`RemoteMemory::word`], and those of a write to this rank's own memory.
-    fn wake_server<'m, M: RemoteMemory>(
-        &self,
-        memory: &'m M,
-        context: impl LockContext<'m, M>,
-    ) -> impl Future<Output = Result<(), Fault>> + Send {
-        let _ = (memory, context);
-        std::future::ready(Ok(()))
     }
 }

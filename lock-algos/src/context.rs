@@ -131,7 +131,7 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
 
     /// The number of request slots of each rank at the home, at most 255. A request slot is a word
     /// in which one owner of the rank writes its request to the
-    /// [server](crate::LockAlgorithm::serve). One for each slot by default.
+    /// [server](crate::served::serve). One for each slot by default.
     fn request_slots(&self) -> u16 {
         self.slots()
     }

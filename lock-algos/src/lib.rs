@@ -35,7 +35,7 @@
 //! rank the connection to the memory concerned. If that memory is the lock's home, the acquire or
 //! release ends with the fault, the lock is not held, and the others recover it as after a death: a
 //! fault that they report names the rank, which may live. A release that is
-//! [detached](LockAlgorithm::releases_in_one_step) reports its fault at the next flush.
+//! [detached](LockAlgorithm::released) reports its fault at the next flush.
 //!
 //! # Verification
 //!
@@ -126,8 +126,8 @@ mod test_and_set;
 mod ticket;
 mod two_level;
 
-pub use crate::algorithm::{LockAlgorithm, LockUse, Words};
-pub use crate::any_lock::{AnyLock, held_by_word};
+pub use crate::algorithm::{LockAlgorithm, LockUse, Rest, Words};
+pub use crate::any_lock::{AnyLock, WithLock, held_by_word};
 pub use crate::backoff::{Backoff, BackoffCap};
 pub use crate::context::LockContext;
 pub use crate::distributed::DistributedCounters;
@@ -137,6 +137,7 @@ pub use crate::global::Global;
 pub use crate::intent::{Intent, IntentFn, WaitPolicy};
 pub use crate::mcs::Mcs;
 pub use crate::owner::{Held, Mode, Owner};
+pub use crate::recovery::announces;
 pub use crate::served::{DedicatedThread, EventThread, Served};
 pub use crate::simple::{Simple, SimpleLock, SimpleUse};
 #[cfg(debug_assertions)]

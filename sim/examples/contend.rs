@@ -69,7 +69,7 @@ async fn contend<M: RemoteMemory, A: LockAlgorithm>(memory: M, lock: &A, acquire
     let acquired = &acquired[memory.rank().index()];
     let reach = AtomicU8::new(0);
     let (place, mode) = (AtRankZero(&memory, &reach), Mode::Exclusive);
-    let words = lock.words(place)?;
+    let words = lock.words(place, onesided_lock_algos::Intent::LOCK)?;
     loop {
         let started = lock.start(LockUse::new(&memory, place, words, mode))?;
         lock.finish(LockUse::new(&memory, place, words, mode), started, || onesided_lock_algos::Intent::LOCK).await?;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use onesided_fabric::ServerThread;
-use onesided_lock_algos::{AnyLock, DedicatedThread, Mcs, Simple, SimpleLock, SimpleUse, TestAndSet, Ticket, TwoLevel};
+use onesided_lock_algos::{DedicatedThread, Mcs, Simple, SimpleLock, SimpleUse, TestAndSet, Ticket, TwoLevel};
 use onesided_lock_kit::bench::{Operations, Outcome, ThroughputRun};
 use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
@@ -30,17 +30,13 @@ fn a_queue_is_fair_and_a_word_is_not() {
     assert!(word.worst_p99 > p99(&word), "{} and {}", word.worst_p99, p99(&word));
 }
 
-/// Also if it is selected at run time.
 #[test]
 fn a_host_hands_over_without_a_card() {
     let lock = TwoLevel::default();
     let operations = |outcome: Outcome| outcome.operations_each();
     let long = Duration::from_millis(5);
-    let chosen = AnyLock::TwoLevel(lock);
-    let chosen = ThroughputRun::of(&chosen).origins(30).per_host(16).lasting(long).simulated();
-    let itself = ThroughputRun::of(&lock).origins(30).per_host(16).lasting(long).simulated();
-    assert_eq!(chosen.counts, itself.counts);
-    assert!(operations(chosen) < 2.0, "eight of nine are handed over");
+    let several = ThroughputRun::of(&lock).origins(30).per_host(16).lasting(long).simulated();
+    assert!(operations(several) < 2.0, "eight of nine are handed over");
     assert!(operations(ThroughputRun::of(&lock).origins(30).per_host(1).lasting(long).simulated()) > 2.0);
 }
 

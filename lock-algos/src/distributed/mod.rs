@@ -18,7 +18,7 @@ use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 use self::writer_flags::{State, WriterFlags};
 use crate::recovery::{self, ANNOUNCED, Boxed};
 use crate::ticket::counters::Counters;
-use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Ticket, Words};
+use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Rest, Ticket, Words};
 
 /// A reader-writer lock whose readers count at their own rank, after RMA-RW (Schmid, Besta,
 /// Hoefler, *High-Performance Distributed RMA Locks*, HPDC 2016, arXiv 2010.09854), for read-mostly
@@ -163,6 +163,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     const HOME_WORDS: usize = writer_flags::STATE + 1;
     const NODE_WORDS: usize = ANNOUNCED + 1;
     const PER_RANK_WORD: bool = true;
+    const NODES_ARE_OWN: bool = true;
 
     fn is_free(home: &[u64]) -> bool {
         let is_changing = home.get(writer_flags::STATE).is_some_and(|state| State::of(*state) == State::Changing);
@@ -170,15 +171,14 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     }
 
     #[inline]
-    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
-        let (home, owner) = self.tickets.words(context)?;
+    fn words<'m, M: RemoteMemory>(
+        &self,
+        context: impl LockContext<'m, M>,
+        intent: Intent,
+    ) -> Result<Words<'m, M>, Fault> {
+        let (home, owner) = self.tickets.words(context, intent)?;
         let near = context.per_rank_word(context.owner().rank).is_ok();
         Ok((home, if near { owner | NEAR } else { owner }))
-    }
-
-    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
-        let (home, owner) = self.tickets.words_to_try(context)?;
-        Ok((home, owner | self.words(context)?.1 & NEAR))
     }
 
     #[inline(always)] // a lock's words that pass through memory cost a third of the lock
@@ -257,14 +257,13 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     fn released<'m, M: RemoteMemory>(
         &self,
         lock: LockUse<'m, M, impl LockContext<'m, M>>,
-        found: u64,
-    ) -> Result<bool, Fault> {
-        if reads(&lock)? {
-            return recovery::retract(lock.memory, lock.context).map(|()| true);
-        }
+        found: Option<u64>,
+    ) -> Result<Rest, Fault> {
         match lock.mode {
+            _ if found.is_none() => Ok(Rest::Unknown),
+            _ if reads(&lock)? => recovery::retract(lock.memory, lock.context).map(|()| Rest::Nothing),
             Mode::Shared => self.tickets.released(of_tickets(lock), found),
-            Mode::Exclusive => Ok(false),
+            Mode::Exclusive => Ok(Rest::Unknown),
         }
     }
 

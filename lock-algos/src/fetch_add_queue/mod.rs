@@ -19,7 +19,7 @@ pub(crate) use self::ring::{InRing, Waited};
 use crate::recovery::retract;
 use crate::ticket::counters::Counters;
 use crate::ticket::not_held;
-use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Ticket, Words};
+use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Rest, Ticket, Words};
 
 /// A queue reader-writer lock by fetch-add, after DecLock (*DecLock: A Case of Decoupled Locking
 /// for Disaggregated Memory*, arXiv 2505.17641): the tickets of [`Ticket`] define the order, and a
@@ -111,12 +111,12 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
     }
 
     #[inline(always)] // as `start`
-    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
-        self.tickets.words(context)
-    }
-
-    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
-        self.tickets.words_to_try(context)
+    fn words<'m, M: RemoteMemory>(
+        &self,
+        context: impl LockContext<'m, M>,
+        intent: Intent,
+    ) -> Result<Words<'m, M>, Fault> {
+        self.tickets.words(context, intent)
     }
 
     #[inline(always)] // a lock's words that pass through memory cost a third of the lock
@@ -151,10 +151,10 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
     fn released<'m, M: RemoteMemory>(
         &self,
         lock: LockUse<'m, M, impl LockContext<'m, M>>,
-        found: u64,
-    ) -> Result<bool, Fault> {
-        if left_to_others::<BITS>(found, lock.mode).is_some() {
-            return Ok(false);
+        found: Option<u64>,
+    ) -> Result<Rest, Fault> {
+        if found.is_some_and(|found| left_to_others::<BITS>(found, lock.mode).is_some()) {
+            return Ok(Rest::Unknown);
         }
         self.tickets.released(lock, found)
     }

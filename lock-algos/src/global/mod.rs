@@ -22,7 +22,7 @@ use self::context::AtLockAllWord;
 use self::lock_all::{Entering, announce};
 use self::lock_all_word::LockAllWord;
 use crate::recovery::{self, ANNOUNCED, Announcement, Boxed, POISON};
-use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Words};
+use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Rest, Words};
 
 /// Locks of many targets, and of all of them by one operation, after foMPI (Gerstenberger, Besta,
 /// Hoefler, *Enabling Highly-Scalable Remote Memory Access Programming with MPI-3 One Sided*, SC
@@ -249,6 +249,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
     const NODE_WORDS: usize = A::NODE_WORDS + ANNOUNCED + 1;
     const PER_RANK_WORD: bool = A::PER_RANK_WORD;
     const HOST_WORDS: usize = A::HOST_WORDS;
+    const NODES_ARE_OWN: bool = A::NODES_ARE_OWN;
     const SERVED: bool = A::SERVED;
     const SERVER_POLLS: bool = A::SERVER_POLLS;
 
@@ -257,12 +258,12 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         A::is_free(home) && all.first().is_none_or(|word| LockAllWord::<BITS>(*word).is_free())
     }
 
-    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
-        self.lock.words(context)
-    }
-
-    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
-        self.lock.words_to_try(context)
+    fn words<'m, M: RemoteMemory>(
+        &self,
+        context: impl LockContext<'m, M>,
+        intent: Intent,
+    ) -> Result<Words<'m, M>, Fault> {
+        self.lock.words(context, intent)
     }
 
     fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
@@ -309,24 +310,25 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
     fn released<'m, M: RemoteMemory>(
         &self,
         lock: LockUse<'m, M, impl LockContext<'m, M>>,
-        found: u64,
-    ) -> Result<bool, Fault> {
-        let released = match Level::of(lock) {
-            Level::LockAll => {
+        found: Option<u64>,
+    ) -> Result<Rest, Fault> {
+        let rest = match (Level::of(lock), found) {
+            (Level::Target, _) => self.lock.released(lock, found)?,
+            (Level::LockAll, Some(found)) => {
                 let word = LockAllWord::<BITS>(found);
                 let left = word.inside(lock.mode) > 0 && !word.is_recovering(); // else to be undone, or not complete
                 if left {
                     recovery::retract(lock.memory, Self::at_lock_all_word(lock.context))?;
                 }
-                left
+                if left { Rest::Nothing } else { Rest::Unknown }
             }
-            Level::Target => self.lock.released(lock, found)?,
-            Level::Both => false, // it is inside the lock-all word still
+            // It is inside the lock-all word still.
+            (Level::Both, _) | (Level::LockAll, None) => Rest::Unknown,
         };
-        if released {
+        if rest == Rest::Nothing {
             lock.context.mark_inside(false);
         }
-        Ok(released)
+        Ok(rest)
     }
 
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
@@ -362,22 +364,5 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         // In this order: a rank that recovers the target's lock finds both poisoned.
         let left = Self::leave_poisoned(lock, why).await;
         boxed(self.lock.release_poisoned(lock, why)).await.and(left)
-    }
-
-    async fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
-        &'m self,
-        memory: &'m M,
-        context: P,
-        is_open: impl Fn() -> bool + Send + Sync + 'm,
-    ) -> Result<(), Fault> {
-        boxed(self.lock.serve(memory, context, is_open)).await
-    }
-
-    fn wake_server<'m, M: RemoteMemory>(
-        &self,
-        memory: &'m M,
-        context: impl LockContext<'m, M>,
-    ) -> impl Future<Output = Result<(), Fault>> + Send {
-        self.lock.wake_server(memory, context)
     }
 }

@@ -28,7 +28,7 @@ use crate::recovery::{
     Announcement, POISON, POLL_INTERVAL, Reopened, announce, announce_waiting, is_announced, is_lost, note_poison,
     retract,
 };
-use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, WaitPolicy};
+use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, Rest, WaitPolicy};
 
 /// The queue lock of Mellor-Crummey and Scott (ACM TOCS 9(1), 1991) over remote memory: jiang-2004,
 /// section 5.2. The shared mode is ours, in the manner of Mellor-Crummey and Scott's fair
@@ -71,7 +71,8 @@ impl Mcs {
     }
 
     /// The rank at the tail of the queue.
-    pub(crate) const fn last_in(home: u64) -> Option<Rank> {
+    #[must_use]
+    pub const fn last_in(home: u64) -> Option<Rank> {
         let home = Home(home);
         if home.is(Home::QUEUED) { Some(home.rank()) } else { None }
     }
@@ -135,20 +136,21 @@ impl LockAlgorithm for Mcs {
     fn released<'m, M: RemoteMemory>(
         &self,
         lock: LockUse<'m, M, impl LockContext<'m, M>>,
-        found: u64,
-    ) -> Result<bool, Fault> {
+        found: Option<u64>,
+    ) -> Result<Rest, Fault> {
         let LockUse { memory, context, mode, .. } = lock;
+        let Some(found) = found else { return Ok(Rest::Unknown) };
         if mode == Mode::Exclusive {
             let (granted, is_tail) = (memory.load(lock.node(GRANT)?)?, Home(found) == Home::FREE.behind(lock.me()));
             return match granted {
-                0 if is_tail => retract(memory, context).map(|()| true),
-                HANDED => leave(memory, context).map(|()| true),
-                _ if is_tail => leave(memory, context).map(|()| true),
-                _ => Ok(false),
+                0 if is_tail => retract(memory, context).map(|()| Rest::Nothing),
+                HANDED => leave(memory, context).map(|()| Rest::Nothing),
+                _ if is_tail => leave(memory, context).map(|()| Rest::Nothing),
+                _ => rest(lock),
             };
         }
         retract(memory, context)?;
-        if Home(found).has_readers() { Ok(true) } else { Err(Fault::new(FaultKind::NotHeld)) }
+        if Home(found).has_readers() { Ok(Rest::Nothing) } else { Err(Fault::new(FaultKind::NotHeld)) }
     }
 
     fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
@@ -158,7 +160,7 @@ impl LockAlgorithm for Mcs {
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
         async move {
             let left = match found {
-                Ok(found) if self.released(lock, found)? => return Ok(()),
+                Ok(found) if self.released(lock, Some(found))? == Rest::Nothing => return Ok(()),
                 Ok(found) => Queue(lock).hand_over(Home(found), lock.mode, true).await,
                 Err(_) if lock.mode == Mode::Exclusive && lock.memory.load(lock.node(GRANT)?)? == HANDED => {
                     let next = Owner::from_bits(lock.memory.load(lock.node(NEXT)?)?);
@@ -182,15 +184,13 @@ impl LockAlgorithm for Mcs {
         };
         leave(lock.memory, lock.context).and(left)
     }
+}
 
-    /// For the release that finds a successor.
-    #[inline]
-    fn release_waits<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Option<bool> {
-        if lock.mode == Mode::Shared {
-            return None;
-        }
-        lock.memory.load(lock.node(NEXT).ok()?).ok().map(|next| next == 0)
-    }
+/// What a release has left to do that found other owners in the queue.
+#[cold]
+#[inline(never)]
+fn rest<'m, M: RemoteMemory>(lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<Rest, Fault> {
+    Ok(if lock.memory.load(lock.node(NEXT)?)? == 0 { Rest::Waits } else { Rest::Steps })
 }
 
 /// An acquire or a release that did not end with its first operation.

@@ -15,9 +15,10 @@ pub(crate) const fn announcement_of(lock: u64) -> u64 {
 /// Beside the lock in [`ANNOUNCED`]: the owner waits, and the word does not count it.
 pub(super) const WAITS: u64 = 1 << 62;
 
-/// Whether the first word of a node says that its owner is announced for this lock, and does not
-/// only wait.
-pub(crate) const fn announces(node: u64, lock: u64) -> bool {
+/// Whether the first word of a node says that its owner is announced for the lock with this
+/// [number](LockContext::lock), and does not only wait.
+#[must_use]
+pub const fn announces(node: u64, lock: u64) -> bool {
     const FLAGS: u64 = 0b11 << 62;
     node & WAITS == 0 && node & !FLAGS == announcement_of(lock)
 }

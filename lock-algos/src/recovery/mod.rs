@@ -63,8 +63,9 @@ use std::pin::Pin;
 
 use onesided_remote_memory::{Fault, FaultKind, Notify, Rank, RemoteMemory};
 
+pub use self::announcement::announces;
 pub(crate) use self::announcement::{
-    ANNOUNCED, Announcement, announce, announce_waiting, announcement_of, announces, is_announced, retract,
+    ANNOUNCED, Announcement, announce, announce_waiting, announcement_of, is_announced, retract,
 };
 use self::scan::has_gone;
 pub(crate) use self::scan::{

@@ -12,7 +12,7 @@
 //!
 //! # How it works
 //!
-//! A task at the lock's home, the *server* ([`LockAlgorithm::serve`]), has the queue and the
+//! A task at the lock's home, the *server* ([`serve`]), has the queue and the
 //! holders of the lock. An owner writes a request to a word at the home, and the server writes a
 //! reply to the owner's node. No other rank decides anything, so shared and exclusive mode, order,
 //! death and withdrawal are sequential code over a queue ([`LockQueue`], which the locks over
@@ -66,9 +66,10 @@ use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 pub use self::messages::{Answer, Outcome, Poison, Request, Terms, Verb};
 use self::origin::Client;
 pub use self::queue::LockQueue;
+pub use self::server::{serve, wake};
 use crate::backoff::Pauses;
 use crate::recovery::{self, ANNOUNCED};
-use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Words};
+use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Rest, Words};
 
 // Words at the home, all 0 initially.
 /// Written by the server when it ends: [`ENDED`], and the number of holders and waiters.
@@ -97,7 +98,7 @@ const POLL_INTERVAL: u64 = 100_000_000;
 /// A lock that a thread at the target serves: jiang-2004, section 4. [`DedicatedThread`] and
 /// [`EventThread`] differ in how that thread waits, and in whether owners have to wake it.
 ///
-/// The rank that has the lock's home runs [`serve`](LockAlgorithm::serve) there; the lock does not
+/// The rank that has the lock's home runs [`serve`] there; the lock does not
 /// work without it.
 ///
 /// Owners acquire the lock in the order in which the server handles their requests (of the requests
@@ -148,12 +149,13 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
     }
 
     #[inline]
-    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
-        Ok((context.home(STATE)?, context.owner().to_bits()))
-    }
-
-    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
-        Ok((context.home(STATE)?, context.owner().to_bits() | TRIES))
+    fn words<'m, M: RemoteMemory>(
+        &self,
+        context: impl LockContext<'m, M>,
+        intent: Intent,
+    ) -> Result<Words<'m, M>, Fault> {
+        let tries = if intent.is_patient() { 0 } else { TRIES };
+        Ok((context.home(STATE)?, context.owner().to_bits() | tries))
     }
 
     fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
@@ -184,11 +186,6 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         Client::<_, _, SLEEPS>(lock).acquire(terms(lock.owner), first, pauses, intent)
     }
 
-    #[inline]
-    fn releases_in_one_step(&self, _mode: Mode) -> bool {
-        true
-    }
-
     fn start_release<'m, M: RemoteMemory>(
         &self,
         lock: LockUse<'m, M, impl LockContext<'m, M>>,
@@ -205,6 +202,15 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
             }
             None => Err(Fault::new(FaultKind::NotHeld)),
         }
+    }
+
+    #[inline]
+    fn released<'m, M: RemoteMemory>(
+        &self,
+        _lock: LockUse<'m, M, impl LockContext<'m, M>>,
+        _found: Option<u64>,
+    ) -> Result<Rest, Fault> {
+        Ok(Rest::Nothing)
     }
 
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
@@ -229,22 +235,5 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         let withdrawn = client.withdraw((id, request_slot), verb).await;
         client.leave(Some(request_slot))?;
         withdrawn
-    }
-
-    fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
-        &'m self,
-        memory: &'m M,
-        context: P,
-        is_open: impl Fn() -> bool + Send + Sync + 'm,
-    ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
-        server::serve(memory, context, is_open)
-    }
-
-    fn wake_server<'m, M: RemoteMemory>(
-        &self,
-        memory: &'m M,
-        context: impl LockContext<'m, M>,
-    ) -> impl Future<Output = Result<(), Fault>> + Send {
-        server::wake(memory, context)
     }
 }

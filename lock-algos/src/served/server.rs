@@ -15,8 +15,20 @@ use crate::LockContext;
 /// written does not wait for a check of all slots of a large world.
 const SLICE: usize = 64;
 
-/// See [`LockAlgorithm::serve`](crate::LockAlgorithm::serve).
-pub(super) async fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+/// Serves a [served](crate::LockAlgorithm::SERVED) lock at its home until `is_open` returns `false`;
+/// that is checked between two requests. `memory` is that of the home rank, and the context's owner
+/// is ignored. The task waits by [`RemoteMemory::wait_until`] alone, so its executor decides whether
+/// that spins or sleeps. At most one server runs for each lock. When it ends, all waiting and later
+/// acquires fail with `Closed`.
+///
+/// # Errors
+/// Those of the rank's own memory, and `PeerLeft` when this rank has left; waiting acquires fail then
+/// as well.
+///
+/// # Cancel safety
+/// Not cancel safe: if the future is dropped, no acquire succeeds any more, and waiters notice only
+/// when this rank ends.
+pub async fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
     memory: &'m M,
     context: P,
     is_open: impl Fn() -> bool + Send + Sync,
@@ -27,8 +39,11 @@ pub(super) async fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
     outcome
 }
 
-/// See [`LockAlgorithm::wake_server`](crate::LockAlgorithm::wake_server).
-pub(super) async fn wake<'m, M: RemoteMemory>(memory: &'m M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+/// Wakes the server of a lock ([`serve`]), so that it checks `is_open`. Called at the home.
+///
+/// # Errors
+/// As [`RemoteMemory::word`], and those of a write to this rank's own memory.
+pub async fn wake<'m, M: RemoteMemory>(memory: &'m M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
     let wake_event = context.home(WAKE_EVENT)?;
     // A different value than the last one, which names no request slot.
     let ring = !memory.load(wake_event)? | (NO_REQUEST_SLOT as u64) << 20;

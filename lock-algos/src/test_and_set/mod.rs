@@ -24,7 +24,7 @@ pub(crate) use self::word::{EXCLUSIVE, hand_back, poisoned_word};
 use self::word::{FREE, Holder, holder, taken};
 use crate::backoff::Pauses;
 use crate::recovery::{self, ANNOUNCED};
-use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, Words};
+use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, Rest, Words};
 
 /// The lock of jiang-2004, section 5.1: compare-swap until the word was free, with exponential
 /// backoff. The shared mode is ours.
@@ -109,22 +109,24 @@ impl TestAndSet {
         &self,
         lock: &LockUse<'m, M, impl LockContext<'m, M>>,
         owner: u64,
-        found: u64,
-    ) -> Result<bool, Fault> {
-        let held = match lock.mode {
-            Mode::Exclusive => self.writes(lock.memory) || found == owner,
-            Mode::Shared => {
+        found: Option<u64>,
+    ) -> Result<Rest, Fault> {
+        let held = match (lock.mode, found) {
+            (Mode::Exclusive, None) if !self.checked => true,
+            (_, None) => return Ok(Rest::Unknown),
+            (Mode::Exclusive, Some(found)) => self.writes(lock.memory) || found == owner,
+            (Mode::Shared, Some(found)) => {
                 recovery::retract(lock.memory, lock.context)?;
                 matches!(holder(found), Holder::Readers | Holder::Recovering)
             }
         };
-        if held { Ok(true) } else { Err(Fault::new(FaultKind::NotHeld)) }
+        if held { Ok(Rest::Nothing) } else { Err(Fault::new(FaultKind::NotHeld)) }
     }
 
-    /// Posts the release of an exclusive owner.
+    /// The release of an exclusive owner, which is this operation alone.
     #[inline]
-    pub fn release_word<'m, M: RemoteMemory>(memory: &M, words: Words<'m, M>) -> M::Op {
-        memory.post_link(release::<M>(words, Mode::Exclusive, memory.write_is_atomic()))
+    pub fn release_link<'m, M: RemoteMemory>(memory: &M, words: Words<'m, M>) -> Link<M::Word<'m>> {
+        release::<M>(words, Mode::Exclusive, memory.write_is_atomic())
     }
 }
 
@@ -143,6 +145,7 @@ impl LockAlgorithm for TestAndSet {
     const NAME: &'static str = "test-and-set";
     const HOME_WORDS: usize = 1;
     const NODE_WORDS: usize = ANNOUNCED + 1;
+    const NODES_ARE_OWN: bool = true;
 
     #[inline]
     fn uses_node(&self, mode: Mode) -> bool {
@@ -151,7 +154,7 @@ impl LockAlgorithm for TestAndSet {
 
     /// The owner's bits are the word while it holds the lock exclusively.
     #[inline(always)] // as `start_as`
-    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>, _: Intent) -> Result<Words<'m, M>, Fault> {
         Ok((context.home(0)?, EXCLUSIVE | context.owner().to_bits()))
     }
 
@@ -180,11 +183,6 @@ impl LockAlgorithm for TestAndSet {
         }
     }
 
-    #[inline]
-    fn releases_in_one_step(&self, mode: Mode) -> bool {
-        mode == Mode::Exclusive && !self.checked
-    }
-
     #[inline(always)] // as `start_as`
     fn start_release<'m, M: RemoteMemory>(
         &self,
@@ -193,21 +191,12 @@ impl LockAlgorithm for TestAndSet {
         self.start_release_as(&lock, lock.owner)
     }
 
-    fn release_link<'m, M: RemoteMemory>(
-        &self,
-        memory: &M,
-        words: Words<'m, M>,
-        mode: Mode,
-    ) -> Option<Link<M::Word<'m>>> {
-        Some(release::<M>(words, mode, self.writes(memory)))
-    }
-
     #[inline(always)] // as `start_as`
     fn released<'m, M: RemoteMemory>(
         &self,
         lock: LockUse<'m, M, impl LockContext<'m, M>>,
-        found: u64,
-    ) -> Result<bool, Fault> {
+        found: Option<u64>,
+    ) -> Result<Rest, Fault> {
         self.released_as(&lock, lock.owner, found)
     }
 
@@ -217,7 +206,7 @@ impl LockAlgorithm for TestAndSet {
         found: Result<u64, Fault>,
     ) -> Result<(), Fault> {
         match found {
-            Ok(found) => self.released(lock, found).map(drop),
+            Ok(found) => self.released(lock, Some(found)).map(drop),
             Err(fault) if lock.mode == Mode::Shared => recovery::retract(lock.memory, lock.context).and(Err(fault)),
             Err(fault) => Err(fault),
         }

@@ -23,7 +23,7 @@ use self::recovery::{Waiting, leave_out};
 use crate::backoff::Pauses;
 use crate::fetch_add_queue::{InRing, Waited};
 use crate::recovery::{ANNOUNCED, Announcement, POISON, Reopened, announce, is_announced, note_poison, retract};
-use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, Words};
+use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, Rest, Words};
 
 /// A ticket reader-writer lock by fetch-add, after DSLR (Yoon, Chowdhury, Mozafari, *Distributed
 /// Lock Management with RDMA: Decentralization without Starvation*, SIGMOD 2018, section 4).
@@ -65,9 +65,9 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, 
 /// was given out since. Otherwise it waits until the ticket is served, and returns it by a release.
 /// (To return an exclusive ticket early, when only readers are ahead, would bypass a reader that is
 /// served and has not read the word yet: the counters do not distinguish that from a later turn.) A
-/// try with [words to try](LockAlgorithm::words_to_try) reads the word first, and takes a ticket,
-/// by compare-swap, only if it is served at once. With the usual words, a try that fails is
-/// cancelled. The owner of a rank that leaves, and one that cannot ask a suspected rank, does not
+/// try with [its words](LockAlgorithm::words) reads the word first, and takes a ticket,
+/// by compare-swap, only if it is served at once. With the words of another acquire, a try that fails
+/// is cancelled. The owner of a rank that leaves, and one that cannot ask a suspected rank, does not
 /// wait for its turn: it puts the word under recovery, and returns its ticket.
 ///
 /// # Death
@@ -159,20 +159,21 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     const NAME: &'static str = "ticket";
     const HOME_WORDS: usize = POISON + 1;
     const NODE_WORDS: usize = ANNOUNCED + 1;
+    const NODES_ARE_OWN: bool = true;
 
     fn is_free(home: &[u64]) -> bool {
         home.first().map(|word| Counters::<BITS>(*word)).is_none_or(|word| !word.is_recovering() && word.nothing_out())
     }
 
     #[inline(always)] // as `start`
-    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
-        let reads_first =
-            if context.owners() > Counters::<BITS>::ROOM || !context.is_counted() { READS_FIRST } else { 0 };
+    fn words<'m, M: RemoteMemory>(
+        &self,
+        context: impl LockContext<'m, M>,
+        intent: Intent,
+    ) -> Result<Words<'m, M>, Fault> {
+        let has_room = context.owners() <= Counters::<BITS>::ROOM && context.is_counted();
+        let reads_first = if has_room && intent.is_patient() { 0 } else { READS_FIRST };
         Ok((context.home(0)?, context.owner().to_bits() | reads_first))
-    }
-
-    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
-        Ok((context.home(0)?, context.owner().to_bits() | READS_FIRST))
     }
 
     #[inline(always)] // a lock's words that pass through memory cost a third of the lock
@@ -214,13 +215,14 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     fn released<'m, M: RemoteMemory>(
         &self,
         lock: LockUse<'m, M, impl LockContext<'m, M>>,
-        found: u64,
-    ) -> Result<bool, Fault> {
-        if Counters::<BITS>(found).out(lock.mode) == 0 {
-            return Ok(false); // to be undone
+        found: Option<u64>,
+    ) -> Result<Rest, Fault> {
+        match found {
+            Some(found) if Counters::<BITS>(found).out(lock.mode) > 0 => {
+                retract(lock.memory, lock.context).map(|()| Rest::Nothing)
+            }
+            _ => Ok(Rest::Unknown), // to be undone
         }
-        retract(lock.memory, lock.context)?;
-        Ok(true)
     }
 
     #[inline]
@@ -231,7 +233,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
         async move {
             let outcome = match found {
-                Ok(found) if self.released(lock, found)? => return Ok(()),
+                Ok(found) if self.released(lock, Some(found))? == Rest::Nothing => return Ok(()),
                 Ok(_) => not_held::<M, BITS>(lock).await,
                 Err(fault) => Err(fault),
             };

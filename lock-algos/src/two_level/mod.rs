@@ -29,7 +29,9 @@ use self::queue::{Global, InQueue};
 use self::recovery::is_gone;
 use crate::recovery::{is_announced, is_lost};
 use crate::test_and_set::{EXCLUSIVE, hand_back, poisoned_word};
-use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, TestAndSet, Ticket, Words};
+use crate::{
+    Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, Rest, TestAndSet, Ticket, Words,
+};
 
 /// A lock that the ranks of a host hand over among themselves, after HOCL (Wang, Lu, Shu, *Sherman:
 /// A Write-Optimized Distributed B+Tree Index on Disaggregated Memory*, SIGMOD 2022) and ALock
@@ -51,7 +53,7 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, 
 /// access the home's word: its atomics are the card's. So the two kinds of atomics, which are not
 /// atomic with one another, never meet on a word, and no rank uses the card to reach its own host.
 ///
-/// Readers count in the home's word, as in [`TestAndSet`]. [Tries](LockAlgorithm::words_to_try),
+/// Readers count in the home's word, as in [`TestAndSet`]. [Tries](crate::Intent::TRY),
 /// and all owners if the context has no host words, swap their own word into the home's, without a
 /// queue.
 ///
@@ -156,9 +158,10 @@ impl Default for TwoLevel {
 }
 
 impl TwoLevel {
-    /// Whether a word of the home names an owner, not a host.
-    pub(crate) const fn names_owner(home: u64) -> bool {
-        home & EXCLUSIVE != 0 && cohort_owner::CohortOwner::of(home).is_none()
+    /// The exclusive owner that the word of the home names, if it names one and no host.
+    #[must_use]
+    pub const fn owner(home: u64) -> Option<Owner> {
+        if is_cohort(home) { None } else { TestAndSet::owner(home) }
     }
 }
 
@@ -169,14 +172,15 @@ impl LockAlgorithm for TwoLevel {
     const HOST_WORDS: usize = STATE + 1;
 
     #[inline(always)] // as `start`
-    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
-        let alone = if context.bypasses() < self.passes { PASSES } else { 0 };
-        Ok((context.home(0)?, alone | context.owner().to_bits()))
-    }
-
-    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
-        let (home, owner) = self.words(context)?;
-        Ok((home, Self::alone(owner)))
+    fn words<'m, M: RemoteMemory>(
+        &self,
+        context: impl LockContext<'m, M>,
+        intent: Intent,
+    ) -> Result<Words<'m, M>, Fault> {
+        let bypasses = if context.bypasses() < self.passes { PASSES } else { 0 };
+        // A try does not queue.
+        let flag = if intent.is_patient() { bypasses } else { EXCLUSIVE };
+        Ok((context.home(0)?, flag | context.owner().to_bits()))
     }
 
     #[inline(always)] // a lock's words that pass through memory cost a third of the lock
@@ -279,20 +283,15 @@ impl LockAlgorithm for TwoLevel {
     fn released<'m, M: RemoteMemory>(
         &self,
         lock: LockUse<'m, M, impl LockContext<'m, M>>,
-        found: u64,
-    ) -> Result<bool, Fault> {
+        found: Option<u64>,
+    ) -> Result<Rest, Fault> {
         if queues(&lock) && matches!(Note::of(lock.memory.load(lock.node(NOTE)?)?), Note::Has(_)) {
-            return Ok(false);
+            return Ok(if found.is_some() { Rest::Steps } else { Rest::Unknown });
         }
         self.home.released_as(&lock, Self::alone(lock.owner), found)
     }
 
     /// The next owner waits for what has been written.
-    #[inline]
-    fn release_waits<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Option<bool> {
-        (lock.mode == Mode::Exclusive).then_some(false)
-    }
-
     fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         lock: LockUse<'m, M, P>,

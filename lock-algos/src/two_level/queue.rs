@@ -11,7 +11,7 @@ use super::note::{NOTE, waits_at};
 use crate::recovery::{self, Boxed, is_lost};
 use crate::test_and_set::hand_back;
 use crate::ticket::counters::Counters;
-use crate::{Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode};
+use crate::{Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode};
 
 impl TwoLevel {
     /// Posts the first operation in the queue of the host, if there is one.
@@ -22,7 +22,7 @@ impl TwoLevel {
     ) -> Result<Option<M::Op>, Fault> {
         let Some(leader) = context.cohort_home() else { return Ok(None) };
         let host = AtHost { context, leader };
-        let Ok(words) = self.queue.words(host) else { return Ok(None) };
+        let Ok(words) = self.queue.words(host, Intent::LOCK) else { return Ok(None) };
         let queued = self.queue.start(LockUse::new(memory, host, words, Mode::Exclusive))?;
         memory.store(context.node(NOTE)?, waits_at(leader))?;
         Ok(Some(queued))
@@ -61,7 +61,12 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'_, 'm, M, P> {
 
     /// The use of the host's queue.
     fn queue(&self) -> Result<LockUse<'m, M, AtHost<P>>, Fault> {
-        Ok(LockUse::new(self.used.memory, self.host(), self.lock.queue.words(self.host())?, Mode::Exclusive))
+        Ok(LockUse::new(
+            self.used.memory,
+            self.host(),
+            self.lock.queue.words(self.host(), Intent::LOCK)?,
+            Mode::Exclusive,
+        ))
     }
 
     pub(super) async fn state(&self) -> Result<State, Fault> {

@@ -43,7 +43,7 @@ fn a_cancelled_recovery_reopens_nothing() {
             let owner = Owner { rank: Rank(rank), slot: 0, generation: 0 };
             let place = Layout::new::<Global<TestAndSet>>(memory, owner, slots);
             drive(memory, async {
-                let words = lock.words(place)?;
+                let words = lock.words(place, Intent::LOCK)?;
                 let started = lock.start(LockUse::new(memory, place, words, mode))?;
                 let held = lock.finish(LockUse::new(memory, place, words, mode), started, wish).await?;
                 if rank > 1 {
@@ -87,7 +87,7 @@ fn impossible_releases_fail() {
     for mode in [Mode::Exclusive, Mode::Shared] {
         let owner = Owner { rank: Rank(0), slot: 0, generation: 0 };
         let place = Layout::new::<Global<TestAndSet>>(&memory, owner, slots);
-        let words = lock.words(place).unwrap();
+        let words = lock.words(place, Intent::LOCK).unwrap();
         let refused = lock.start_release(LockUse::new(&memory, place, words, mode)).map(drop);
         assert_eq!(refused, Err(Fault::new(FaultKind::NotHeld)));
     }

@@ -148,7 +148,7 @@ fn tries_share_with_readers_only() {
                 let held = [(first, 0), (second, 1)].map(|(mode, slot)| {
                     let owner = Owner { rank: Rank(0), slot, generation: 0 };
                     let context = Layout::new::<A>(&memory, owner, slots);
-                    let words = algorithm.words_to_try(context).unwrap();
+                    let words = algorithm.words(context, Intent::TRY).unwrap();
                     let started = algorithm.start(LockUse::new(&memory, context, words, mode)).unwrap();
                     block_on(algorithm.finish(LockUse::new(&memory, context, words, mode), started, || Intent::TRY))
                 });

@@ -95,7 +95,7 @@ fn a_release_without_a_lock_fails_and_changes_nothing() {
         let released = async {
             let context = Layout::new::<TestAndSet>(&memory, owner, slots);
             if let Some(mode) = held {
-                let words = algorithm.words(context)?;
+                let words = algorithm.words(context, Intent::LOCK)?;
                 algorithm
                     .finish(
                         LockUse::new(&memory, context, words, mode),
@@ -106,7 +106,7 @@ fn a_release_without_a_lock_fails_and_changes_nothing() {
             }
             let before = memory.region();
             let context = Layout::new::<TestAndSet>(&memory, stranger, slots);
-            let words = algorithm.words(context)?;
+            let words = algorithm.words(context, Intent::LOCK)?;
             let outcome = algorithm.start_release(LockUse::new(&memory, context, words, Mode::Shared)).map(drop);
             assert_eq!(memory.region(), before);
             outcome

@@ -12,7 +12,7 @@ const SLOTS: Slots = Slots::new(2);
 fn acquire<A: LockAlgorithm>(lock: &A, memory: &ModelMemory, owner: Owner, mode: Mode) {
     let place = Layout::new::<A>(memory, owner, SLOTS);
     let held = drive(memory, async {
-        let words = lock.words(place)?;
+        let words = lock.words(place, Intent::LOCK)?;
         lock.finish(
             LockUse::new(memory, place, words, mode),
             lock.start(LockUse::new(memory, place, words, mode))?,
@@ -26,7 +26,7 @@ fn acquire<A: LockAlgorithm>(lock: &A, memory: &ModelMemory, owner: Owner, mode:
 fn release<A: LockAlgorithm>(lock: &A, memory: &ModelMemory, owner: Owner, mode: Mode) -> Result<(), Fault> {
     let place = Layout::new::<A>(memory, owner, SLOTS);
     drive(memory, async {
-        let words = lock.words(place)?;
+        let words = lock.words(place, Intent::LOCK)?;
         lock.finish_release(
             LockUse::new(memory, place, words, mode),
             lock.start_release(LockUse::new(memory, place, words, mode))?.await,
@@ -45,7 +45,7 @@ pub(crate) fn release_twice<A: LockAlgorithm>(lock: &A, mode: Mode, start: u64) 
     let place = Layout::new::<A>(&memory, owner, slots);
     let mut before = Vec::new();
     let twice = async {
-        let words = lock.words(place)?;
+        let words = lock.words(place, Intent::LOCK)?;
         lock.finish(
             LockUse::new(&memory, place, words, mode),
             lock.start(LockUse::new(&memory, place, words, mode))?,

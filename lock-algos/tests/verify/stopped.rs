@@ -28,7 +28,7 @@ pub(crate) fn acquire<'a, A: LockAlgorithm>(
 ) -> Acquire<'a> {
     let context = Layout::new::<A>(memory, owner, SLOTS);
     Box::pin(async move {
-        let words = lock.words(context)?;
+        let words = lock.words(context, Intent::LOCK)?;
         lock.finish(
             LockUse::new(memory, context, words, mode),
             lock.start(LockUse::new(memory, context, words, mode))?,
@@ -45,7 +45,7 @@ pub(crate) async fn release<A: LockAlgorithm>(
     mode: Mode,
 ) -> Result<(), Fault> {
     let context = Layout::new::<A>(memory, owner, SLOTS);
-    let words = lock.words(context)?;
+    let words = lock.words(context, Intent::LOCK)?;
     lock.finish_release(
         LockUse::new(memory, context, words, mode),
         lock.start_release(LockUse::new(memory, context, words, mode))?.await,

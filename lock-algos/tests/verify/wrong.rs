@@ -1,7 +1,7 @@
 //! Locks that are wrong on purpose: test-and-set with one flaw each.
 
 use onesided_lock_algos::{
-    Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, TestAndSet, WaitPolicy, Words,
+    Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, Rest, TestAndSet, WaitPolicy, Words,
 };
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, RemoteMemory};
 
@@ -126,8 +126,12 @@ impl LockAlgorithm for Wrong {
         self.right.uses_node(mode)
     }
 
-    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
-        self.right.words(context)
+    fn words<'m, M: RemoteMemory>(
+        &self,
+        context: impl LockContext<'m, M>,
+        intent: Intent,
+    ) -> Result<Words<'m, M>, Fault> {
+        self.right.words(context, intent)
     }
 
     fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
@@ -170,8 +174,15 @@ impl LockAlgorithm for Wrong {
         })
     }
 
-    fn releases_in_one_step(&self, mode: Mode) -> bool {
-        self.right.releases_in_one_step(mode)
+    fn released<'m, M: RemoteMemory>(
+        &self,
+        lock: LockUse<'m, M, impl LockContext<'m, M>>,
+        found: Option<u64>,
+    ) -> Result<Rest, Fault> {
+        match found {
+            None => self.right.released(lock, None),
+            Some(_) => Ok(Rest::Unknown),
+        }
     }
 
     fn start_release<'m, M: RemoteMemory>(

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use onesided_fabric::{Fabric, Task};
-use onesided_lock_algos::{LockAlgorithm, Mode};
+use onesided_lock_algos::{LockAlgorithm, Mode, served};
 use onesided_remote_memory::{Fault, Rank, RemoteMemory};
 use onesided_sim::{End, SimFabric, SimSegment, Simulation};
 
@@ -100,15 +100,14 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
 const AFTER_STOP: u32 = 1_000;
 
 /// Serves a lock at its home.
-pub(super) fn server<A: LockAlgorithm + Clone + 'static>(lock: &A, home: SimFabric) -> Task {
-    let lock = lock.clone();
+pub(super) fn server<A: LockAlgorithm>(home: SimFabric) -> Task {
     let slots = home.allocate(8 * u64::from(home.size()));
     Box::pin(async move {
         let _slots = slots;
         let place = LockMemory { segments: None, leader: None };
         let site = Site::<_, A>::new(home, &place);
         // It fails only when the simulation is over.
-        let _ = lock.serve(&site.fabric, Spot(&site), || true).await;
+        let _ = served::serve(&site.fabric, Spot(&site), || true).await;
     })
 }
 
@@ -142,9 +141,8 @@ impl<A: LockAlgorithm> Contest<'_, A> {
         async move {
             let (fabric, contest) = (&origin.site.fabric, origin.beside);
             if fabric.rank().0 < contest.first_origin() {
-                if let (true, Some((by, server))) = (A::SERVED, contest.common.run.server)
-                    && let Err(fault) =
-                        fabric.endpoint().serve(server(contest.common.run.lock, fabric.clone()), Some(by))
+                if let (true, Some(by)) = (A::SERVED, contest.common.run.server)
+                    && let Err(fault) = fabric.endpoint().serve(server::<A>(fabric.clone()), Some(by))
                 {
                     contest.fails(fabric, fault);
                 }
@@ -337,7 +335,7 @@ mod tests {
         let report = Simulation::new(Network::default()).ranks(1).run_direct(|fabric| async move {
             let place = LockMemory { segments: None, leader: None };
             let site = Site::<_, A>::new(fabric, &place);
-            let words = lock.words(Spot(&site)).unwrap();
+            let words = lock.words(Spot(&site), Intent::LOCK).unwrap();
             let lock_use = LockUse::new(&site.fabric, Spot(&site), words, Mode::Exclusive);
             size_of_val(&lock.contend(lock_use, Ok(0), &|| Intent::LOCK))
         });

@@ -4,13 +4,12 @@ use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use onesided_fabric::{Fabric, ServerThread, Task};
+use onesided_fabric::{Fabric, ServerThread};
 use onesided_lock_algos::{Intent, LockAlgorithm, LockUse, Mode, Words};
 use onesided_remote_memory::Fault;
-use onesided_sim::{Network, SimFabric};
+use onesided_sim::Network;
 
 use super::context::{Site, Spot};
-use super::simulated;
 use super::{Histogram, Operations, Rng, jain, share};
 
 /// A throughput run: origins that acquire and release one lock repeatedly, for a while. A
@@ -29,12 +28,9 @@ pub struct ThroughputRun<'a, A> {
     pub(super) per_host: u32,
     pub(super) at_home: bool,
     pub(super) events: u64,
-    pub(super) server: Option<(ServerThread, Server<A>)>,
+    pub(super) server: Option<ServerThread>,
     pub(super) stop: Option<Stop>,
 }
-
-/// Makes the task that serves a lock at its home.
-type Server<A> = fn(&A, SimFabric) -> Task;
 
 /// What befalls the first origin that acquires the lock after a time.
 #[derive(Clone, Copy, Debug)]
@@ -129,11 +125,8 @@ impl<'a, A: LockAlgorithm> ThroughputRun<'a, A> {
 
     /// Has a thread of the home serve the lock of a simulation, if it is a
     /// [served](LockAlgorithm::SERVED) one.
-    pub fn served(mut self, by: ServerThread) -> Self
-    where
-        A: Clone + 'static,
-    {
-        self.server = Some((by, simulated::server));
+    pub fn served(mut self, by: ServerThread) -> Self {
+        self.server = Some(by);
         self
     }
 
@@ -294,7 +287,7 @@ impl<'m, F: Fabric, A: LockAlgorithm, B: Beside<F, A>> Origin<'m, F, A, B> {
         // Not an `async fn`, which keeps its arguments twice.
         async move {
             let asked_at = if B::TIMES { this.site.fabric.now() } else { 0 };
-            let words = this.run().lock.words(Spot(&this.site))?;
+            let words = this.run().lock.words(Spot(&this.site), Intent::LOCK)?;
             let started = this.run().lock.start(this.lock_use(words, mode))?;
             // Of very many origins the low bits are enough, and smaller.
             let before = if B::TIMES { this.beside.common().acquired.load(Ordering::Relaxed) as u32 } else { 0 };

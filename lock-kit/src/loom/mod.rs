@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use onesided_lock_algos::{LockAlgorithm, Mode};
+use onesided_lock_algos::{LockAlgorithm, Mode, served};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 pub use memory::{Atomics, LoomMemory, block_on};
@@ -300,7 +300,7 @@ fn execute<A: LockAlgorithm>(
         counted(memory.of(rank), program::run(memory, Arc::clone(lock), slots, rounds, record, spawn))
     };
     let server = A::SERVED.then(|| {
-        let (Server { task, open }, record) = (Server::start(&memory, lock, slots), Arc::clone(&record));
+        let (Server { task, open }, record) = (Server::start::<A>(&memory, slots), Arc::clone(&record));
         let serves = thread(Box::pin(async move {
             task.await.unwrap_or_else(|fault| record.violated(|| format!("the server ended: {fault}")));
         }));
@@ -312,7 +312,7 @@ fn execute<A: LockAlgorithm>(
     join(std::mem::take(&mut *spawned.lock().unwrap()));
     if let Some((serves, open)) = server {
         open.store(false, Relaxed);
-        block_on(lock.wake_server(&memory, Layout::of_server::<A>(&memory, slots))).unwrap();
+        block_on(served::wake(&memory, Layout::of_server::<A>(&memory, slots))).unwrap();
         serves.join().unwrap();
     }
     if let Err(violation) = check(&record, &memory) {

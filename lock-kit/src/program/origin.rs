@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use onesided_lock_algos::{Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, TokenDraw};
+use onesided_lock_algos::{Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, Rest, TokenDraw};
 use onesided_remote_memory::{Fault, FaultKind, Notify, RemoteMemory};
 
 use super::layout::{DATA, HOME, Layout, Slots, word};
@@ -77,10 +77,12 @@ async fn section<M: Crashable, A: LockAlgorithm>(
 ) -> Result<(), Fault> {
     let mode = round.mode;
     let layout = Layout::new::<A>(memory, owner, slots);
-    let words = match round.kind {
-        AcquireKind::Try => algorithm.words_to_try(layout)?,
-        AcquireKind::Usual | AcquireKind::WithoutRecovery => algorithm.words(layout)?,
+    let intent = match round.kind {
+        AcquireKind::Usual => Intent::LOCK.recovering(),
+        AcquireKind::WithoutRecovery => Intent::LOCK,
+        AcquireKind::Try => Intent::TRY.recovering(),
     };
+    let words = algorithm.words(layout, intent)?;
     let data = word(memory, HOME, DATA)?;
 
     record.between(owner);
@@ -95,11 +97,6 @@ async fn section<M: Crashable, A: LockAlgorithm>(
     for _ in 0..round.early {
         memory.read(data).await?;
     }
-    let intent = match round.kind {
-        AcquireKind::Usual => Intent::LOCK.recovering(),
-        AcquireKind::WithoutRecovery => Intent::LOCK,
-        AcquireKind::Try => Intent::TRY.recovering(),
-    };
     let wanted: IntentFn<'_> = &|| intent;
     let first = started.await;
     let at_once = first.is_ok_and(|first| algorithm.holds(words.1, mode, first));
@@ -177,7 +174,7 @@ async fn release<'m, M: Crashable, A: LockAlgorithm>(
     memory.note(Note::Leaves);
     record.between(owner);
     let released = algorithm.start_release(lock)?;
-    if ending == Ending::Detached && algorithm.releases_in_one_step(lock.mode) {
+    if ending == Ending::Detached && algorithm.released(lock, None) == Ok(Rest::Nothing) {
         drop(released);
     } else {
         let found = released.await;
@@ -217,7 +214,7 @@ fn abandon<M: Crashable, A: LockAlgorithm>(
 ) -> Result<(), Fault> {
     record.between(owner);
     let layout = Layout::new::<A>(memory, owner, slots);
-    let words = algorithm.words(layout)?;
+    let words = algorithm.words(layout, Intent::LOCK)?;
     let started = algorithm.start(LockUse::new(memory, layout, words, round.mode))?;
     let (memory, algorithm, record) = (memory.clone(), Arc::clone(algorithm), Arc::clone(record));
     spawn(Box::pin(async move {
@@ -237,7 +234,7 @@ async fn finish_cancelled<M: Crashable, A: LockAlgorithm>(
 ) -> Result<(), Fault> {
     let Section { mode, ending, .. } = round;
     let layout = Layout::new::<A>(memory, owner, slots);
-    let words = algorithm.words(layout)?;
+    let words = algorithm.words(layout, Intent::LOCK)?;
     // It is cancelled later.
     let (limit, recovers, cancelled) = match ending {
         Ending::Cancelled { asked, recovers, leaves: false } => (usize::from(asked), recovers, Intent::CANCELLED),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use onesided_lock_algos::LockAlgorithm;
+use onesided_lock_algos::{LockAlgorithm, served};
 use onesided_remote_memory::{Fault, Rank};
 
 use super::{Budget, Event, ModelMemory, Tasks, Time, World};
@@ -126,7 +126,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         let (lock, mut slots) = (Arc::new(lock.clone()), Slots::of(programs));
         let memory = setting.memory::<A>(programs.len(), &mut slots);
         prepare(&mut memory.world());
-        let server = A::SERVED.then(|| Server::start(&memory, &lock, slots));
+        let server = A::SERVED.then(|| Server::start::<A>(&memory, slots));
         let leaves = |section: &Section| matches!(section.ending, Ending::Cancelled { leaves: true, .. });
         let gives_up = programs.iter().any(|program| program.as_ref().iter().any(leaves));
         let tasks = Tasks::over(memory);
@@ -240,7 +240,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         self.tasks.ended()?;
         if let Some(server) = self.server.take() {
             self.tasks.memory.world().budget = Budget::default();
-            server.close(&self.tasks.memory, &*self.lock, self.slots)?;
+            server.close::<A>(&self.tasks.memory, self.slots)?;
         }
         let world = self.tasks.memory.world();
         let (home, data) = lock_and_data::<A>(world.region(HOME));
@@ -270,13 +270,13 @@ pub struct Server {
 
 impl Server {
     /// A server of the lock, with a handle of its own of the memory of [`HOME`].
-    pub fn start<M: Crashable, A: LockAlgorithm>(memory: &M, lock: &Arc<A>, slots: Slots) -> Self {
+    pub fn start<A: LockAlgorithm>(memory: &impl Crashable, slots: Slots) -> Self {
         let memory = memory.clone();
         let open = Arc::new(AtomicBool::new(true));
-        let (lock, still) = (Arc::clone(lock), Arc::clone(&open));
+        let still = Arc::clone(&open);
         let task = Box::pin(async move {
             let context = Layout::of_server::<A>(&memory, slots);
-            lock.serve(&memory, context, move || still.load(Relaxed)).await
+            served::serve(&memory, context, move || still.load(Relaxed)).await
         });
         Self { task, open }
     }
@@ -292,10 +292,10 @@ impl Server {
     ///
     /// # Errors
     /// Why it does not end, or how.
-    pub fn close<A: LockAlgorithm>(self, memory: &ModelMemory, lock: &A, slots: Slots) -> Result<(), String> {
+    pub fn close<A: LockAlgorithm>(self, memory: &ModelMemory, slots: Slots) -> Result<(), String> {
         self.open.store(false, Relaxed);
         let ended = async move {
-            lock.wake_server(memory, Layout::of_server::<A>(memory, slots)).await?;
+            served::wake(memory, Layout::of_server::<A>(memory, slots)).await?;
             self.task.await
         };
         crate::random::driven(memory, ended)

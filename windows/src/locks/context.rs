@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
-use onesided_lock_algos::{AnyLock, BackoffCap, LockAlgorithm, LockContext, Owner, Words};
+use onesided_lock_algos::{BackoffCap, LockAlgorithm, LockContext, Mcs, Owner, Words};
 
 use crate::locks::layout::LockId;
 use crate::locks::slots::{self, BIASED_SLOT};
@@ -37,10 +37,10 @@ pub(crate) trait Node<'w, F: Fabric>: Copy + Send + Sync {
 #[derive(Clone, Copy)]
 pub(crate) struct LookedUp;
 
-/// All words of slot 0's node: a lock uses them so often that looking them up one by one takes a
+/// The words of slot 0's node; no lock has more. A lock uses them so often that looking them up one by one takes a
 /// fifth of its time.
 #[derive(Clone, Copy)]
-pub(crate) struct CachedNode<W>([W; AnyLock::NODE_WORDS]);
+pub(crate) struct CachedNode<W>([W; Mcs::NODE_WORDS]);
 
 impl<'w, F: Fabric> Node<'w, F> for LookedUp {
     const BIASED: bool = false;

@@ -239,8 +239,7 @@ pub enum LockAllDesign {
     /// A request for an exclusive lock is announced when the call returns; it requests the target's
     /// own lock once it is waited on or polled.
     ///
-    /// Each lock takes a [slot](crate::Builder::lock_slots), one of which is reserved for the
-    /// thread that locked first. With a lock whose waiters are notified by others (a queue, two
+    /// Each lock takes a [slot](crate::Builder::lock_slots). With a lock whose waiters are notified by others (a queue, two
     /// levels, threads), the slot of a lock is lost if its target dies while the lock is waited for
     /// or released. If rank 0 dies there are no exclusive locks any more.
     ///
@@ -277,14 +276,6 @@ impl LockAllDesign {
     pub(crate) const fn usual(lock: LockDesign) -> Self {
         if lock.is_fair_to_writers() { Self::EachTarget } else { Self::OnDemand }
     }
-
-    /// A target's lock combined with this `lock_all`. `None` where that is not available.
-    pub(crate) fn of(self, lock: AnyLock, capabilities: &Capabilities) -> Option<AnyLock> {
-        match self {
-            Self::OnDemand | Self::EachTarget => Some(lock),
-            Self::Global => lock.with_global(backoff(capabilities)),
-        }
-    }
 }
 
 impl fmt::Display for LockAllDesign {
@@ -300,7 +291,7 @@ impl fmt::Display for LockDesign {
 }
 
 /// The backoff of waiters on such a fabric.
-fn backoff(capabilities: &Capabilities) -> Backoff {
+pub(crate) fn backoff(capabilities: &Capabilities) -> Backoff {
     // Where an attempt is an instruction the default table fits; elsewhere an attempt costs a round
     // trip.
     match capabilities.completes_at_post {

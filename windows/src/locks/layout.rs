@@ -5,7 +5,7 @@
 //! host-local words and the nodes.
 
 use onesided_fabric::slot_bytes;
-use onesided_lock_algos::{AnyLock, Global, TestAndSet};
+use onesided_lock_algos::{Global, TestAndSet};
 
 use crate::locks::window_lock::LockWords;
 use crate::locks::{LOCK_BYTES, slots};
@@ -88,8 +88,8 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    pub(crate) fn new(lock: &AnyLock, fenced: bool) -> Self {
-        let words = lock.home_words() as u64;
+    pub(crate) fn new(lock: LockWords, fenced: bool) -> Self {
+        let words = lock.home as u64;
         Self { stride: words + u64::from(fenced), token: fenced.then_some(words) }
     }
 
@@ -241,12 +241,12 @@ mod tests {
 
     #[test]
     fn a_lock_of_few_words_takes_nothing_beside_its_line() {
-        for lock in [AnyLock::TestAndSet(TestAndSet::default()), AnyLock::Mcs(Mcs::default())] {
-            let layout = HiddenLayout::new((7, 32), LockWords::from(&lock), false);
+        for lock in [LockWords::of(&TestAndSet::default()), LockWords::of(&Mcs::default())] {
+            let layout = HiddenLayout::new((7, 32), lock, false);
             assert_eq!((layout.barrier, layout.end()), (slots::end_of_in_use(7), layout.node(32, 0)));
             assert_eq!(layout.nodes, layout.barrier + 64);
             assert_eq!(layout.word(0), 0);
-            let revoking = HiddenLayout::new((7, 32), LockWords::from(&lock), true);
+            let revoking = HiddenLayout::new((7, 32), lock, true);
             assert_eq!((revoking.revoke_request(0), revoking.revoke_reply(0)), (layout.barrier, layout.barrier + 8));
             assert!(revoking.revoke_reply(6) + 8 <= revoking.barrier && revoking.barrier + 24 <= revoking.nodes);
         }

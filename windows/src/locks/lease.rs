@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use onesided_fabric::{Capabilities, Fabric, Fence, World};
+use onesided_fabric::{Fabric, Fence, World};
 use onesided_lock_algos::AnyLock;
 
+use crate::locks::window_lock::WindowLock;
 use crate::{Error, LeasePolicy, LockDesign};
 
 /// The lease policy of a window under construction.
@@ -61,14 +62,14 @@ impl LeaseChoice {
         }
     }
 
-    /// The lock algorithm with this policy.
-    pub(crate) fn algorithm(&self, design: LockDesign, capabilities: &Capabilities) -> Option<AnyLock> {
-        Some(match (self.lease, design.algorithm(capabilities)?) {
+    /// The lock with this policy.
+    pub(crate) fn lock<F: Fabric>(&self, lock: AnyLock) -> WindowLock<F> {
+        match (self.lease, lock) {
             (Some((policy, after)), AnyLock::TestAndSet(lock)) => {
-                AnyLock::CheckedTestAndSet(lock.leased(nanos(after), policy == LeasePolicy::VersionedCommit))
+                WindowLock::other(lock.leased(nanos(after), policy == LeasePolicy::VersionedCommit))
             }
-            (_, lock) => lock,
-        })
+            (_, lock) => lock.into(),
+        }
     }
 
     /// The lease state of a window.

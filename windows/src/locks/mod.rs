@@ -19,20 +19,3 @@ pub(crate) mod window_lock;
 
 /// Size of the lock words in the hidden region beside each rank's window memory: one cache line.
 pub(crate) const LOCK_BYTES: u64 = 64;
-
-/// Runs `run` with the lock's own type if its uncontended acquire and release take a few
-/// instructions, and `run_other` for all other designs, so that callers stay small.
-macro_rules! by_design {
-    ($chosen:expr, $lock:ident => $run:expr, $other:ident => $run_other:expr) => {
-        match $chosen {
-            $crate::locks::window_lock::WindowLock::Library(onesided_lock_algos::AnyLock::TestAndSet($lock)) => $run,
-            $crate::locks::window_lock::WindowLock::Library(onesided_lock_algos::AnyLock::Mcs($lock)) => $run,
-            $crate::locks::window_lock::WindowLock::Library(onesided_lock_algos::AnyLock::Ticket($lock)) => $run,
-            $crate::locks::window_lock::WindowLock::Library(onesided_lock_algos::AnyLock::FetchAddQueue($lock)) => $run,
-            $crate::locks::window_lock::WindowLock::Library(onesided_lock_algos::AnyLock::TwoLevel($lock)) => $run,
-            $other => $run_other,
-        }
-    };
-}
-
-pub(crate) use by_design;

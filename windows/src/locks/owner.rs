@@ -6,8 +6,9 @@ use std::task::Poll;
 
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
-use onesided_lock_algos::{AnyLock, LockContext, Mode, Owner};
+use onesided_lock_algos::{LockContext, Mode, Owner, announces};
 
+use crate::LockDesign;
 use crate::error::ITSELF;
 use crate::locks::context::WindowLockContext;
 use crate::locks::layout::LockId;
@@ -72,12 +73,13 @@ impl<F: Fabric> Inner<F> {
         // Where each owner has a node, it tells, and the last of a queue may be cancelled.
         let found = found.filter(|rank| *rank != own || !self.locks.algorithm.uses_node(Mode::Exclusive));
         let context = self.target(rank).map(|target| self.lock_context(target, id, owner)).ok();
-        let named = self.locks.algorithm.library().zip(context).and_then(|(lock, context)| {
-            if self.has_another_owner(lock, context, owner) {
+        let context = context.filter(|_| self.locks.design != LockDesign::Own);
+        let named = context.and_then(|context| {
+            if self.has_another_owner(context, owner) {
                 return Some(own);
             }
             match poll_once(self.fabric().read(context.home(0).ok().filter(|_| self.completes_at_post)?)) {
-                Poll::Ready(found) => lock.owner_in(found.ok()?).map(|owner| owner.rank),
+                Poll::Ready(found) => self.locks.algorithm.owner_in(found.ok()?).map(|owner| owner.rank),
                 Poll::Pending => None,
             }
         });
@@ -89,11 +91,16 @@ impl<F: Fabric> Inner<F> {
     }
 
     /// Whether another owner of this rank is announced for the lock.
-    fn has_another_owner(&self, lock: &AnyLock, context: WindowLockContext<'_, F>, owner: u64) -> bool {
+    fn has_another_owner(&self, context: WindowLockContext<'_, F>, owner: u64) -> bool {
         let word = |slot, index| -> Result<u64, Fault> {
             self.fabric().load(self.fabric().word_in(&self.memory.hidden, self.locks.layout.node(slot, index))?)
         };
-        let is_announced = |slot| Ok::<_, Fault>(lock.announces([word(slot, 0)?, word(slot, 1)?], context.lock()));
+        let number = context.lock();
+        // That of a two-level lock is announced in its host's queue, too.
+        let of_host = self.locks.algorithm.lock_words().at_each_host > 0;
+        let is_announced = |slot| -> Result<bool, Fault> {
+            Ok(announces(word(slot, 0)?, number) || of_host && announces(word(slot, 1)?, number))
+        };
         let own = Owner::from_bits(owner).slot;
         let cancelled = self.locks.slots.cancelled();
         let mut slots = 0..self.locks.slots.in_use.load(Ordering::Relaxed) as u16;

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Fabric, SegmentKey, ServerThread, World};
-use onesided_lock_algos::{AnyLock, LockAlgorithm, LockContext, Owner};
+use onesided_lock_algos::{LockContext, Owner, served};
 
 use crate::locks::layout::{HiddenLayout, request_slots_of_each};
 use crate::window::retry::{poll_once, poll_until};
@@ -43,7 +43,6 @@ impl RequestSlots {
 /// The state of the thread that serves this rank's lock.
 pub(crate) struct LockServer<F: Fabric> {
     world: World<F>,
-    lock: AnyLock,
     layout: HiddenLayout,
     own: F::Segment,
     keys: Vec<SegmentKey>,
@@ -61,13 +60,12 @@ impl<F: Fabric> LockServer<F> {
     /// `Refused` if no thread can be started.
     pub(crate) fn start(
         (world, own): (&World<F>, &F::Segment),
-        (lock, layout): (AnyLock, HiddenLayout),
+        layout: HiddenLayout,
         keys: Vec<SegmentKey>,
         (server_thread, per_window): (ServerThread, bool),
     ) -> Result<Arc<Self>, Fault> {
         let server = Arc::new(Self {
             world: world.background(),
-            lock,
             layout,
             own: own.clone(),
             peers: keys.iter().map(|_| OnceLock::new()).collect(),
@@ -81,7 +79,7 @@ impl<F: Fabric> LockServer<F> {
             let Done(server) = &theirs;
             let open = || !server.closed.load(Ordering::Acquire);
             // It fails only on its own memory, or because this rank has left: nothing to report.
-            let _ = server.lock.serve(server.world.fabric(), ServerContext { server }, open).await;
+            let _ = served::serve(server.world.fabric(), ServerContext { server }, open).await;
         });
         let started = match per_window {
             false => server.world.assist(task, server_thread).map(|()| None),
@@ -100,12 +98,12 @@ impl<F: Fabric> LockServer<F> {
 
     /// Tells peers that have the window already that this rank's lock has no server.
     fn give_up(&self) {
-        let _ = poll_once(self.lock.serve(self.world.fabric(), ServerContext { server: self }, || false)); // it never waits
+        let _ = poll_once(served::serve(self.world.fabric(), ServerContext { server: self }, || false)); // it never waits
     }
 
     fn wake(&self) {
         // The write is posted at the first poll, and is not waited for.
-        let _ = poll_once(self.lock.wake_server(self.world.fabric(), ServerContext { server: self }));
+        let _ = poll_once(served::wake(self.world.fabric(), ServerContext { server: self }));
     }
 
     /// Stops granting the lock. Does not wait.

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use onesided_lock_algos::{AnyLock, LockAlgorithm, Owner};
+use onesided_lock_algos::Owner;
 
 use crate::active::signals;
 
@@ -29,7 +29,7 @@ pub(crate) const BIASED_SLOT: u16 = 0;
 const NODE_BYTES: u64 = 64;
 /// The most words of a node.
 pub(crate) const NODE_WORDS: usize = 8;
-const _: () = assert!(AnyLock::NODE_WORDS <= NODE_WORDS && 8 * NODE_WORDS as u64 == NODE_BYTES);
+const _: () = assert!(8 * NODE_WORDS as u64 == NODE_BYTES);
 
 /// Slots beyond one for each rank, which a `lock_all` of each target takes.
 const FOR_THREADS: u32 = 31;

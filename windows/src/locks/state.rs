@@ -40,7 +40,7 @@ impl<F: Fabric> Locks<F> {
         table: Table,
     ) -> Self {
         let size = world.size();
-        let biased = lease.policy().is_none() && design != LockDesign::Own;
+        let biased = !matches!(algorithm, WindowLock::Other(_));
         let layout =
             HiddenLayout::new((size, slots), algorithm.lock_words(), lease.policy() == Some(LeasePolicy::Revoke));
         let slots = Slots::new((size, slots), biased, lock_all == LockAllDesign::Global);
@@ -66,8 +66,8 @@ impl<F: Fabric> Locks<F> {
         hidden: &F::Segment,
         keys: impl Iterator<Item = SegmentKey>,
     ) -> Result<(), Fault> {
-        if let (Some(how), Some(lock)) = (self.design.server_thread(), self.algorithm.library()) {
-            let server = LockServer::start((world, hidden), (*lock, self.layout), keys.collect(), how)?;
+        if let Some(how) = self.design.server_thread() {
+            let server = LockServer::start((world, hidden), self.layout, keys.collect(), how)?;
             self.server.get_or_init(|| server);
         }
         Ok(())

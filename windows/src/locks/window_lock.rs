@@ -2,73 +2,66 @@
 
 use std::fmt;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use onesided_fabric::Fabric;
-use onesided_fabric::remote_memory::{Fault, Link, Rank};
-use onesided_lock_algos::{AnyLock, Held, IntentFn, LockAlgorithm, LockUse, Mode, TestAndSet, Words};
+use onesided_fabric::remote_memory::{Fault, Rank};
+use onesided_lock_algos::{
+    AnyLock, Backoff, DistributedCounters, FetchAddQueue, Global, Held, Intent, IntentFn, LockAlgorithm, LockUse, Mcs,
+    Mode, Owner, Rest, TestAndSet, Ticket, TwoLevel, WithLock, Words,
+};
 
 use crate::locks::context::WindowLockContext;
+use crate::locks::slots;
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub(crate) type Used<'w, F> = LockUse<'w, F, WindowLockContext<'w, F>>;
 
-/// The words that a lock has outside of the nodes.
+/// The words that a lock has outside of the nodes, and who writes to the nodes.
 #[derive(Clone, Copy)]
 pub(crate) struct LockWords {
     pub(crate) home: usize,
     pub(crate) at_each_rank: bool,
     pub(crate) at_each_host: usize,
     pub(crate) has_requests: bool,
+    /// See [`LockAlgorithm::NODES_ARE_OWN`].
+    pub(crate) nodes_are_own: bool,
 }
 
 impl LockWords {
-    const fn of<A: LockAlgorithm>() -> Self {
+    pub(crate) const fn of<A: LockAlgorithm>(_: &A) -> Self {
+        const { assert!(A::NODE_WORDS <= slots::NODE_WORDS, "a node has at most 8 words") };
         Self {
             home: A::HOME_WORDS,
             at_each_rank: A::PER_RANK_WORD,
             at_each_host: A::HOST_WORDS,
             has_requests: A::SERVED,
+            nodes_are_own: A::NODES_ARE_OWN,
         }
     }
 }
 
-impl From<&AnyLock> for LockWords {
-    fn from(lock: &AnyLock) -> Self {
-        Self {
-            home: lock.home_words(),
-            at_each_rank: lock.has_per_rank_word(),
-            at_each_host: lock.host_words(),
-            has_requests: lock.is_served(),
-        }
-    }
-}
-
-/// The lock of a window.
+/// The lock of a window. Those whose uncontended acquire and release take a few instructions have
+/// their own type here; an owner of one of the others always has a slot.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "one a window, and the path of the library's locks is the shortest")]
 pub(crate) enum WindowLock<F: Fabric> {
-    Library(AnyLock),
-    Own(Arc<dyn OwnLock<F>>),
+    /// Without a lease.
+    TestAndSet(TestAndSet),
+    Mcs(Mcs),
+    Ticket(Ticket),
+    FetchAddQueue(FetchAddQueue),
+    DistributedCounters(DistributedCounters),
+    TwoLevel(TwoLevel),
+    Other(Arc<dyn OtherLock<F>>),
 }
 
-impl<F: Fabric> Clone for WindowLock<F> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Library(lock) => Self::Library(*lock),
-            Self::Own(lock) => Self::Own(Arc::clone(lock)),
-        }
-    }
-}
-
-/// The methods of [`LockAlgorithm`] that windows use, for one fabric, so that the window's type
-/// does not name the lock.
-pub(crate) trait OwnLock<F: Fabric>: fmt::Debug + Send + Sync {
+/// [`LockAlgorithm`] for one fabric, so that the window's type does not name the lock.
+pub(crate) trait OtherLock<F: Fabric>: fmt::Debug + Send + Sync {
     fn name(&self) -> &'static str;
     fn lock_words(&self) -> LockWords;
-    fn words<'w>(&self, context: WindowLockContext<'w, F>) -> Result<Words<'w, F>, Fault>;
-    fn words_to_try<'w>(&self, context: WindowLockContext<'w, F>) -> Result<Words<'w, F>, Fault>;
+    fn words<'w>(&self, context: WindowLockContext<'w, F>, intent: Intent) -> Result<Words<'w, F>, Fault>;
     fn start(&self, used: Used<'_, F>) -> Result<F::Op, Fault>;
     fn holds(&self, owner: u64, mode: Mode, first: u64) -> bool;
     fn contend<'a, 'w: 'a>(
@@ -77,34 +70,27 @@ pub(crate) trait OwnLock<F: Fabric>: fmt::Debug + Send + Sync {
         first: Result<u64, Fault>,
         intent: IntentFn<'a>,
     ) -> Boxed<'a, Result<Held, Fault>>;
-    fn releases_in_one_step(&self, mode: Mode) -> bool;
     fn start_release(&self, used: Used<'_, F>) -> Result<F::Op, Fault>;
-    fn release_link<'w>(&self, fabric: &F, words: Words<'w, F>, mode: Mode) -> Option<Link<F::Word<'w>>>;
-    fn released(&self, used: Used<'_, F>, found: u64) -> Result<bool, Fault>;
+    fn released(&self, used: Used<'_, F>, found: Option<u64>) -> Result<Rest, Fault>;
     fn finish_release<'w>(&'w self, used: Used<'w, F>, found: Result<u64, Fault>) -> Boxed<'w, Result<(), Fault>>;
-    fn release_waits(&self, used: Used<'_, F>) -> Option<bool>;
     fn release_poisoned<'w>(&'w self, used: Used<'w, F>, why: Fault) -> Boxed<'w, Result<(), Fault>>;
 }
 
-/// A lock of the program's own.
+/// A lock as an [`OtherLock`].
 #[derive(Debug)]
 pub(crate) struct Erased<A>(pub(crate) A);
 
-impl<F: Fabric, A: LockAlgorithm> OwnLock<F> for Erased<A> {
+impl<F: Fabric, A: LockAlgorithm> OtherLock<F> for Erased<A> {
     fn name(&self) -> &'static str {
         A::NAME
     }
 
     fn lock_words(&self) -> LockWords {
-        LockWords::of::<A>()
+        LockWords::of(&self.0)
     }
 
-    fn words<'w>(&self, context: WindowLockContext<'w, F>) -> Result<Words<'w, F>, Fault> {
-        self.0.words(context)
-    }
-
-    fn words_to_try<'w>(&self, context: WindowLockContext<'w, F>) -> Result<Words<'w, F>, Fault> {
-        self.0.words_to_try(context)
+    fn words<'w>(&self, context: WindowLockContext<'w, F>, intent: Intent) -> Result<Words<'w, F>, Fault> {
+        self.0.words(context, intent)
     }
 
     fn start(&self, used: Used<'_, F>) -> Result<F::Op, Fault> {
@@ -124,19 +110,11 @@ impl<F: Fabric, A: LockAlgorithm> OwnLock<F> for Erased<A> {
         Box::pin(self.0.contend(used, first, intent))
     }
 
-    fn releases_in_one_step(&self, mode: Mode) -> bool {
-        self.0.releases_in_one_step(mode)
-    }
-
     fn start_release(&self, used: Used<'_, F>) -> Result<F::Op, Fault> {
         self.0.start_release(used)
     }
 
-    fn release_link<'w>(&self, fabric: &F, words: Words<'w, F>, mode: Mode) -> Option<Link<F::Word<'w>>> {
-        self.0.release_link(fabric, words, mode)
-    }
-
-    fn released(&self, used: Used<'_, F>, found: u64) -> Result<bool, Fault> {
+    fn released(&self, used: Used<'_, F>, found: Option<u64>) -> Result<Rest, Fault> {
         self.0.released(used, found)
     }
 
@@ -144,88 +122,126 @@ impl<F: Fabric, A: LockAlgorithm> OwnLock<F> for Erased<A> {
         Box::pin(self.0.finish_release(used, found))
     }
 
-    fn release_waits(&self, used: Used<'_, F>) -> Option<bool> {
-        self.0.release_waits(used)
-    }
-
     fn release_poisoned<'w>(&'w self, used: Used<'w, F>, why: Fault) -> Boxed<'w, Result<(), Fault>> {
         Box::pin(self.0.release_poisoned(used, why))
     }
 }
 
-/// Runs an expression with either lock.
-macro_rules! either {
-    ($window_lock:expr, $lock:ident => $run:expr) => {
-        match $window_lock {
-            WindowLock::Library($lock) => $run,
-            WindowLock::Own($lock) => $run,
+/// Runs an expression with the lock of its own type, and `run_other` with [`WindowLock::Other`].
+macro_rules! by_design {
+    ($chosen:expr, $lock:ident => $run:expr) => {
+        $crate::locks::window_lock::by_design!($chosen, $lock => $run, $lock => $run)
+    };
+    ($chosen:expr, $lock:ident => $run:expr, $other:ident => $run_other:expr) => {
+        match $chosen {
+            $crate::locks::window_lock::WindowLock::TestAndSet($lock) => $run,
+            $crate::locks::window_lock::WindowLock::Mcs($lock) => $run,
+            $crate::locks::window_lock::WindowLock::Ticket($lock) => $run,
+            $crate::locks::window_lock::WindowLock::FetchAddQueue($lock) => $run,
+            $crate::locks::window_lock::WindowLock::DistributedCounters($lock) => $run,
+            $crate::locks::window_lock::WindowLock::TwoLevel($lock) => $run,
+            $crate::locks::window_lock::WindowLock::Other($other) => $run_other,
         }
     };
 }
 
+pub(crate) use by_design;
+
+/// Puts a lock under a lock-all word, whose waiters pause by this table.
+struct Globally<F>(Backoff, PhantomData<F>);
+
+impl<F: Fabric> WithLock for Globally<F> {
+    type Output = WindowLock<F>;
+
+    fn with<A: LockAlgorithm + Copy>(self, lock: A) -> WindowLock<F> {
+        WindowLock::other(Global::new(lock, self.0))
+    }
+}
+
+impl<F: Fabric> From<AnyLock> for WindowLock<F> {
+    fn from(lock: AnyLock) -> Self {
+        match lock {
+            AnyLock::TestAndSet(lock) => Self::TestAndSet(lock),
+            AnyLock::Mcs(lock) => Self::Mcs(lock),
+            AnyLock::Ticket(lock) => Self::Ticket(lock),
+            AnyLock::FetchAddQueue(lock) => Self::FetchAddQueue(lock),
+            AnyLock::DistributedCounters(lock) => Self::DistributedCounters(lock),
+            AnyLock::TwoLevel(lock) => Self::TwoLevel(lock),
+            AnyLock::DedicatedThread(lock) => Self::other(lock),
+            AnyLock::EventThread(lock) => Self::other(lock),
+        }
+    }
+}
+
 impl<F: Fabric> WindowLock<F> {
-    /// See [`AnyLock::only_word`].
+    pub(crate) fn other<A: LockAlgorithm>(lock: A) -> Self {
+        Self::Other(Arc::new(Erased(lock)))
+    }
+
+    /// The lock of each target, under a lock-all word.
+    pub(crate) fn global(lock: AnyLock, backoff: Backoff) -> Self {
+        lock.with(Globally(backoff, PhantomData))
+    }
+
+    /// The lock, if an owner in this mode needs its word alone: no node, and no second step to
+    /// release it. Checked first, so that the fast path has one branch.
     #[inline]
     pub(crate) const fn only_word(&self, mode: Mode) -> Option<&TestAndSet> {
-        match self {
-            Self::Library(lock) => lock.only_word(mode),
-            Self::Own(_) => None,
+        match (self, mode) {
+            (Self::TestAndSet(lock), Mode::Exclusive) => Some(lock),
+            _ => None,
         }
     }
 
-    /// See [`AnyLock::rank_found`].
+    /// The exclusive owner that the lock's first word at its home names, where it does.
+    pub(crate) const fn owner_in(&self, home: u64) -> Option<Owner> {
+        match self {
+            Self::TestAndSet(_) => TestAndSet::owner(home),
+            Self::TwoLevel(_) => TwoLevel::owner(home),
+            _ => None,
+        }
+    }
+
+    /// The rank that had the lock exclusively, or the last place of its queue, by the word that the
+    /// first operation of a failed acquire returned; where it tells.
     pub(crate) fn rank_found(&self, first: u64) -> Option<Rank> {
-        self.library()?.rank_found(first)
-    }
-
-    /// The lock of the library; `None` for the program's own.
-    #[inline]
-    pub(crate) const fn library(&self) -> Option<&AnyLock> {
         match self {
-            Self::Library(lock) => Some(lock),
-            Self::Own(_) => None,
-        }
-    }
-
-    /// See [`AnyLock::nodes_are_own`].
-    pub(crate) const fn nodes_are_own(&self) -> bool {
-        match self {
-            Self::Library(lock) => lock.nodes_are_own(),
-            Self::Own(_) => false,
+            Self::TestAndSet(_) => TestAndSet::owner(first).map(|owner| owner.rank),
+            Self::Mcs(_) => Mcs::last_in(first),
+            _ => None,
         }
     }
 
     pub(crate) fn lock_words(&self) -> LockWords {
-        match self {
-            Self::Library(lock) => lock.into(),
-            Self::Own(lock) => lock.lock_words(),
-        }
+        by_design!(self, lock => LockWords::of(lock), other => other.lock_words())
     }
 
-    /// Owners of the program's own locks have a slot each, so that their bits are unique.
     #[inline]
     pub(crate) fn uses_node(&self, mode: Mode) -> bool {
-        match self {
-            Self::Library(lock) => lock.uses_node(mode),
-            Self::Own(_) => true,
-        }
+        by_design!(self, lock => lock.uses_node(mode), _other => true)
     }
 
-    pub(crate) fn words<'w>(&self, context: WindowLockContext<'w, F>) -> Result<Words<'w, F>, Fault> {
-        either!(self, lock => lock.words(context))
-    }
-
-    pub(crate) fn words_to_try<'w>(&self, context: WindowLockContext<'w, F>) -> Result<Words<'w, F>, Fault> {
-        either!(self, lock => lock.words_to_try(context))
+    pub(crate) fn words<'w>(&self, context: WindowLockContext<'w, F>, intent: Intent) -> Result<Words<'w, F>, Fault> {
+        by_design!(self, lock => lock.words(context, intent))
     }
 
     pub(crate) fn start(&self, used: Used<'_, F>) -> Result<F::Op, Fault> {
-        either!(self, lock => lock.start(used))
+        by_design!(self, lock => lock.start(used))
     }
 
     #[inline]
     pub(crate) fn holds(&self, owner: u64, mode: Mode, first: u64) -> bool {
-        either!(self, lock => lock.holds(owner, mode, first))
+        match self {
+            Self::TestAndSet(lock) => lock.holds(owner, mode, first),
+            Self::Mcs(lock) => lock.holds(owner, mode, first),
+            other => other.another_holds(owner, mode, first),
+        }
+    }
+
+    /// Apart, so that there is no jump by a table on the shortest way.
+    #[inline(never)]
+    fn another_holds(&self, owner: u64, mode: Mode, first: u64) -> bool {
+        by_design!(self, lock => lock.holds(owner, mode, first))
     }
 
     pub(crate) async fn contend<'w>(
@@ -234,23 +250,15 @@ impl<F: Fabric> WindowLock<F> {
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        either!(self, lock => lock.contend(used, first, intent).await)
-    }
-
-    pub(crate) fn releases_in_one_step(&self, mode: Mode) -> bool {
-        either!(self, lock => lock.releases_in_one_step(mode))
+        by_design!(self, lock => lock.contend(used, first, intent).await)
     }
 
     pub(crate) fn start_release(&self, used: Used<'_, F>) -> Result<F::Op, Fault> {
-        either!(self, lock => lock.start_release(used))
+        by_design!(self, lock => lock.start_release(used))
     }
 
-    pub(crate) fn release_link<'w>(&self, fabric: &F, words: Words<'w, F>, mode: Mode) -> Option<Link<F::Word<'w>>> {
-        either!(self, lock => lock.release_link(fabric, words, mode))
-    }
-
-    pub(crate) fn released(&self, used: Used<'_, F>, found: u64) -> Result<bool, Fault> {
-        either!(self, lock => lock.released(used, found))
+    pub(crate) fn released(&self, used: Used<'_, F>, found: Option<u64>) -> Result<Rest, Fault> {
+        by_design!(self, lock => lock.released(used, found))
     }
 
     pub(crate) async fn finish_release<'w>(
@@ -258,14 +266,10 @@ impl<F: Fabric> WindowLock<F> {
         used: Used<'w, F>,
         found: Result<u64, Fault>,
     ) -> Result<(), Fault> {
-        either!(self, lock => lock.finish_release(used, found).await)
-    }
-
-    pub(crate) fn release_waits(&self, used: Used<'_, F>) -> Option<bool> {
-        either!(self, lock => lock.release_waits(used))
+        by_design!(self, lock => lock.finish_release(used, found).await)
     }
 
     pub(crate) async fn release_poisoned<'w>(&'w self, used: Used<'w, F>, why: Fault) -> Result<(), Fault> {
-        either!(self, lock => lock.release_poisoned(used, why).await)
+        by_design!(self, lock => lock.release_poisoned(used, why).await)
     }
 }

@@ -8,9 +8,8 @@ use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Drive, Fabric, block_on, telling};
 use onesided_lock_algos::{Intent, LockAlgorithm, LockUse, Mode, Words};
 
-use crate::locks::by_design;
 use crate::locks::layout::LockId;
-use crate::locks::window_lock::WindowLock;
+use crate::locks::window_lock::by_design;
 use crate::passive::previous_owner::Holding;
 use crate::window::inner::Inner;
 use crate::window::retry::poll_once;
@@ -52,7 +51,7 @@ impl<'w, F: Fabric> Started<'w, F> {
         let target = inner.begin(rank)?;
         if let Some(lock) = inner.locks.algorithm.only_word(mode) {
             let context = inner.lock_context(target, id, inner.slotless());
-            let words = lock.words(context)?;
+            let words = lock.words(context, Intent::LOCK)?;
             let op = First::Posted(lock.start(LockUse::new(inner.fabric(), context, words, mode))?);
             return Ok(Self { target, words, op });
         }
@@ -76,10 +75,7 @@ impl<'w, F: Fabric> Started<'w, F> {
         intent: Intent,
     ) -> Result<(F::Word<'w>, u64, F::Op), Fault> {
         let context = inner.lock_context(target, id, inner.owner(mode)?);
-        let words = match intent.is_patient() {
-            true => inner.locks.algorithm.words(context),
-            false => inner.locks.algorithm.words_to_try(context),
-        };
+        let words = inner.locks.algorithm.words(context, intent);
         let words = words.inspect_err(|_| inner.give_back(context.owner))?;
         let op = inner.locks.algorithm.start(LockUse::new(inner.fabric(), context, words, mode));
         Ok((words.0, words.1, op.inspect_err(|_| inner.give_back(words.1))?))
@@ -97,26 +93,11 @@ fn start_biased<'w, F: Fabric>(
     by_design!(
         &inner.locks.algorithm,
         lock => {
-            let words = lock.words(inner.lock_context(target, LockId::WINDOW, owner))?;
+            let words = lock.words(inner.lock_context(target, LockId::WINDOW, owner), Intent::LOCK)?;
             Ok((words, start_now(lock, inner, target, words.0, words.1, mode)?))
         },
-        other => start_other(other, inner, target, owner, mode)
+        _other => Err(Fault::new(FaultKind::Protocol)) // it has no biased slot
     )
-}
-
-/// For locks off the fastest path, so that callers stay small.
-#[inline(never)]
-fn start_other<'w, F: Fabric>(
-    lock: &'w WindowLock<F>,
-    inner: &'w Inner<F>,
-    target: &'w Target<F>,
-    owner: u64,
-    mode: Mode,
-) -> Result<(Words<'w, F>, u64), Fault> {
-    // The program's own locks have no biased slot.
-    let lock = lock.library().ok_or(Fault::new(FaultKind::Protocol))?;
-    let words = lock.words(inner.lock_context(target, LockId::WINDOW, owner))?;
-    Ok((words, start_now(lock, inner, target, words.0, words.1, mode)?))
 }
 
 /// A separate function, so that it is small and its result stays in registers.
@@ -211,7 +192,7 @@ impl<F: Fabric> Inner<F> {
         // After an unknown outcome the lock may refer to the node, until others recover it.
         let never_began = first.is_err_and(|fault| !fault.is_unknown());
         // A node whose queue failed may still be written to: it is never reused.
-        let is_free = never_began || self.locks.algorithm.nodes_are_own();
+        let is_free = never_began || self.locks.algorithm.lock_words().nodes_are_own;
         if is_free || fault.is_poison() || matches!(fault.kind(), FaultKind::Closed | FaultKind::TimedOut) {
             self.give_back(owner);
         }

@@ -28,7 +28,7 @@ pub(crate) struct Cancellable<F: Fabric> {
     owner: u64,
     mode: Mode,
     cancelled: Arc<AtomicBool>,
-    /// See [`AnyLock::rank_found`](onesided_lock_algos::AnyLock::rank_found).
+    /// See [`WindowLock::rank_found`](crate::locks::window_lock::WindowLock::rank_found).
     pub(super) found: Option<Rank>,
     rest: Option<Rest>,
     told: Told,

@@ -12,12 +12,11 @@ use std::task::{Context, Poll, ready};
 use onesided_fabric::Fabric;
 use onesided_fabric::bootstrap::fork::{self, is_child};
 use onesided_fabric::remote_memory::{Fault, FaultKind, Link};
-use onesided_lock_algos::{LockAlgorithm, LockUse, Mode, Owner, TestAndSet, Words, held_by_word};
+use onesided_lock_algos::{LockAlgorithm, LockUse, Mode, Owner, Rest, TestAndSet, Words, held_by_word};
 
-use crate::locks::by_design;
 use crate::locks::layout::LockId;
 use crate::locks::slots::BIASED_SLOT;
-use crate::locks::window_lock::WindowLock;
+use crate::locks::window_lock::by_design;
 use crate::passive::acquire::completed_value;
 use crate::passive::previous_owner::Holding;
 use crate::window::inner::Inner;
@@ -69,17 +68,13 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
             return self.unlock_unchanged();
         }
         self.note_release();
-        let mode = self.mode();
-        let in_one_step = inner.locks.algorithm.releases_in_one_step(mode);
-        let release = in_one_step.then(|| inner.locks.algorithm.release_link(inner.fabric(), self.words, mode));
-        if let Some(release) = release.flatten() {
+        let held = ManuallyDrop::new(self);
+        if held_by_word(held.words.1, held.mode()) {
+            let release = TestAndSet::release_link(inner.fabric(), held.words);
             // The read is answered from memory, after the writes before it; a link takes effect after the
             // previous one.
             drop(inner.fabric().post([Link::Read { word: release.word(), waited: false }, release]));
-            inner.give_back(self.words.1);
-            let _released = ManuallyDrop::new(self);
         } else {
-            let held = ManuallyDrop::new(self);
             flush_and_release(inner, (held.access.target, held.id), held.words.1, held.holding);
         }
     }
@@ -131,7 +126,7 @@ fn post_release<'w, F: Fabric>(
     holding: Holding,
 ) {
     if held_by_word(words.1, holding.mode()) {
-        drop(TestAndSet::release_word(inner.fabric(), words));
+        drop(inner.fabric().post_link(TestAndSet::release_link(inner.fabric(), words)));
     } else if id.is_window_lock() && inner.locks.has_biased_slot && Owner::from_bits(words.1).slot == BIASED_SLOT {
         release_biased(inner, target, words.1, holding);
     } else {
@@ -173,22 +168,8 @@ fn release_biased<'w, F: Fabric>(inner: &'w Arc<Inner<F>>, target: &'w Target<F>
     by_design!(
         &inner.locks.algorithm,
         lock => release_now(lock, inner, target, owner, holding),
-        other => release_other(other, inner, target, owner, holding)
+        _other => {} // it has no biased slot
     );
-}
-
-/// For locks off the fastest path.
-#[inline(never)]
-fn release_other<'w, F: Fabric>(
-    lock: &'w WindowLock<F>,
-    inner: &'w Arc<Inner<F>>,
-    target: &'w Target<F>,
-    owner: u64,
-    holding: Holding,
-) {
-    if let Some(lock) = lock.library() {
-        release_now(lock, inner, target, owner, holding);
-    } // the program's own locks have no biased slot
 }
 
 #[inline(never)]
@@ -210,9 +191,9 @@ fn release_now<'w, F: Fabric, A: LockAlgorithm>(
         Err(fault) => return defer_error(inner, target.rank, fault),
     };
     match completed_value(started) {
-        Ok(found) => match lock.released(LockUse::new(inner.fabric(), context, words, mode), found) {
-            Ok(true) => inner.locks.slots.free_biased(),
-            Ok(false) => finish_now(inner, (target, LockId::WINDOW), owner, mode, found),
+        Ok(found) => match lock.released(LockUse::new(inner.fabric(), context, words, mode), Some(found)) {
+            Ok(Rest::Nothing) => inner.locks.slots.free_biased(),
+            Ok(rest) => finish_now(inner, (target, LockId::WINDOW), owner, mode, (found, rest)),
             Err(fault) => defer_error(inner, target.rank, fault),
         },
         Err(fault) => spawn_release_of(inner, (target.rank, LockId::WINDOW), words.1, mode, Err(fault)),
@@ -227,7 +208,7 @@ fn finish_now<F: Fabric>(
     (target, id): (&Target<F>, LockId),
     owner: u64,
     mode: Mode,
-    found: u64,
+    (found, mut rest): (u64, Rest),
 ) {
     /// The number of polls: less than a microsecond.
     const POLLS: usize = 64;
@@ -237,9 +218,9 @@ fn finish_now<F: Fabric>(
         Err(fault) => return defer_error(inner, target.rank, fault),
     };
     for _ in 0..POLLS {
-        match inner.locks.algorithm.release_waits(LockUse::new(inner.fabric(), context, words, mode)) {
-            Some(true) => spin_loop(),
-            Some(false) => {
+        match rest {
+            Rest::Waits => spin_loop(),
+            Rest::Nothing | Rest::Steps => {
                 match poll_once(inner.finish_release(target_lock, owner, mode, std::future::ready(Ok(found)))) {
                     Poll::Ready(Ok(())) => {}
                     Poll::Ready(Err(fault)) => defer_error(inner, target.rank, fault),
@@ -248,7 +229,12 @@ fn finish_now<F: Fabric>(
                 }
                 return;
             }
-            None => break,
+            Rest::Unknown => break,
+        }
+        let asked = inner.locks.algorithm.released(LockUse::new(inner.fabric(), context, words, mode), Some(found));
+        match asked {
+            Ok(now) => rest = now,
+            Err(fault) => return defer_error(inner, target.rank, fault),
         }
     }
     spawn_release_of(inner, target_lock, owner, mode, Ok(found));
@@ -281,7 +267,8 @@ fn release_with_slot<'w, F: Fabric>(
         Ok(started) => started,
         Err(fault) => return defer_error(inner, target.rank, fault),
     };
-    if inner.locks.algorithm.releases_in_one_step(mode) {
+    let released = |found| inner.locks.algorithm.released(LockUse::new(inner.fabric(), context, words, mode), found);
+    if released(None) == Ok(Rest::Nothing) {
         return inner.give_back(owner);
     }
     let target_lock = (target.rank, id);
@@ -290,10 +277,10 @@ fn release_with_slot<'w, F: Fabric>(
         Poll::Ready(Err(fault)) => return spawn_release_of(inner, target_lock, owner, mode, Err(fault)),
         Poll::Pending => return spawn_release(inner, target_lock, owner, mode, started),
     };
-    match inner.locks.algorithm.released(LockUse::new(inner.fabric(), context, words, mode), found) {
-        Ok(true) => inner.give_back(owner),
-        Ok(false) if inner.completes_at_post => finish_now(inner, (target, id), owner, mode, found),
-        Ok(false) => spawn_release_of(inner, target_lock, owner, mode, Ok(found)),
+    match released(Some(found)) {
+        Ok(Rest::Nothing) => inner.give_back(owner),
+        Ok(rest) if inner.completes_at_post => finish_now(inner, (target, id), owner, mode, (found, rest)),
+        Ok(_) => spawn_release_of(inner, target_lock, owner, mode, Ok(found)),
         Err(fault) => {
             inner.end_failed(owner);
             defer_error(inner, target.rank, fault);
@@ -413,10 +400,10 @@ struct ReleaseTask<F: Fabric> {
     inner: Arc<Inner<F>>,
     rank: u32,
     /// `None` once it is done.
-    rest: Option<Rest>,
+    rest: Option<Task>,
 }
 
-type Rest = Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>;
+type Task = Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>;
 
 impl<F: Fabric> Releasing<F> {
     pub(crate) fn new(
@@ -482,7 +469,7 @@ impl<F: Fabric> Inner<F> {
     /// Frees the slot of an owner whose release failed, if no peer can write to its node any more.
     #[cold]
     pub(crate) fn end_failed(&self, owner: u64) {
-        if self.locks.algorithm.nodes_are_own() {
+        if self.locks.algorithm.lock_words().nodes_are_own {
             self.give_back(owner);
         }
     }

@@ -12,6 +12,7 @@ use onesided_lock_algos::{Intent, Mode};
 use crate::error::NO_TABLES;
 use crate::handles::{Begin, LockRequest, Unlock};
 use crate::locks::layout::{LockId, Table};
+use crate::locks::window_lock::WindowLock;
 use crate::operation::request::Awaited;
 use crate::passive::lock::Kind;
 use crate::passive::many::{Many, ManyLocks};
@@ -103,7 +104,8 @@ impl<F: Fabric> LockTable<F> {
         // An unknown lock in the environment is an error on all ranks when the window is made.
         let design = builder.design().unwrap_or_default();
         let lock = design.algorithm(&world.fabric().capabilities());
-        let table = lock.map(|lock| Table::new(&lock, fenced)).unwrap_or_default();
+        let words = |lock| WindowLock::<F>::from(lock).lock_words();
+        let table = lock.map(|lock| Table::new(words(lock), fenced)).unwrap_or_default();
         let stride = usize::try_from(table.stride).unwrap_or(usize::MAX);
         // Too many locks are too much memory: an error on all ranks.
         let words = if here as u64 >= LockId::MAX_IN_TABLE { usize::MAX } else { here.saturating_mul(stride) };

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Collective, Fault, FaultKind, Rank};
 use onesided_fabric::{Fabric, Segment, UserMemory, World};
-use onesided_lock_algos::AnyLock;
+use onesided_lock_algos::TestAndSet;
 
 use crate::helper::{RequestLayout, has_packed, is_wordless};
 use crate::locks::layout::{HiddenLayout, Table};
 use crate::locks::lease::LeaseChoice;
 use crate::locks::slots::{self, default_slots};
-use crate::locks::window_lock::{LockWords, OwnLock};
+use crate::locks::window_lock::{LockWords, OtherLock};
 use crate::memory::remote_ptr;
 use crate::memory::window_memory::{Backing, user_segment};
 use crate::operation::request::Awaited;
@@ -390,7 +390,7 @@ impl<T: Element> Builder<T> {
     /// The same with a lock of the program's own.
     pub(super) async fn make_with<F: Fabric>(
         self,
-        own: Option<Arc<dyn OwnLock<F>>>,
+        own: Option<Arc<dyn OtherLock<F>>>,
         world: &World<F>,
         (flavor, user_memory): (Flavor, Option<Result<F::Segment, onesided_fabric::Error>>),
         len: usize,
@@ -403,7 +403,7 @@ impl<T: Element> Builder<T> {
         let packed = self.packed && has_packed(fabric.capabilities().agent, fabric.capabilities().completes_at_post);
         let own_name = own.as_ref().map(|own| own.name());
         let design = self.lock_of(world, own);
-        let usual = LockWords::from(&AnyLock::default());
+        let usual = LockWords::of(&TestAndSet::default());
         let lock_words = design.as_ref().map_or(usual, |(_, _, lock)| lock.lock_words());
         let revokes = self.lease.policy() == Some(LeasePolicy::Revoke);
         let slots = self.slots.map_or(default_slots(world.size()), |slots| slots.clamp(2, slots::MOST));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use onesided_fabric::{Fabric, World};
 use onesided_lock_algos::LockAlgorithm;
 
-use crate::locks::slots;
-use crate::locks::window_lock::{Erased, OwnLock, WindowLock};
+use crate::locks::design::backoff;
+use crate::locks::window_lock::{Erased, OtherLock, WindowLock};
 use crate::window::exchange::Flavor;
 use crate::{Builder, Element, Error, LockAllDesign, LockDesign, Request, Window};
 
@@ -15,26 +15,27 @@ impl<T: Element> Builder<T> {
     pub(super) fn lock_of<F: Fabric>(
         &self,
         world: &World<F>,
-        own: Option<Arc<dyn OwnLock<F>>>,
+        own: Option<Arc<dyn OtherLock<F>>>,
     ) -> Result<(LockDesign, LockAllDesign, WindowLock<F>), Error> {
         let design = if own.is_some() { LockDesign::Own } else { self.design()? };
         let (all, capabilities) = (self.all(design)?, world.fabric().capabilities());
         self.lease.check(design, world, &self.name)?;
-        let library = match (own, self.lease.algorithm(design, &capabilities)) {
-            (Some(_), _) | (None, None) if all == LockAllDesign::Global => {
-                return Err(Error::LockAllDesign {
-                    variable: None,
-                    name: all.name().into(),
-                    known: "on-demand, each-target",
-                });
+        let library = design.algorithm(&capabilities);
+        match (own, self.lease.lease) {
+            (own, _) if all == LockAllDesign::Global && (own.is_some() || library.is_none()) => {
+                let (name, known) = (all.name().into(), "on-demand, each-target");
+                Err(Error::LockAllDesign { variable: None, name, known })
             }
-            (Some(own), _) => return Ok((design, all, WindowLock::Own(own))),
-            (None, library) => library.unwrap_or_default(),
-        };
-        let why = "a waiter for a global lock_all cannot tell whose lease has expired";
-        match (all.of(library, &capabilities), self.lease.lease) {
-            (None, Some((policy, _))) => Err(Error::LeasePolicy { window: self.name.clone(), policy, design, why }),
-            (lock, _) => Ok((design, all, WindowLock::Library(lock.unwrap_or(library)))),
+            (Some(own), _) => Ok((design, all, WindowLock::Other(own))),
+            (None, Some((policy, _))) if all == LockAllDesign::Global => {
+                let why = "a waiter for a global lock_all cannot tell whose lease has expired";
+                Err(Error::LeasePolicy { window: self.name.clone(), policy, design, why })
+            }
+            (None, _) => {
+                let lock = library.unwrap_or_default();
+                let global = || WindowLock::global(lock, backoff(&capabilities));
+                Ok((design, all, if all == LockAllDesign::Global { global() } else { self.lease.lock(lock) }))
+            }
         }
     }
 
@@ -86,10 +87,7 @@ impl<T: Element> Builder<T> {
         world: &World<F>,
         len: usize,
     ) -> Request<'_, Window<T, F>, F> {
-        const {
-            assert!(!A::SERVED, "a lock that a thread serves is one of the library's");
-            assert!(A::NODE_WORDS <= slots::NODE_WORDS, "a node has at most 8 words");
-        }
+        const { assert!(!A::SERVED, "a lock that a thread serves is one of the library's") };
         let awaited = self.awaited(world);
         let made = self.make_with(Some(Arc::new(Erased(lock))), world, (Flavor::Allocated, None), len);
         Request::new(awaited, "create", made)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use onesided_fabric::ServerThread;
 use onesided_lock_kit::bench::{Outcome, ThroughputRun};
-use onesided_lock_kit::lock_algos::{AnyLock, DedicatedThread, LockAlgorithm};
+use onesided_lock_kit::lock_algos::{AnyLock, DedicatedThread, LockAlgorithm, WithLock};
 use onesided_sim::Network;
 
 use crate::bench::results::description::{Description, Name, Shown};
@@ -139,30 +139,27 @@ impl Load {
 
     /// Of the lock's own type: a simulated rank is then as small as that allows.
     pub(super) fn run(&self, lock: &AnyLock, conditions: &Conditions) -> Outcome {
-        match lock {
-            AnyLock::TestAndSet(lock) => self.run_on(lock, conditions),
-            AnyLock::Mcs(lock) => self.run_on(lock, conditions),
-            AnyLock::Ticket(lock) => self.run_on(lock, conditions),
-            AnyLock::FetchAddQueue(lock) => self.run_on(lock, conditions),
-            AnyLock::DistributedCounters(lock) => self.run_on(lock, conditions),
-            AnyLock::TwoLevel(lock) => self.run_on(lock, conditions),
-            AnyLock::DedicatedThread(lock) => self.run_on(lock, conditions),
-            AnyLock::EventThread(lock) => self.run_on(lock, conditions),
-            other => self.run_on(other, conditions),
-        }
+        lock.with(Run(self, conditions))
     }
+}
 
-    fn run_on<A: LockAlgorithm + Clone + 'static>(&self, lock: &A, conditions: &Conditions) -> Outcome {
+struct Run<'a>(&'a Load, &'a Conditions);
+
+impl WithLock for Run<'_> {
+    type Output = Outcome;
+
+    fn with<A: LockAlgorithm + Copy>(self, lock: A) -> Outcome {
+        let Self(load, conditions) = self;
         let by = if A::NAME == DedicatedThread::NAME { ServerThread::Polls } else { ServerThread::Sleeps };
-        let run = ThroughputRun::of(lock)
+        let run = ThroughputRun::of(&lock)
             .network(conditions.network.clone())
             .origins(conditions.origins)
             .readers(conditions.readers)
-            .section(Duration::from_nanos(self.section))
-            .idle(Duration::from_nanos(self.idle))
-            .lasting(conditions.lasting.unwrap_or_else(|| self.duration(conditions.origins)))
-            .per_host(conditions.per_host.unwrap_or(self.per_host))
-            .seed(self.seed)
+            .section(Duration::from_nanos(load.section))
+            .idle(Duration::from_nanos(load.idle))
+            .lasting(conditions.lasting.unwrap_or_else(|| load.duration(conditions.origins)))
+            .per_host(conditions.per_host.unwrap_or(load.per_host))
+            .seed(load.seed)
             .events(conditions.events)
             .served(by);
         match conditions.owner {

@@ -32,7 +32,7 @@ impl<'a, A: LockAlgorithm> User<'a, A> {
         let context = Layout::new::<A>(memory, owner, slots);
         let intent = move || if wanted.load(Relaxed) { Intent::LOCK } else { then };
         Box::pin(async move {
-            let words = lock.words(context)?;
+            let words = lock.words(context, Intent::LOCK)?;
             lock.finish(
                 LockUse::new(memory, context, words, mode),
                 lock.start(LockUse::new(memory, context, words, mode))?,
@@ -46,7 +46,7 @@ impl<'a, A: LockAlgorithm> User<'a, A> {
         let Self { lock, memory, owner, slots } = self;
         let context = Layout::new::<A>(memory, owner, slots);
         Box::pin(async move {
-            let words = lock.words(context)?;
+            let words = lock.words(context, Intent::LOCK)?;
             lock.finish_release(
                 LockUse::new(memory, context, words, mode),
                 lock.start_release(LockUse::new(memory, context, words, mode))?.await,

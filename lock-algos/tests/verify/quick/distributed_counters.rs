@@ -1,5 +1,5 @@
 use crate::right::distributed;
-use onesided_lock_algos::{DistributedCounters, Held, Intent, LockAlgorithm, LockUse, Mode};
+use onesided_lock_algos::{DistributedCounters, Held, Intent, LockAlgorithm, LockUse, Mode, Rest};
 use onesided_lock_kit::program::region_words;
 use onesided_lock_kit::random::drive;
 use onesided_lock_kit::{Checker, Layout, ModelMemory, Section, Slots};
@@ -37,7 +37,7 @@ fn marks_go_with_the_writer() {
     let slots = Slots::new(1);
     let memory = ModelMemory::new(2, region_words::<DistributedCounters>(slots));
     let context = Layout::new::<DistributedCounters>(&memory, slotted(0), slots);
-    let words = lock.words(context).unwrap();
+    let words = lock.words(context, Intent::LOCK).unwrap();
     for _ in 0..2 {
         let held = drive(&memory, async {
             let started = lock.start(LockUse::new(&memory, context, words, Mode::Exclusive))?;
@@ -52,6 +52,9 @@ fn marks_go_with_the_writer() {
         let first = drive(&memory, lock.start(LockUse::new(&memory, context, words, Mode::Shared)).unwrap());
         assert!(lock.holds(words.1, Mode::Shared, first.unwrap()), "a reader after a writer waits");
         let released = drive(&memory, lock.start_release(LockUse::new(&memory, context, words, Mode::Shared)).unwrap());
-        assert_eq!(lock.released(LockUse::new(&memory, context, words, Mode::Shared), released.unwrap()), Ok(true));
+        assert_eq!(
+            lock.released(LockUse::new(&memory, context, words, Mode::Shared), released.ok()),
+            Ok(Rest::Nothing)
+        );
     }
 }

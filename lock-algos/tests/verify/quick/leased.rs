@@ -36,7 +36,7 @@ impl Two {
     fn release(&self, lock: &TestAndSet, rank: u32, generation: u32) -> Result<(), Fault> {
         let (memory, context) = (&self.0[rank as usize], self.context(rank, generation));
         drive(memory, async {
-            let words = lock.words(context)?;
+            let words = lock.words(context, Intent::LOCK)?;
             lock.finish_release(
                 LockUse::new(memory, context, words, X),
                 lock.start_release(LockUse::new(memory, context, words, X))?.await,
@@ -47,7 +47,7 @@ impl Two {
 
     async fn acquire(&self, lock: &TestAndSet, rank: u32, generation: u32, mode: Mode) -> Result<Held, Fault> {
         let (memory, context) = (&self.0[rank as usize], self.context(rank, generation));
-        let words = lock.words(context)?;
+        let words = lock.words(context, Intent::LOCK)?;
         lock.finish(
             LockUse::new(memory, context, words, mode),
             lock.start(LockUse::new(memory, context, words, mode))?,

@@ -23,7 +23,7 @@ impl<'a, A: LockAlgorithm> User<'a, A> {
         let Self { lock, memory, owner } = *self;
         let context = Layout::new::<A>(memory, owner, SLOTS);
         drive(memory, async {
-            let words = if intent.is_patient() { lock.words(context)? } else { lock.words_to_try(context)? };
+            let words = lock.words(context, intent)?;
             lock.finish(
                 LockUse::new(memory, context, words, mode),
                 lock.start(LockUse::new(memory, context, words, mode))?,
@@ -37,7 +37,11 @@ impl<'a, A: LockAlgorithm> User<'a, A> {
         let Self { lock, memory, owner } = *self;
         let context = Layout::new::<A>(memory, owner, SLOTS);
         drive(memory, async {
-            lock.release_poisoned(LockUse::new(memory, context, lock.words(context)?, Mode::Exclusive), why).await
+            lock.release_poisoned(
+                LockUse::new(memory, context, lock.words(context, Intent::LOCK)?, Mode::Exclusive),
+                why,
+            )
+            .await
         })
     }
 
@@ -45,7 +49,7 @@ impl<'a, A: LockAlgorithm> User<'a, A> {
         let Self { lock, memory, owner } = *self;
         let context = Layout::new::<A>(memory, owner, SLOTS);
         drive(memory, async {
-            let words = lock.words(context)?;
+            let words = lock.words(context, Intent::LOCK)?;
             lock.finish_release(
                 LockUse::new(memory, context, words, mode),
                 lock.start_release(LockUse::new(memory, context, words, mode))?.await,

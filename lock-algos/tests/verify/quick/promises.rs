@@ -4,7 +4,7 @@
 use std::pin::Pin;
 
 use crate::right::{distributed, global, mcs, queue, right, ticket, two_level};
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner, Rest};
 use onesided_lock_kit::program::{idle, lock_and_data, per_rank_word, region_words};
 use onesided_lock_kit::random::drive;
 use onesided_lock_kit::{Layout, ModelMemory, Slots};
@@ -15,7 +15,7 @@ use crate::stopped::{ENDLESS, acquire, run};
 /// How much of an uncontended acquire and release the first operation completes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Takes {
-    /// Both, and the release is one step, by a link of a chain.
+    /// Both, and the release need not be waited for.
     Link,
     /// Both.
     One,
@@ -32,7 +32,7 @@ fn keeps<A: LockAlgorithm>(lock: &A, (exclusive, shared): (Takes, Takes)) {
         let owner = Owner { rank: Rank(0), slot: 0, generation: 3 };
         let context = Layout::new::<A>(&memory, owner, slots);
         let is_free = || A::is_free(lock_and_data::<A>(&memory.region()).0);
-        let words = lock.words(context).unwrap();
+        let words = lock.words(context, Intent::LOCK).unwrap();
         assert!(is_free() && idle::<A>(slots, &memory.region()), "{case}");
 
         let first = drive(&memory, lock.start(LockUse::new(&memory, context, words, mode)).unwrap());
@@ -48,18 +48,17 @@ fn keeps<A: LockAlgorithm>(lock: &A, (exclusive, shared): (Takes, Takes)) {
         let counts = !idle::<A>(slots, &memory.region());
         assert!(!counts || lock.uses_node(mode), "{case}: a node that nobody takes");
 
-        let released = drive(&memory, lock.start_release(LockUse::new(&memory, context, words, mode)).unwrap());
-        let in_one_step = lock.releases_in_one_step(mode);
-        let done =
-            in_one_step || lock.released(LockUse::new(&memory, context, words, mode), released.unwrap()).unwrap();
+        let held = LockUse::new(&memory, context, words, mode);
+        let released = drive(&memory, lock.start_release(held).unwrap());
+        let in_one_step = lock.released(held, None) == Ok(Rest::Nothing);
+        let done = in_one_step || lock.released(held, released.ok()) == Ok(Rest::Nothing);
         assert!(done || takes == Takes::More, "{case}: a release of more than an operation");
         if !done {
-            let rest = lock.finish_release(LockUse::new(&memory, context, words, mode), released);
+            let rest = lock.finish_release(held, released);
             assert_eq!(drive(&memory, rest), Ok(()), "{case}");
         }
         assert!(is_free() && idle::<A>(slots, &memory.region()), "{case}: not free after its release");
         assert_eq!(in_one_step, takes == Takes::Link, "{case}: one step");
-        assert!(!in_one_step || lock.release_link(&memory, words, mode).is_some(), "{case}: no link");
     }
 }
 
@@ -104,7 +103,7 @@ fn all_targets() {
 
 /// Rank 1 arrives while rank 0 holds the lock, and is stopped at any step: rank 0's release
 /// completes without it, unless it reports that it waits. Counts how often it did either.
-pub(crate) fn waits_as_it_says<A: LockAlgorithm>(lock: &A) -> (usize, usize) {
+fn waits_as_it_says<A: LockAlgorithm>(lock: &A) -> (usize, usize) {
     /// More events than queueing takes.
     const EVENTS: usize = 40;
     let slots = crate::stopped::SLOTS;
@@ -119,15 +118,16 @@ pub(crate) fn waits_as_it_says<A: LockAlgorithm>(lock: &A) -> (usize, usize) {
         memory.world().stopped = Some(Rank(1));
 
         let context = Layout::new::<A>(&holds, owner(0), slots);
-        let words = lock.words(context).unwrap();
-        let started = lock.start_release(LockUse::new(&holds, context, words, held.mode)).unwrap();
+        let words = lock.words(context, Intent::LOCK).unwrap();
+        let used = LockUse::new(&holds, context, words, held.mode);
+        let started = lock.start_release(used).unwrap();
         let mut started: Pin<Box<dyn Future<Output = _>>> = Box::pin(started);
         let found: Result<u64, Fault> = run(&memory, &mut started, ENDLESS).unwrap();
-        if lock.released(LockUse::new(&holds, context, words, held.mode), found.unwrap()).unwrap() {
-            continue;
-        }
-        let Some(waits) = lock.release_waits(LockUse::new(&holds, context, words, held.mode)) else { continue };
-        let rest = lock.finish_release(LockUse::new(&holds, context, words, held.mode), found);
+        let waits = match lock.released(used, found.ok()).unwrap() {
+            Rest::Nothing | Rest::Unknown => continue,
+            rest => rest == Rest::Waits,
+        };
+        let rest = lock.finish_release(used, found);
         let mut rest: Pin<Box<dyn Future<Output = _>>> = Box::pin(rest);
         let outcome = run(&memory, &mut rest, ENDLESS);
         assert_eq!(outcome, (!waits).then_some(Ok(())), "{}: after {events} events", A::NAME);

@@ -29,7 +29,7 @@ fn leave(while_read: bool) {
     let wanted = AtomicBool::new(true);
     let mut first: Acquire<'_> = Box::pin(async {
         let context = Layout::new::<Mcs>(&all[3], slotted(3), SLOTS);
-        let words = lock.words(context)?;
+        let words = lock.words(context, Intent::LOCK)?;
         let started = lock.start(LockUse::new(&all[3], context, words, Mode::Exclusive))?;
         let intent = || if wanted.load(Relaxed) { Intent::LOCK } else { Intent::CANCELLED };
         lock.finish(LockUse::new(&all[3], context, words, Mode::Exclusive), started, intent).await
@@ -99,7 +99,7 @@ fn tries<A: LockAlgorithm>(lock: &A) {
 
         let context = Layout::new::<A>(&all[3], slotted(3), SLOTS);
         let mut tries: Acquire<'_> = Box::pin(async {
-            let words = lock.words_to_try(context)?;
+            let words = lock.words(context, Intent::TRY)?;
             let started = lock.start(LockUse::new(&all[3], context, words, mode))?;
             lock.finish(LockUse::new(&all[3], context, words, mode), started, || Intent::TRY).await
         });

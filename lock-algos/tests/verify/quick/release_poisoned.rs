@@ -34,7 +34,7 @@ impl<'a, A: LockAlgorithm> Fixture<'a, A> {
         let (memory, lock) = (&self.all[owner.rank.index()], self.lock);
         let context = Layout::new::<A>(memory, owner, SLOTS);
         Box::pin(async move {
-            let words = lock.words(context)?;
+            let words = lock.words(context, Intent::LOCK)?;
             lock.finish(
                 LockUse::new(memory, context, words, mode),
                 lock.start(LockUse::new(memory, context, words, mode))?,
@@ -64,7 +64,12 @@ impl<'a, A: LockAlgorithm> Fixture<'a, A> {
     async fn release_poisoned(&self, owner: Owner, why: Fault) -> Result<(), Fault> {
         let memory = &self.all[owner.rank.index()];
         let context = Layout::new::<A>(memory, owner, SLOTS);
-        self.lock.release_poisoned(LockUse::new(memory, context, self.lock.words(context)?, Mode::Exclusive), why).await
+        self.lock
+            .release_poisoned(
+                LockUse::new(memory, context, self.lock.words(context, Intent::LOCK)?, Mode::Exclusive),
+                why,
+            )
+            .await
     }
 
     /// Acquires fail until one recovers; then the lock works.

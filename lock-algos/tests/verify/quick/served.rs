@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
+use onesided_lock_algos::served::wake;
 use onesided_lock_algos::{DedicatedThread, EventThread, Held, Intent, LockAlgorithm, LockContext, LockUse, Mode};
 use onesided_lock_kit::program::{idle, lock_and_data, region_words};
 use onesided_lock_kit::random::{self, Server};
@@ -54,7 +55,7 @@ impl Fixture {
         let memory = ModelMemory::new(4, region_words::<EventThread>(SLOTS));
         let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
         let lock = Arc::new(EventThread::default());
-        let server = Server::start(&memory, &lock, SLOTS).into();
+        let server = Server::start::<EventThread>(&memory, SLOTS).into();
         Self { all, lock, server }
     }
 
@@ -76,7 +77,7 @@ impl Fixture {
     fn asks(&self, rank: u32, mode: Mode, intent: Intent) -> Acquire<'_> {
         let (memory, context, lock) = (&self.all[rank as usize], self.context(rank), &*self.lock);
         Box::pin(async move {
-            let words = if intent.is_patient() { lock.words(context)? } else { lock.words_to_try(context)? };
+            let words = lock.words(context, intent)?;
             lock.finish(
                 LockUse::new(memory, context, words, mode),
                 lock.start(LockUse::new(memory, context, words, mode))?,
@@ -92,7 +93,7 @@ impl Fixture {
 
     async fn releases(&self, rank: u32, mode: Mode) -> Result<(), Fault> {
         let (memory, context, lock) = (&self.all[rank as usize], self.context(rank), &*self.lock);
-        let words = lock.words(context)?;
+        let words = lock.words(context, Intent::LOCK)?;
         lock.finish_release(
             LockUse::new(memory, context, words, mode),
             lock.start_release(LockUse::new(memory, context, words, mode))?.await,
@@ -102,7 +103,8 @@ impl Fixture {
 
     async fn release_poisoned(&self, rank: u32, why: Fault) -> Result<(), Fault> {
         let (memory, context, lock) = (&self.all[rank as usize], self.context(rank), &*self.lock);
-        lock.release_poisoned(LockUse::new(memory, context, lock.words(context)?, Mode::Exclusive), why).await
+        lock.release_poisoned(LockUse::new(memory, context, lock.words(context, Intent::LOCK)?, Mode::Exclusive), why)
+            .await
     }
 
     fn release(&self, rank: u32, mode: Mode) -> Result<(), Fault> {
@@ -126,7 +128,7 @@ impl Fixture {
         let Server { mut task, open } = self.server.into_inner();
         open.store(false, Relaxed);
         let memory = &self.all[0];
-        random::drive(memory, self.lock.wake_server(memory, Layout::of_server::<EventThread>(memory, SLOTS))).unwrap();
+        random::drive(memory, wake(memory, Layout::of_server::<EventThread>(memory, SLOTS))).unwrap();
         random::drive(memory, &mut task).unwrap();
         let home = memory.region();
         EventThread::is_free(lock_and_data::<EventThread>(&home).0)
@@ -203,7 +205,7 @@ fn a_cancelled_acquire_has_not_recovered() {
             let (asked, patient) = (AtomicUsize::new(0), Intent::LOCK.recovering());
             let (memory, context, lock) = (&fixture.all[3], fixture.context(3), &*fixture.lock);
             let told = fixture.drive(async {
-                let words = lock.words(context)?;
+                let words = lock.words(context, Intent::LOCK)?;
                 let intent = || if asked.fetch_add(1, Relaxed) < limit { patient } else { then };
                 let started = lock.start(LockUse::new(memory, context, words, Mode::Exclusive))?;
                 lock.finish(LockUse::new(memory, context, words, Mode::Exclusive), started, intent).await
@@ -235,7 +237,7 @@ fn acquires_without_a_server_fail() {
     let fixture = Fixture::new();
     fixture.server.borrow().open.store(false, Relaxed);
     let memory = &fixture.all[0];
-    random::drive(memory, fixture.lock.wake_server(memory, Layout::of_server::<EventThread>(memory, SLOTS))).unwrap();
+    random::drive(memory, wake(memory, Layout::of_server::<EventThread>(memory, SLOTS))).unwrap();
     random::drive(memory, &mut fixture.server.borrow_mut().task).unwrap();
     fixture.fire();
     let refused = fixture.ask(2, Mode::Shared, Intent::LOCK);
@@ -277,7 +279,7 @@ fn a_try_after_a_release_succeeds() {
         deliver(&fixture);
         for rank in owners {
             let (memory, context, lock) = (&fixture.all[*rank as usize], fixture.context(*rank), &*fixture.lock);
-            let words = lock.words(context).unwrap();
+            let words = lock.words(context, Intent::LOCK).unwrap();
             let released = lock.start_release(LockUse::new(memory, context, words, mode)).unwrap();
             random::drive(memory, async {
                 lock.finish_release(LockUse::new(memory, context, words, mode), released.await).await
@@ -286,7 +288,7 @@ fn a_try_after_a_release_succeeds() {
             deliver(&fixture);
         }
         let (memory, context, lock) = (&fixture.all[3], fixture.context(3), &*fixture.lock);
-        let words = lock.words_to_try(context).unwrap();
+        let words = lock.words(context, Intent::TRY).unwrap();
         let first = lock.start(LockUse::new(memory, context, words, Mode::Exclusive)).unwrap();
         deliver(&fixture);
         let held =

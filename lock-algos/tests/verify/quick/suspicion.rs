@@ -38,7 +38,7 @@ fn readers_go_on_after<A: LockAlgorithm>(lock: &A, leave: bool) {
     let wanted = AtomicBool::new(true);
     let context = Layout::new::<A>(&all[1], slotted(1), SLOTS);
     let mut waits: Acquire<'_> = Box::pin(async {
-        let words = lock.words(context)?;
+        let words = lock.words(context, Intent::LOCK)?;
         let started = lock.start(LockUse::new(&all[1], context, words, Mode::Exclusive))?;
         let intent = || if wanted.load(Relaxed) { Intent::LOCK.recovering() } else { Intent::CANCELLED };
         lock.finish(LockUse::new(&all[1], context, words, Mode::Exclusive), started, intent).await

@@ -69,7 +69,7 @@ fn an_uncounted_owner_leaves_room() {
     let acquire = |slot, intent| {
         let (lock, memory, context) = (&lock, &memory, context(slot));
         async move {
-            let words = lock.words(context)?;
+            let words = lock.words(context, Intent::LOCK)?;
             let started = lock.start(LockUse::new(memory, context, words, Mode::Shared))?;
             lock.finish(LockUse::new(memory, context, words, Mode::Shared), started, move || intent).await
         }
@@ -80,7 +80,7 @@ fn an_uncounted_owner_leaves_room() {
         let counted = acquire(0, Intent::LOCK).await;
         for slot in [2, 1, 0] {
             let (context, mode) = (context(slot), Mode::Shared);
-            let words = lock.words(context).unwrap();
+            let words = lock.words(context, Intent::LOCK).unwrap();
             let started = lock.start_release(LockUse::new(&memory, context, words, mode)).unwrap();
             lock.finish_release(LockUse::new(&memory, context, words, mode), started.await).await.unwrap();
         }

@@ -95,7 +95,7 @@ impl Fixture {
         asked.set(asked.get() + 1);
         let (lock, memory, context) = (&self.lock, &self.all[rank as usize], self.context(rank));
         Box::pin(async move {
-            let words = if intent().is_patient() { lock.words(context)? } else { lock.words_to_try(context)? };
+            let words = lock.words(context, intent())?;
             lock.finish(
                 LockUse::new(memory, context, words, mode),
                 lock.start(LockUse::new(memory, context, words, mode))?,
@@ -109,7 +109,7 @@ impl Fixture {
     fn release(&self, rank: u32) -> Acquire<'_> {
         let (lock, memory, context) = (&self.lock, &self.all[rank as usize], self.context(rank));
         Box::pin(async move {
-            let words = lock.words(context)?;
+            let words = lock.words(context, Intent::LOCK)?;
             let started = lock.start_release(LockUse::new(memory, context, words, Mode::Exclusive))?;
             lock.finish_release(LockUse::new(memory, context, words, Mode::Exclusive), started.await)
                 .await
