@@ -4,10 +4,11 @@ use std::sync::atomic::Ordering;
 
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
-use onesided_lock_algos::{BackoffCap, LockAlgorithm, LockContext, Mcs, Owner, Words};
+use onesided_lock_algos::{BackoffCap, LockAlgorithm, LockContext, LockUse, Mcs, Mode, Owner};
 
 use crate::locks::layout::LockId;
 use crate::locks::slots::{self, BIASED_SLOT};
+use crate::locks::window_lock::Used;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 
@@ -37,8 +38,8 @@ pub(crate) trait Node<'w, F: Fabric>: Copy + Send + Sync {
 #[derive(Clone, Copy)]
 pub(crate) struct LookedUp;
 
-/// The words of slot 0's node; no lock has more. A lock uses them so often that looking them up one by one takes a
-/// fifth of its time.
+/// The words of slot 0's node; no lock has more. A lock uses them so often that looking them up one
+/// by one takes a fifth of its time.
 #[derive(Clone, Copy)]
 pub(crate) struct CachedNode<W>([W; Mcs::NODE_WORDS]);
 
@@ -79,6 +80,18 @@ impl<F: Fabric> Inner<F> {
     ) -> WindowLockContext<'w, F> {
         WindowLockContext { inner: self, target, id, owner, node: LookedUp }
     }
+
+    /// The use of a lock by an owner whose acquire has started.
+    #[inline(always)] // a call is a tenth of an uncontended lock
+    pub(crate) fn lock_use<'w>(
+        &'w self,
+        (target, id): (&'w Target<F>, LockId),
+        owner: u64,
+        mode: Mode,
+    ) -> Result<Used<'w, F>, Fault> {
+        let context = self.lock_context(target, id, owner);
+        Ok(LockUse::new(self.fabric(), context, (context.home(0)?, owner), mode))
+    }
 }
 
 impl<'w, F: Fabric> WindowLockContext<'w, F> {
@@ -106,12 +119,6 @@ impl<'w, F: Fabric, N: Node<'w, F>> WindowLockContext<'w, F, N> {
     #[inline(always)] // as its callers
     fn slot(&self) -> u16 {
         if N::BIASED { BIASED_SLOT } else { LockContext::owner(self).slot }
-    }
-
-    /// The words of a started acquire.
-    #[inline(always)] // a call is a tenth of an uncontended lock
-    pub(crate) fn words(&self) -> Result<Words<'w, F>, Fault> {
-        Ok((self.home(0)?, self.owner))
     }
 }
 

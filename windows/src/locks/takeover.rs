@@ -2,9 +2,9 @@
 
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness};
-use onesided_lock_algos::{Held, IntentFn, LockUse, Mode, Owner, TestAndSet, Words};
+use onesided_lock_algos::{Held, IntentFn, LockUse, Mode, Owner, TestAndSet};
 
-use crate::locks::context::WindowLockContext;
+use crate::locks::window_lock::Used;
 use crate::window::inner::Inner;
 use crate::window::retry::poll_until;
 use crate::{Error, LeasePolicy};
@@ -13,32 +13,30 @@ impl<F: Fabric> Inner<F> {
     /// The contended rest of an acquire, with the policy for expired leases.
     pub(crate) async fn contend<'m>(
         &'m self,
-        context: WindowLockContext<'m, F>,
-        words: Words<'m, F>,
-        mode: Mode,
+        used: Used<'m, F>,
         mut first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let (fabric, lock) = (self.fabric(), &self.locks.algorithm);
         let Some(leases) = &self.locks.leases else {
-            return lock.contend(LockUse::new(fabric, context, words, mode), first, intent).await;
+            return lock.contend(used, first, intent).await;
         };
-        let slot = Owner::from_bits(words.1).slot;
+        let slot = Owner::from_bits(used.owner).slot;
         // Called before each compare-and-swap.
         let intent_at_attempt: IntentFn<'_> = &|| {
             leases.begin_attempt(slot, fabric.now());
             intent()
         };
         loop {
-            let fault = match lock.contend(LockUse::new(fabric, context, words, mode), first, intent_at_attempt).await {
+            let fault = match lock.contend(used, first, intent_at_attempt).await {
                 Err(fault) => fault,
                 Ok(held) => {
                     if let Some(why) = held.recovered.filter(|_| self.locks.commits()) {
                         // Commits of the previous owner fail from here on: it may be alive, or have
                         // a compare-and-swap in flight. This precedes every read of the committed
                         // value.
-                        if let Err(fault) = self.raise_version(self.commit_word(context.target)?).await {
-                            lock.release_poisoned(LockUse::new(fabric, context, words, Mode::Exclusive), why).await?;
+                        if let Err(fault) = self.raise_version(self.commit_word(used.context.target)?).await {
+                            lock.release_poisoned(LockUse { mode: Mode::Exclusive, ..used }, why).await?;
                             return Err(fault);
                         }
                     }
@@ -54,22 +52,22 @@ impl<F: Fabric> Inner<F> {
             let seen = first.ok().filter(|word| TestAndSet::owner(*word).is_some_and(|owner| owner.rank == rank));
             match (leases.policy, seen) {
                 (LeasePolicy::Revoke, Some(seen)) => {
-                    if let Some(held) = self.revoke_and_take(context, (words, seen), fault, intent).await? {
+                    if let Some(held) = self.revoke_and_take(used, seen, fault, intent).await? {
                         return Ok(held);
                     }
                 }
-                (LeasePolicy::Kill, Some(seen)) if fabric.read(words.0).await? == seen => {
+                (LeasePolicy::Kill, Some(seen)) if fabric.read(used.home).await? == seen => {
                     if fabric.fencing().is_none_or(|fencing| fencing.fence(rank).is_err()) {
                         return Err(fault);
                     }
-                    poll_until(fabric, words.0, fault, || fabric.liveness(rank) != Liveness::Alive).await?;
+                    poll_until(fabric, used.home, fault, || fabric.liveness(rank) != Liveness::Alive).await?;
                 }
                 _ => {}
             }
             leases.begin_attempt(slot, fabric.now());
-            first = lock.start(LockUse::new(fabric, context, words, mode))?.await;
-            if first.is_ok_and(|first| lock.holds(words.1, mode, first)) {
-                return Ok(Held::cleanly(mode));
+            first = lock.start(used)?.await;
+            if first.is_ok_and(|first| lock.holds(used.owner, used.mode, first)) {
+                return Ok(Held::cleanly(used.mode));
             }
         }
     }
@@ -78,8 +76,8 @@ impl<F: Fabric> Inner<F> {
     /// another owner meanwhile.
     async fn revoke_and_take<'m>(
         &'m self,
-        context: WindowLockContext<'m, F>,
-        ((word, owner), seen): (Words<'m, F>, u64),
+        LockUse { context, home: word, owner, .. }: Used<'m, F>,
+        seen: u64,
         fault: Fault,
         intent: IntentFn<'_>,
     ) -> Result<Option<Held>, Fault> {

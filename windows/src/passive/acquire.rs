@@ -135,13 +135,11 @@ fn failed_now<'w, F: Fabric>(
     mode: Mode,
     fault: Fault,
 ) -> Fault {
-    let context = inner.lock_context(target, LockId::WINDOW, owner);
-    if let Ok(words) = context.words() {
-        let used = LockUse::new(inner.fabric(), context, words, mode);
+    if let Ok(used) = inner.lock_use((target, LockId::WINDOW), owner, mode) {
         // Nothing of it is in flight, so cancelling it completes in one poll.
         let _ = poll_once(inner.locks.algorithm.contend(used, Err(fault), &|| Intent::CANCELLED));
     }
-    inner.end_cancelled(context.owner, Err(fault), fault);
+    inner.end_cancelled(owner, Err(fault), fault);
     fault
 }
 
@@ -165,24 +163,14 @@ pub(super) fn contend<'w, F: Drive>(
     (mode, intent): (Mode, Intent),
     first: Result<u64, Fault>,
 ) -> Result<Holding, Fault> {
-    let context = inner.lock_context(target, id, owner);
-    let words = context.words()?;
+    let used = inner.lock_use((target, id), owner, mode)?;
     let what = || {
         let found = first.ok().and_then(|first| inner.locks.algorithm.rank_found(first));
         inner.lock_wait((target.rank, id), mode, (owner, found))
     };
     let intent = || intent;
-    let held = match inner.locks.leases {
-        None => {
-            let used = LockUse::new(inner.fabric(), context, words, mode);
-            let contended = pin!(inner.locks.algorithm.contend(used, first, &intent));
-            block_on(inner.fabric(), telling(contended, what))
-        }
-        Some(_) => {
-            let contended = pin!(inner.contend(context, words, mode, first, &intent));
-            block_on(inner.fabric(), telling(contended, what))
-        }
-    };
+    let contended = pin!(inner.contend(used, first, &intent));
+    let held = block_on(inner.fabric(), telling(contended, what));
     held.map(Holding::of).inspect_err(|fault| inner.end_cancelled(owner, first, *fault))
 }
 

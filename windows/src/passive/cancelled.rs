@@ -15,7 +15,7 @@ use onesided_lock_algos::{Intent, IntentFn, Mode, Owner, WaitPolicy};
 
 use crate::locks::layout::LockId;
 use crate::passive::previous_owner::Holding;
-use crate::passive::release::release_unclaimed;
+use crate::passive::release::release;
 use crate::window::inner::Inner;
 use crate::{Element, Epoch};
 
@@ -68,10 +68,9 @@ impl<F: Fabric> Cancellable<F> {
         let cancelled = Arc::new(AtomicBool::new(false));
         let (theirs, is_cancelled) = (Arc::clone(&inner), Arc::clone(&cancelled));
         let rest = Box::pin(async move {
-            let context = theirs.lock_context(theirs.target(target_lock.0)?, target_lock.1, owner);
-            let words = context.words()?;
+            let used = theirs.lock_use((theirs.target(target_lock.0)?, target_lock.1), owner, mode)?;
             let first = first.await;
-            if first.is_ok_and(|first| theirs.locks.algorithm.holds(words.1, mode, first)) {
+            if first.is_ok_and(|first| theirs.locks.algorithm.holds(owner, mode, first)) {
                 return Ok(Holding::cleanly(mode));
             }
             let intent: IntentFn<'_> = &|| {
@@ -82,7 +81,7 @@ impl<F: Fabric> Cancellable<F> {
                 };
                 Intent { wanted, ..intent }
             };
-            let held = theirs.contend(context, words, mode, first, intent).await;
+            let held = theirs.contend(used, first, intent).await;
             held.map(Holding::of).inspect_err(|fault| theirs.end_cancelled(owner, first, *fault))
         });
         Self { inner, target_lock, owner, mode, cancelled, found: None, rest: Some(rest), told: Told::NOTHING }
@@ -118,7 +117,7 @@ impl<F: Fabric> Drop for Cancellable<F> {
         self.inner.run_or_spawn(async move {
             // An acquire that fails holds nothing.
             if let Ok(holding) = rest.await {
-                release_unclaimed(&inner, target_lock, owner, holding).await;
+                release(Arc::clone(&inner), target_lock, owner, holding.mode(), holding.recovered()).await;
             }
             let mut cancelled = inner.locks.slots.cancelled();
             if let Some(index) = cancelled.iter().position(|other| *other == slot) {

@@ -44,7 +44,7 @@ impl fmt::Display for PreviousOwner {
 }
 
 /// How a lock is held, and whether it was recovered, in half a register: mode 1 bit | acquired
-/// while the thread panicked 1 bit | unused 2 bits | 0, or from whom it was recovered 4 bits | rank
+/// while the thread panicked, or unlocking 1 bit | unused 2 bits | 0, or from whom it was recovered 4 bits | rank
 /// 24 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Holding(u32);
@@ -88,7 +88,13 @@ impl Holding {
     /// The same for a guard that is made now, perhaps by a destructor as the stack unwinds.
     #[inline(always)]
     pub(crate) fn of_guard(self) -> Self {
-        if std::thread::panicking() { Self(self.0 | Self::UNWINDING) } else { self }
+        if std::thread::panicking() { self.poisoning_nothing() } else { self }
+    }
+
+    /// The same for a guard whose drop poisons nothing.
+    #[inline(always)]
+    pub(crate) const fn poisoning_nothing(self) -> Self {
+        Self(self.0 | Self::UNWINDING)
     }
 
     /// Whether what the lock protects may be half written: the guard is dropped because its thread

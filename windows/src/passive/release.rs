@@ -4,7 +4,6 @@
 use std::future::Future;
 use std::hint::spin_loop;
 use std::mem::ManuallyDrop;
-use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -17,7 +16,6 @@ use onesided_lock_algos::{LockAlgorithm, LockUse, Mode, Owner, Rest, TestAndSet,
 use crate::locks::layout::LockId;
 use crate::locks::slots::BIASED_SLOT;
 use crate::locks::window_lock::by_design;
-use crate::passive::acquire::completed_value;
 use crate::passive::previous_owner::Holding;
 use crate::window::inner::Inner;
 use crate::window::retry::poll_once;
@@ -28,12 +26,26 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// Releases a lock whose guard never reached the caller: it stays poisoned if it was recovered.
     pub(crate) fn release_unclaimed(self) {
         let held = ManuallyDrop::new(self);
-        held.note_release();
-        let Access { inner, target, .. } = held.access;
-        match held.holding.recovered() {
-            Some(why) => spawn_release_poisoned(inner, (target.rank, held.id), held.words.1, why),
-            None => flush_and_release(inner, (target, held.id), held.words.1, held.holding),
+        held.release_alone(held.holding.recovered());
+    }
+
+    /// Flushes and releases without a caller that waits; as poisoned for the fault `why`.
+    #[inline(always)] // see `post_release`
+    fn release_alone(&self, why: Option<Fault>) {
+        self.note_release();
+        let Self { access: Access { inner, target, .. }, words, holding, id } = self;
+        match why {
+            Some(_) => inner.run_or_spawn(release(Arc::clone(inner), (target.rank, *id), words.1, holding.mode(), why)),
+            None => flush_and_release(inner, (target, *id), words.1, *holding),
         }
+    }
+
+    /// The same guard, of which a drop by a panic poisons nothing: nothing is half written, because
+    /// its unlock has begun, or because nothing is put before that.
+    #[inline(always)] // see `post_release`
+    pub(crate) const fn poisoning_nothing(mut self) -> Self {
+        self.holding = self.holding.poisoning_nothing();
+        self
     }
 
     /// Whether its release may find the lease expired. The biased slot is not used with leases.
@@ -93,13 +105,8 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
 impl<T: Element, F: Fabric> Drop for Epoch<'_, T, F> {
     #[inline(always)] // see `post_release`
     fn drop(&mut self) {
-        self.note_release();
-        let Self { access: Access { inner, target, .. }, words, holding, id } = self;
-        if holding.is_half_done() {
-            let why = Fault::of(FaultKind::OwnerPanicked, inner.fabric().rank());
-            return spawn_release_poisoned(inner, (target.rank, *id), words.1, why);
-        }
-        flush_and_release(inner, (target, *id), words.1, *holding);
+        let own = self.access.inner.fabric().rank();
+        self.release_alone(self.is_half_done().then(|| Fault::of(FaultKind::OwnerPanicked, own)));
     }
 }
 
@@ -111,9 +118,9 @@ fn release_checked<'w, F: Fabric>(
     owner: u64,
     holding: Holding,
 ) -> Releasing<F> {
-    let (context, mode) = (inner.lock_context(target, id, owner), holding.mode());
-    let release = |words| inner.locks.algorithm.start_release(LockUse::new(inner.fabric(), context, words, mode));
-    let started = fork::check().and_then(|()| context.words()).and_then(release);
+    let mode = holding.mode();
+    let used = fork::check().and_then(|()| inner.lock_use((target, id), owner, mode));
+    let started = used.and_then(|used| inner.locks.algorithm.start_release(used));
     let (theirs, rank) = (Arc::clone(inner), target.rank);
     Releasing::new(inner, rank, async move { theirs.finish_release((rank, id), owner, mode, started?).await })
 }
@@ -128,46 +135,18 @@ fn post_release<'w, F: Fabric>(
     if held_by_word(words.1, holding.mode()) {
         drop(inner.fabric().post_link(TestAndSet::release_link(inner.fabric(), words)));
     } else if id.is_window_lock() && inner.locks.has_biased_slot && Owner::from_bits(words.1).slot == BIASED_SLOT {
-        release_biased(inner, target, words.1, holding);
+        release_biased(inner, target, words.1, holding.mode());
     } else {
-        release_with_slot(inner, (target, id), words.1, holding);
+        release_with_slot(inner, (target, id), words.1, holding.mode());
     }
 }
 
-/// A guard that poisons nothing when a panic drops it: nothing is half written, because its unlock
-/// has begun, or because nothing is put before that.
-pub(crate) struct Unpoisoning<'w, T: Element, F: Fabric>(ManuallyDrop<Epoch<'w, T, F>>);
-
-impl<'w, T: Element, F: Fabric> Unpoisoning<'w, T, F> {
-    #[inline(always)] // see `post_release`
-    pub(crate) const fn new(held: Epoch<'w, T, F>) -> Self {
-        Self(ManuallyDrop::new(held))
-    }
-}
-
-impl<'w, T: Element, F: Fabric> Deref for Unpoisoning<'w, T, F> {
-    type Target = Epoch<'w, T, F>;
-
-    #[inline(always)] // see `post_release`
-    fn deref(&self) -> &Epoch<'w, T, F> {
-        &self.0
-    }
-}
-
-impl<T: Element, F: Fabric> Drop for Unpoisoning<'_, T, F> {
-    fn drop(&mut self) {
-        self.note_release();
-        let Epoch { access: Access { inner, target, .. }, words, holding, id } = &**self;
-        flush_and_release(inner, (target, *id), words.1, *holding);
-    }
-}
-
-/// The release of the owner in the biased slot, where operations complete at post.
+/// The release of the owner in the biased slot.
 #[inline(always)]
-fn release_biased<'w, F: Fabric>(inner: &'w Arc<Inner<F>>, target: &'w Target<F>, owner: u64, holding: Holding) {
+fn release_biased<'w, F: Fabric>(inner: &'w Arc<Inner<F>>, target: &'w Target<F>, owner: u64, mode: Mode) {
     by_design!(
         &inner.locks.algorithm,
-        lock => release_now(lock, inner, target, owner, holding),
+        lock => release_now(lock, inner, target, owner, mode),
         _other => {} // it has no biased slot
     );
 }
@@ -178,114 +157,103 @@ fn release_now<'w, F: Fabric, A: LockAlgorithm>(
     inner: &'w Arc<Inner<F>>,
     target: &'w Target<F>,
     owner: u64,
-    holding: Holding,
+    mode: Mode,
 ) {
-    let mode = holding.mode();
-    let context = inner.lock_context(target, LockId::WINDOW, owner).with_cached_node();
-    let (context, words) = match context.and_then(|context| Ok((context, context.words()?))) {
+    let used = inner
+        .lock_use((target, LockId::WINDOW), owner, mode)
+        .and_then(|used| Ok(LockUse::new(used.memory, used.context.with_cached_node()?, (used.home, owner), mode)));
+    let used = match used {
         Ok(used) => used,
         Err(fault) => return defer_error(inner, target.rank, fault),
     };
-    let started = match lock.start_release(LockUse::new(inner.fabric(), context, words, mode)) {
-        Ok(started) => started,
-        Err(fault) => return defer_error(inner, target.rank, fault),
-    };
-    match completed_value(started) {
-        Ok(found) => match lock.released(LockUse::new(inner.fabric(), context, words, mode), Some(found)) {
-            Ok(Rest::Nothing) => inner.locks.slots.free_biased(),
-            Ok(rest) => finish_now(inner, (target, LockId::WINDOW), owner, mode, (found, rest)),
-            Err(fault) => defer_error(inner, target.rank, fault),
-        },
-        Err(fault) => spawn_release_of(inner, (target.rank, LockId::WINDOW), words.1, mode, Err(fault)),
-    }
+    let (started, free) = (lock.start_release(used), || inner.locks.slots.free_biased());
+    go_on(inner, (target, LockId::WINDOW), owner, mode, started, |found| lock.released(used, found), free);
 }
 
-/// The rest of a release where operations complete at post. If it waits for another owner's next
-/// step, it polls briefly, which costs less than leaving it to the endpoint.
-#[inline(never)]
-fn finish_now<F: Fabric>(
-    inner: &Arc<Inner<F>>,
-    (target, id): (&Target<F>, LockId),
-    owner: u64,
-    mode: Mode,
-    (found, mut rest): (u64, Rest),
-) {
-    /// The number of polls: less than a microsecond.
-    const POLLS: usize = 64;
-    let (context, target_lock) = (inner.lock_context(target, id, owner), (target.rank, id));
-    let words = match context.words() {
-        Ok(words) => words,
-        Err(fault) => return defer_error(inner, target.rank, fault),
-    };
-    for _ in 0..POLLS {
-        match rest {
-            Rest::Waits => spin_loop(),
-            Rest::Nothing | Rest::Steps => {
-                match poll_once(inner.finish_release(target_lock, owner, mode, std::future::ready(Ok(found)))) {
-                    Poll::Ready(Ok(())) => {}
-                    Poll::Ready(Err(fault)) => defer_error(inner, target.rank, fault),
-                    // A fabric that claims to complete at post and does not.
-                    Poll::Pending => defer_error(inner, target.rank, Fault::new(FaultKind::Protocol)),
-                }
-                return;
-            }
-            Rest::Unknown => break,
-        }
-        let asked = inner.locks.algorithm.released(LockUse::new(inner.fabric(), context, words, mode), Some(found));
-        match asked {
-            Ok(now) => rest = now,
-            Err(fault) => return defer_error(inner, target.rank, fault),
-        }
-    }
-    spawn_release_of(inner, target_lock, owner, mode, Ok(found));
-}
-
-#[cold]
-#[inline(never)]
-fn spawn_release_of<F: Fabric>(
-    inner: &Arc<Inner<F>>,
-    target_lock: (u32, LockId),
-    owner: u64,
-    mode: Mode,
-    found: Result<u64, Fault>,
-) {
-    spawn_release(inner, target_lock, owner, mode, std::future::ready(found));
-}
-
-/// The release where an owner may have a queue node.
+/// The release of any other owner that may have a queue node.
 #[cold]
 #[inline(never)]
 fn release_with_slot<'w, F: Fabric>(
     inner: &'w Arc<Inner<F>>,
     (target, id): (&'w Target<F>, LockId),
     owner: u64,
-    holding: Holding,
+    mode: Mode,
 ) {
-    let (context, mode) = (inner.lock_context(target, id, owner), holding.mode());
-    let release = |words| inner.locks.algorithm.start_release(LockUse::new(inner.fabric(), context, words, mode));
-    let (words, mut started) = match context.words().and_then(|words| Ok((words, release(words)?))) {
+    let (lock, used) = match inner.lock_use((target, id), owner, mode) {
+        Ok(used) => (&inner.locks.algorithm, used),
+        Err(fault) => return defer_error(inner, target.rank, fault),
+    };
+    let (started, free) = (lock.start_release(used), || inner.give_back(owner));
+    go_on(inner, (target, id), owner, mode, started, |found| lock.released(used, found), free);
+}
+
+/// Goes on with a release whose first operation is posted.
+#[inline(always)] // see `post_release`
+fn go_on<'w, F: Fabric>(
+    inner: &'w Arc<Inner<F>>,
+    (target, id): (&'w Target<F>, LockId),
+    owner: u64,
+    mode: Mode,
+    started: Result<F::Op, Fault>,
+    released: impl Fn(Option<u64>) -> Result<Rest, Fault>,
+    free: impl Fn(),
+) {
+    let mut started = match started {
         Ok(started) => started,
         Err(fault) => return defer_error(inner, target.rank, fault),
     };
-    let released = |found| inner.locks.algorithm.released(LockUse::new(inner.fabric(), context, words, mode), found);
     if released(None) == Ok(Rest::Nothing) {
-        return inner.give_back(owner);
+        return free();
     }
-    let target_lock = (target.rank, id);
     let found = match poll_once(&mut started) {
         Poll::Ready(Ok(found)) => found,
-        Poll::Ready(Err(fault)) => return spawn_release_of(inner, target_lock, owner, mode, Err(fault)),
-        Poll::Pending => return spawn_release(inner, target_lock, owner, mode, started),
+        Poll::Ready(Err(fault)) => {
+            return spawn_release(inner, (target.rank, id), owner, mode, std::future::ready(Err(fault)));
+        }
+        Poll::Pending => return spawn_release(inner, (target.rank, id), owner, mode, started),
     };
     match released(Some(found)) {
-        Ok(Rest::Nothing) => inner.give_back(owner),
-        Ok(rest) if inner.completes_at_post => finish_now(inner, (target, id), owner, mode, (found, rest)),
-        Ok(_) => spawn_release_of(inner, target_lock, owner, mode, Ok(found)),
-        Err(fault) => {
-            inner.end_failed(owner);
-            defer_error(inner, target.rank, fault);
-        }
+        Ok(Rest::Nothing) => free(),
+        rest => finish_now(inner, (target, id), owner, mode, (found, rest)),
     }
+}
+
+/// The rest of a release. If it waits for another owner's next step where operations complete at
+/// post, it polls briefly, which costs less than leaving it to the endpoint.
+#[inline(never)]
+fn finish_now<F: Fabric>(
+    inner: &Arc<Inner<F>>,
+    (target, id): (&Target<F>, LockId),
+    owner: u64,
+    mode: Mode,
+    (found, mut rest): (u64, Result<Rest, Fault>),
+) {
+    /// The number of polls: less than a microsecond.
+    const POLLS: usize = 64;
+    let found_first = std::future::ready(Ok(found));
+    for _ in 0..POLLS {
+        match rest {
+            Ok(Rest::Nothing) => return inner.give_back(owner),
+            Err(fault) => {
+                inner.end_failed(owner);
+                return defer_error(inner, target.rank, fault);
+            }
+            Ok(Rest::Unknown) => break,
+            Ok(_) if !inner.completes_at_post => break,
+            Ok(Rest::Waits) => spin_loop(),
+            Ok(Rest::Steps) => {
+                return match poll_once(inner.finish_release((target.rank, id), owner, mode, found_first)) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(fault)) => defer_error(inner, target.rank, fault),
+                    // A fabric that claims to complete at post and does not.
+                    Poll::Pending => defer_error(inner, target.rank, Fault::new(FaultKind::Protocol)),
+                };
+            }
+        }
+        let used = inner.lock_use((target, id), owner, mode);
+        rest = used.and_then(|used| inner.locks.algorithm.released(used, Some(found)));
+    }
+    spawn_release(inner, (target.rank, id), owner, mode, found_first);
 }
 
 /// Finishes a release whose first operation is posted, here or, where it has to wait, on the
@@ -325,71 +293,39 @@ fn flush_and_release<'w, F: Fabric>(
     }
     match poll_once(inner.fabric().flush_before_release(target.fabric_rank())) {
         Poll::Ready(flushed) => {
-            let words = inner.lock_context(target, id, owner).words();
-            let posted = words.map(|words| post_release(inner, (target, id), words, holding));
+            let used = inner.lock_use((target, id), owner, holding.mode());
+            let posted = used.map(|used| post_release(inner, (target, id), (used.home, owner), holding));
             if let Err(fault) = flushed.and(posted) {
                 defer_error(inner, target.rank, fault);
             }
         }
         Poll::Pending => {
-            let (theirs, target_lock, mode) = (Arc::clone(inner), (target.rank, id), holding.mode());
-            inner.spawn(Box::pin(async move { release(&theirs, target_lock, owner, mode).await }));
+            inner.spawn(Box::pin(release(Arc::clone(inner), (target.rank, id), owner, holding.mode(), None)));
         }
     }
 }
 
-/// Releases a lock whose guard never reached the caller. If it was recovered, the protected data
-/// were not repaired: it stays poisoned, and the next request gets the error.
-pub(crate) async fn release_unclaimed<F: Fabric>(
-    inner: &Inner<F>,
-    target_lock: (u32, LockId),
+/// Flushes and releases for a caller that is gone, as poisoned for the fault `why`; errors are
+/// deferred.
+pub(crate) async fn release<F: Fabric>(
+    inner: Arc<Inner<F>>,
+    (rank, id): (u32, LockId),
     owner: u64,
-    holding: Holding,
+    mode: Mode,
+    why: Option<Fault>,
 ) {
-    match holding.recovered() {
-        Some(why) => release_poisoned(inner, target_lock, owner, why).await,
-        None => release(inner, target_lock, owner, holding.mode()).await,
-    }
-}
-
-/// Releases an exclusive lock as poisoned; errors are deferred.
-async fn release_poisoned<F: Fabric>(inner: &Inner<F>, target_lock: (u32, LockId), owner: u64, why: Fault) {
     let outcome = async {
-        let target = inner.target(target_lock.0)?;
+        let target = inner.target(rank)?;
         let flushed = inner.fabric().flush_before_release(target.fabric_rank()).await;
-        let context = inner.lock_context(target, target_lock.1, owner);
-        let left = inner
-            .locks
-            .algorithm
-            .release_poisoned(LockUse::new(inner.fabric(), context, context.words()?, Mode::Exclusive), why)
-            .await;
-        flushed.and(inner.end_release(owner, left))
-    };
-    if let Err(fault) = outcome.await {
-        inner.lifecycle.defer(inner.failed_or_expired("unlock", target_lock.0, fault));
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn spawn_release_poisoned<F: Fabric>(inner: &Arc<Inner<F>>, target_lock: (u32, LockId), owner: u64, why: Fault) {
-    let theirs = Arc::clone(inner);
-    inner.run_or_spawn(async move { release_poisoned(&theirs, target_lock, owner, why).await });
-}
-
-/// Flushes and releases for a caller that is gone; errors are deferred.
-pub(crate) async fn release<F: Fabric>(inner: &Inner<F>, target_lock: (u32, LockId), owner: u64, mode: Mode) {
-    let outcome = async {
-        let target = inner.target(target_lock.0)?;
-        let flushed = inner.fabric().flush_before_release(target.fabric_rank()).await;
-        let context = inner.lock_context(target, target_lock.1, owner);
-        let words = context.words()?;
-        let started = inner.locks.algorithm.start_release(LockUse::new(inner.fabric(), context, words, mode))?;
-        let released = inner.finish_release(target_lock, owner, mode, started).await;
+        let (lock, used) = (&inner.locks.algorithm, inner.lock_use((target, id), owner, mode)?);
+        let released = match why {
+            Some(why) => inner.end_release(owner, lock.release_poisoned(used, why).await),
+            None => inner.finish_release((rank, id), owner, mode, lock.start_release(used)?).await,
+        };
         flushed.and(released) // released even if the flush failed
     };
     if let Err(fault) = outcome.await {
-        inner.lifecycle.defer(inner.failed_or_expired("unlock", target_lock.0, fault));
+        inner.lifecycle.defer(inner.failed_or_expired("unlock", rank, fault));
     }
 }
 
@@ -450,11 +386,8 @@ impl<F: Fabric> Inner<F> {
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send,
     ) -> Result<(), Fault> {
-        let context = self.lock_context(self.target(rank)?, id, owner);
-        let words = context.words()?;
-        let released =
-            self.locks.algorithm.finish_release(LockUse::new(self.fabric(), context, words, mode), started.await).await;
-        self.end_release(owner, released)
+        let used = self.lock_use((self.target(rank)?, id), owner, mode)?;
+        self.end_release(owner, self.locks.algorithm.finish_release(used, started.await).await)
     }
 
     /// Frees the slot of an owner, given the result of its release.

@@ -11,7 +11,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Any, Drive, Fabric, block_on, handle, wait_for};
 
 use crate::operation::handles::over;
-use crate::passive::release::{Releasing, Unpoisoning};
+use crate::passive::release::Releasing;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 use crate::{Access, Element, Epoch, Error};
@@ -27,7 +27,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// it as after a death.
     #[inline(always)] // a guard passed through memory costs more than the release
     pub fn unlock(self) -> Unlock<'w, T, F> {
-        Unlock::of(Unpoisoning::new(self))
+        Unlock::of(self)
     }
 }
 
@@ -46,7 +46,7 @@ pub struct Unlock<'w, T: Element, F: Fabric = Any> {
     inner: &'w Inner<F>,
     target: &'w Target<F>,
     /// `None` once the release is posted.
-    held: Option<Unpoisoning<'w, T, F>>,
+    held: Option<Epoch<'w, T, F>>,
     flush: Option<F::Flush<'w>>,
     /// The release, where it may find that the lease has expired.
     checked: Option<Releasing<F>>,
@@ -55,14 +55,14 @@ pub struct Unlock<'w, T: Element, F: Fabric = Any> {
 
 impl<'w, T: Element, F: Fabric> Unlock<'w, T, F> {
     #[inline]
-    pub(crate) fn new(inner: &'w Inner<F>, target: &'w Target<F>, held: Option<Unpoisoning<'w, T, F>>) -> Self {
+    pub(crate) fn new(inner: &'w Inner<F>, target: &'w Target<F>, held: Option<Epoch<'w, T, F>>) -> Self {
         Self { inner, target, held, flush: None, checked: None, outcome: Ok(()) }
     }
 
     #[inline(always)] // see `Epoch::unlock`
-    pub(crate) fn of(held: Unpoisoning<'w, T, F>) -> Self {
+    fn of(held: Epoch<'w, T, F>) -> Self {
         let Access { inner, target, .. } = held.access;
-        Self::new(inner, target, Some(held))
+        Self::new(inner, target, Some(held.poisoning_nothing()))
     }
 
     pub(crate) fn poll_released(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {

@@ -6,10 +6,9 @@ use onesided_fabric::{Any, Drive, Fabric};
 use onesided_lock_algos::{Intent, Mode};
 
 use crate::error::counted;
-use crate::handles::{Flush, LockedRequest, Unlock};
+use crate::handles::{Flush, LockedRequest};
 use crate::passive::cancelled::Unclaimed;
 use crate::passive::lock::operation;
-use crate::passive::release::Unpoisoning;
 use crate::sync::locked_request::{DeferredLock, Operation};
 use crate::{Element, Error, Window};
 
@@ -199,10 +198,10 @@ where
     {
         let epoch = lock.request().wait()?;
         epoch.get(self.offset, self.elements).wait()?;
-        let epoch = Unpoisoning::new(epoch); // `change` may panic
+        let epoch = epoch.poisoning_nothing(); // `change` may panic
         let outcome = (self.change)(self.elements);
         epoch.put(self.offset, self.elements)?;
-        Unlock::of(epoch).wait()?;
+        epoch.unlock().wait()?;
         Ok(outcome)
     }
 

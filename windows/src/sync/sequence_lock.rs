@@ -41,7 +41,6 @@ use crate::active::signals::VERSION;
 use crate::handles::{Get, Unlock};
 use crate::operation::request::Awaited;
 use crate::passive::cancelled::Unclaimed;
-use crate::passive::release::Unpoisoning;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 use crate::{Access, Element, Epoch, Error, Request, Window};
@@ -308,7 +307,7 @@ impl<'w, T: Element, F: Fabric> VersionedEpoch<'w, T, F> {
     /// As [`Unlock`].
     pub fn unlock(mut self) -> Unlock<'w, T, F> {
         let (inner, target) = (self.inner, self.target);
-        Unlock::new(inner, target, self.publish().map(Unpoisoning::new))
+        Unlock::new(inner, target, self.publish().map(Epoch::poisoning_nothing))
     }
 }
 

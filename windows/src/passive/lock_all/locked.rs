@@ -122,7 +122,7 @@ impl<T: Element, F: Fabric> Drop for LockedRanks<'_, T, F> {
                     theirs.lifecycle.defer(theirs.failed("unlock_all", rank, fault));
                 }
             }
-            release(&theirs, LOCK_ALL, owner, mode).await;
+            release(theirs, LOCK_ALL, owner, mode, None).await;
         });
     }
 }
