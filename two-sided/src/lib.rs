@@ -23,63 +23,46 @@
 //!
 //! # How it is built
 //!
-//! `matching` decides which receive gets which message; `engine` runs the protocols, without I/O,
-//! clock or threads; `progress` drives the engine over a fabric, in whatever task of the rank
-//! waits; `collectives` are algorithms over messages of a context of their own; `tasks` are those
-//! that every wait moves; `served_lock` is built from the interface, which are the other files. May
-//! use: [`onesided_fabric`], through its traits, [`onesided_layouts`], and of [`onesided_lock_algos`]
+//! From the bottom to the top: none uses what stands below it in this list, but that a communicator keeps
+//! the state of its collectives.
+//!
+//! - `engine` runs the protocols, without I/O, clock or threads: `matching` decides which receive gets
+//!   which message, `wire` has the packets;
+//! - `driver` moves the messages of a rank: `progress` drives the engine over a fabric, in whatever task of
+//!   the rank waits, by transfers of registered memory and by `tasks` that every wait moves;
+//! - `api` is what users call: communicators, sends, receives and probes;
+//! - `collectives` are algorithms over messages of a context of their own;
+//! - `served_lock` is built from the interface.
+//!
+//! May use: [`onesided_fabric`], through its traits, [`onesided_layouts`], and of [`onesided_lock_algos`]
 //! the queue of served locks. May not know which fabric it runs on, or windows.
 
 #![forbid(unsafe_code)]
 
-mod buffer;
+mod api;
 mod collectives;
-mod create;
-mod destination;
-mod elements;
+mod driver;
 mod engine;
-mod error;
-mod explanation;
-mod group;
-mod handler;
-mod layers;
-mod lists;
-mod matching;
-mod memory;
-mod messages;
-mod offered;
-mod persistent;
-mod pieces;
-mod probe;
-mod progress;
-mod receive;
-mod rules;
-mod send;
 mod served_lock;
-mod shaped;
-mod source;
-mod taken;
-mod tasks;
-mod transfers;
-mod wire;
 
 pub use onesided_layouts::{Located, Op, Operand, Shape};
 
-pub use crate::buffer::Buffer;
+pub use crate::api::buffer::Buffer;
+pub use crate::api::create::CreateMessages;
+pub use crate::api::error::{Error, Unmatched, WrongMembers};
+pub use crate::api::explanation::Explanation;
+pub use crate::api::group::CreateGroup;
+pub use crate::api::messages::Messages;
+pub use crate::api::persistent::{PersistentRecv, PersistentSend};
+pub use crate::api::probe::{MatchProbe, Message, Probe, Probing};
+pub use crate::api::receive::{Receive, Recv, RecvBuffer, RecvInto};
+pub use crate::api::send::{SendBuffer, SendRequest};
 pub use crate::collectives::{
     Block, Collective, CollectiveCall, CollectiveFault, CollectiveRequest, Commutative, InPlace, Reduction,
 };
-pub use crate::create::CreateMessages;
-pub use crate::error::{Error, Unmatched, WrongMembers};
-pub use crate::explanation::Explanation;
-pub use crate::group::CreateGroup;
-pub use crate::handler::ProgressMode;
-pub use crate::memory::Registrations;
-pub use crate::messages::Messages;
-pub use crate::persistent::{PersistentRecv, PersistentSend};
-pub use crate::probe::{MatchProbe, Message, Probe, Probing};
-pub use crate::receive::{Receive, Recv, RecvBuffer, RecvInto};
-pub use crate::rules::{OfferedFrom, Protocol, Rules, UnknownRule};
-pub use crate::send::{SendBuffer, SendRequest};
+pub use crate::driver::handler::ProgressMode;
+pub use crate::driver::memory::Registrations;
+pub use crate::driver::rules::{OfferedFrom, Rules, UnknownRule};
+pub use crate::engine::protocol::Protocol;
+pub use crate::engine::source::{Payload, Source, Status, Tag, Tags};
 pub use crate::served_lock::{AcquireServed, CreateServedLock, ServedGuard, ServedLock};
-pub use crate::source::{Payload, Source, Status, Tag, Tags};

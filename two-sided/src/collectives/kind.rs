@@ -4,7 +4,7 @@ use std::fmt;
 
 use onesided_layouts::{OPERANDS, Op};
 
-use crate::matching::collective_number;
+use crate::engine::matching::collective_number;
 
 /// A collective of [`Messages`](crate::Messages).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

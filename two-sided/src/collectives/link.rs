@@ -15,13 +15,13 @@ use onesided_fabric::{Fabric, Limit, NOBODY, Wait, World};
 
 use super::kind::{Collective, CollectiveCall, Combines};
 use super::state::{Scratch, State};
-use crate::destination::Room;
+use crate::api::destination::Room;
+use crate::api::receive::{Received, receive};
+use crate::api::send::{Content, Pending, What};
+use crate::api::taken::Taken;
+use crate::driver::progress::{Progress, Registered};
+use crate::engine::matching::Pattern;
 use crate::engine::{CONTROL, CallFailure, Direct, Engine, Found, Landed, Reason, Trouble};
-use crate::matching::Pattern;
-use crate::progress::{Progress, Registered};
-use crate::receive::{Received, receive};
-use crate::send::{Content, Pending, What};
-use crate::taken::Taken;
 use crate::{Error, Messages, Source, Tag};
 
 /// The outcome of a step of a call. The failure is boxed: moved from step to step, its bytes take a tenth

@@ -30,7 +30,7 @@ use self::blocks::Blocks;
 use self::operation::Operation;
 use self::request::Work;
 use crate::engine::Reason;
-use crate::source::has_size;
+use crate::engine::source::has_size;
 use crate::{Messages, Payload};
 
 pub use self::blocks::{Block, InPlace};

@@ -12,8 +12,8 @@ use super::link::{Core, Link};
 use super::request::{Slices, Work, run};
 use super::state::{State, bytes};
 use crate::Error;
+use crate::driver::progress::lock;
 use crate::engine::{Direct, Engine, Reason};
-use crate::progress::lock;
 
 /// The outcome of a call, and what it has written.
 type Ended = (Result<(), Error>, Vec<u128>);

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 
+use crate::driver::progress::lock;
 use crate::engine::{CallFailure, TOLD};
-use crate::progress::lock;
 
 /// The most memory that is kept for the next calls, in bytes.
 const KEPT: usize = 64 << 20;

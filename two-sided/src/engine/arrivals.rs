@@ -9,8 +9,8 @@ use super::pipeline::To;
 use super::receives::{Announced, Arrived, Body, Direct, Landed};
 use super::rendezvous::Here;
 use super::{Engine, Send, SendState};
-use crate::matching::{Envelope, is_collective};
-use crate::wire::{BATCH_HEAD, DATA_HEAD, EAGER_HEAD, HEAD_MAX, Packet, RequestId, eager_fields};
+use crate::engine::matching::{Envelope, is_collective};
+use crate::engine::wire::{BATCH_HEAD, DATA_HEAD, EAGER_HEAD, HEAD_MAX, Packet, RequestId, eager_fields};
 
 impl<S> Engine<S> {
     /// Takes in a packet of `len` bytes, which begins with `head`, and `read` for its bytes from an

@@ -11,8 +11,8 @@ use super::peer::{Class, units};
 use super::receives::Direct;
 use super::{Engine, Posted};
 use crate::Tag;
-use crate::matching::Envelope;
-use crate::wire::{BATCH_HEAD, Packet};
+use crate::engine::matching::Envelope;
+use crate::engine::wire::{BATCH_HEAD, Packet};
 
 /// The longest message that goes with others, in bytes.
 const LONGEST: usize = 128;

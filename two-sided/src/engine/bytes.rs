@@ -1,6 +1,6 @@
 //! The bytes of an eager message.
 
-use crate::wire::{EAGER_HEAD, HEAD_MAX};
+use crate::engine::wire::{EAGER_HEAD, HEAD_MAX};
 
 /// The bytes of an eager message, short ones without an allocation.
 #[derive(Debug)]

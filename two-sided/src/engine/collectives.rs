@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use onesided_fabric::remote_memory::{Fault, Rank};
 
 use super::Engine;
-use crate::matching::{Envelope, collective_number, is_collective};
+use crate::engine::matching::{Envelope, collective_number, is_collective};
 
 /// The bit of the tag of a message that no receive gets.
 pub(crate) const CONTROL: u32 = 1 << 31;

@@ -24,8 +24,8 @@ use super::pipeline::{Exposed, Part, To, Writes};
 use super::receives::{Announced, Moving};
 use super::rendezvous::Here;
 use super::{Engine, Send, SendState};
-use crate::elements::Elements;
-use crate::wire::{DATA_HEAD, Packet, RequestId};
+use crate::engine::elements::Elements;
+use crate::engine::wire::{DATA_HEAD, Packet, RequestId};
 
 /// How much of a message may be on its way in packets.
 pub(super) const FLIGHT: u64 = 128 << 10;
@@ -133,9 +133,9 @@ mod tests {
 
     use super::*;
     use crate::Protocol;
+    use crate::engine::matching::Pattern;
     use crate::engine::tests::{WINDOW, key, opened, posted, take_in};
     use crate::engine::{Holding, Posted, ToExpose, ToMove};
-    use crate::matching::Pattern;
 
     const LEN: u64 = 2 * FLIGHT + 5;
 

@@ -13,7 +13,7 @@ use super::receives::{Body, ReceiveState};
 use super::rendezvous::Here;
 use super::{Engine, SendState};
 use crate::Protocol;
-use crate::matching::{Arrival, Pattern, is_collective};
+use crate::engine::matching::{Arrival, Pattern, is_collective};
 use crate::{Source, Status, Tag, Tags};
 
 /// The most of each kind that are shown.

@@ -4,7 +4,7 @@ use onesided_fabric::remote_memory::Rank;
 
 use super::peer::Class;
 use super::{Engine, Posted, Send, SendState};
-use crate::wire::{Packet, eager_head};
+use crate::engine::wire::{Packet, eager_head};
 
 /// The longest message that waits at its sender as a packet. A longer one is announced, because what
 /// waits is copied once more.

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use super::tests::{WINDOW, eager, key, opened, posted, take_in};
 use super::*;
 use crate::Protocol;
-use crate::elements::allocate;
-use crate::matching::Pattern;
+use crate::engine::elements::allocate;
+use crate::engine::matching::Pattern;
 
 /// A rank does this while ranks from 3 on are hostile.
 #[derive(Clone, Debug)]

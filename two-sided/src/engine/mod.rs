@@ -47,18 +47,23 @@ mod collectives;
 mod copy;
 mod describe;
 mod eager;
+pub(crate) mod elements;
 #[cfg(test)]
 mod explored;
 mod flush;
 #[cfg(test)]
 mod hostile;
+pub(crate) mod matching;
 mod peer;
 mod pipeline;
+pub(crate) mod protocol;
 mod receives;
 mod rendezvous;
 mod renewal;
+pub(crate) mod source;
 #[cfg(test)]
 mod tests;
+pub(crate) mod wire;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -77,8 +82,8 @@ use self::peer::{Class, Outgoing, Peer};
 use self::pipeline::{Part, Writes};
 use self::receives::{Arrived, Receive, ReceiveState};
 use crate::Protocol;
-use crate::matching::Matcher;
-use crate::wire::{Encoded, Packet, RequestId};
+use crate::engine::matching::Matcher;
+use crate::engine::wire::{Encoded, Packet, RequestId};
 
 pub(crate) use self::batch::Listed;
 pub(crate) use self::collectives::{CONTROL, CallFailure, Found, Reason, TOLD, Trouble};
@@ -275,7 +280,7 @@ impl<S> Engine<S> {
         Some(&self.peers[peer as usize])
     }
 
-    /// Starts a rendezvous send from registered memory, or of a slice that is [offered](crate::offered).
+    /// Starts a rendezvous send from registered memory, or of a slice that is [offered](crate::driver::offered).
     /// A message to this rank itself is not written.
     pub(crate) fn send_rendezvous(
         &mut self,

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use onesided_fabric::remote_memory::Fault;
 
 use super::eager::QUEUED_MAX;
-use crate::matching::{Arrival, COLLECTIVE, LOCK};
-use crate::wire::{Encoded, Packet};
+use crate::engine::matching::{Arrival, COLLECTIVE, LOCK};
+use crate::engine::wire::{Encoded, Packet};
 
 /// The bytes of an eager message that cost one unit of credit more.
 const UNIT: usize = 64;

@@ -40,8 +40,8 @@ use super::receives::{Announced, Body, Moving};
 use super::rendezvous::{Here, ToMove};
 use super::{Engine, Send, SendState};
 use crate::Protocol;
-use crate::elements::Allocate;
-use crate::wire::{Packet, RequestId};
+use crate::engine::elements::Allocate;
+use crate::engine::wire::{Packet, RequestId};
 
 /// The shortest piece of a long message but its last one.
 pub(crate) const SHORTEST: u64 = 64 << 10;

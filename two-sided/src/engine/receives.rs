@@ -13,7 +13,7 @@
 //! A receive, or a task, that has a message has claimed it. To give it back is to let others find it
 //! again, or to give it to the oldest receive that was posted since: what moves goes on.
 //!
-//! [Matcher]: crate::matching::Matcher
+//! [Matcher]: crate::engine::matching::Matcher
 
 use std::num::NonZeroU32;
 use std::task::Waker;
@@ -27,9 +27,9 @@ use super::pipeline::Exposed;
 use super::rendezvous::Here;
 use super::{Engine, keep};
 use crate::Protocol;
-use crate::elements::Allocate;
-use crate::matching::{Arrival, COLLECTIVE, Envelope, GROUPS, Pattern, communicator};
-use crate::wire::{Packet, RequestId};
+use crate::engine::elements::Allocate;
+use crate::engine::matching::{Arrival, COLLECTIVE, Envelope, GROUPS, Pattern, communicator};
+use crate::engine::wire::{Packet, RequestId};
 
 /// A message that has arrived.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub(crate) enum Body<S> {
     },
 }
 
-/// Where a message lies, or where its slice is [offered](crate::offered); of one that its sender
+/// Where a message lies, or where its slice is [offered](crate::driver::offered); of one that its sender
 /// writes, its length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Announced {

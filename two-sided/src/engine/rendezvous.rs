@@ -9,7 +9,7 @@ use super::copy::is_refused;
 use super::pipeline::{Part, To, ToExpose};
 use super::receives::{Announced, Arrived, Body, Moving, Receive};
 use crate::Protocol;
-use crate::elements::{Allocate, Elements};
+use crate::engine::elements::{Allocate, Elements};
 
 /// An announced message that is to be read for a receive.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
 use super::Engine;
 use super::receives::{Announced, Arrived, Body};
-use crate::matching::Arrival;
+use crate::engine::matching::Arrival;
 
 impl<S> Engine<S> {
     /// A connection is made anew. `is_missing`: something that was sent over it is not known to have

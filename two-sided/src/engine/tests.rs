@@ -7,8 +7,8 @@ use onesided_fabric::remote_memory::RegionId;
 use super::explored::number;
 use super::*;
 use crate::Protocol;
-use crate::matching::Pattern;
-use crate::wire::head_of;
+use crate::engine::matching::Pattern;
+use crate::engine::wire::head_of;
 
 pub(super) const WINDOW: u32 = 1024;
 

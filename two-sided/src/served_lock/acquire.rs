@@ -12,7 +12,7 @@ use onesided_lock_algos::Mode;
 use onesided_lock_algos::served::{Answer, Outcome, Poison, Request, Terms, Verb};
 
 use super::{Inner, REQUEST, SLOTS, ServedLock, quietly};
-use crate::progress::lock;
+use crate::driver::progress::lock;
 use crate::{Error, Tag};
 
 /// A pending acquire of a [`ServedLock`]: `.wait()` blocks, `.await` suspends, `.test()` polls once.

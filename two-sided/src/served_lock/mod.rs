@@ -41,9 +41,9 @@ use onesided_lock_algos::Mode;
 use onesided_lock_algos::served::{Request, Verb};
 
 pub use self::acquire::{AcquireServed, ServedGuard};
-use crate::create::CreateMessages;
-use crate::matching::{Arrival, LOCK};
-use crate::progress::lock;
+use crate::api::create::CreateMessages;
+use crate::driver::progress::lock;
+use crate::engine::matching::{Arrival, LOCK};
 use crate::{Error, Messages, Tag};
 
 /// The tag of requests; those of replies are slots.

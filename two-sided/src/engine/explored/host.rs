@@ -14,10 +14,10 @@ use super::request::{Mode, Op, Request, Woken};
 use super::seen::Seen;
 use crate::Protocol;
 use crate::Tag;
+use crate::engine::matching::oracle::Oracle;
 use crate::engine::receives::ReceiveState;
+use crate::engine::wire::head_of;
 use crate::engine::{Direct, Engine, Held, Holding, Posting, Send, SendState, ToExpose, is_refused};
-use crate::matching::oracle::Oracle;
-use crate::wire::head_of;
 
 pub(super) struct Host {
     pub(super) rank: u32,

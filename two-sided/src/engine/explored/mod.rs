@@ -26,7 +26,7 @@ use proptest::prelude::*;
 use self::net::{Budget, Choices, Plant};
 use self::request::{Mode, Op};
 use self::world::{Setup, World};
-use crate::matching::Pattern;
+use crate::engine::matching::Pattern;
 
 pub(super) use self::net::number;
 

@@ -8,8 +8,8 @@ use super::net::{Net, Plant, number};
 use crate::Protocol;
 use crate::engine::pipeline::Fin;
 use crate::engine::receives::{Body, Moving as MovingHere};
+use crate::engine::wire::DATA_HEAD;
 use crate::engine::{Engine, Here, ToExpose, ToMove, ToRead};
-use crate::wire::DATA_HEAD;
 
 /// The length of a piece of a message.
 pub(super) const PIECE: u64 = 8;

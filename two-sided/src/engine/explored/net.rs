@@ -8,8 +8,8 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
 use super::moving::FLIGHT;
 use crate::engine::receives::Body;
+use crate::engine::wire::{BATCH_HEAD, DATA_HEAD, EAGER_HEAD, Packet};
 use crate::engine::{Engine, Here, Posted};
-use crate::wire::{BATCH_HEAD, DATA_HEAD, EAGER_HEAD, Packet};
 
 /// The choices of a run: those of `path`, then always the first.
 #[derive(Debug, Default)]
@@ -190,7 +190,7 @@ pub(super) struct Brought {
 
 /// The messages that a packet brings.
 pub(super) fn messages_of(packet: &[u8]) -> Vec<Brought> {
-    match Packet::decode(&packet[..packet.len().min(crate::wire::HEAD_MAX)]).unwrap().0 {
+    match Packet::decode(&packet[..packet.len().min(crate::engine::wire::HEAD_MAX)]).unwrap().0 {
         Packet::Eager { context, tag } => {
             let message = &packet[EAGER_HEAD..];
             vec![Brought { context, tag, number: number_of(message), kept: message.len() }]
@@ -364,7 +364,7 @@ impl Net {
         for Brought { number, .. } in messages_of(&packet) {
             assert_eq!(self.unsent.get_mut(&(from, to)).unwrap().pop_front(), Some(number), "sent out of order");
         }
-        match Packet::decode(&packet[..packet.len().min(crate::wire::HEAD_MAX)]).unwrap().0 {
+        match Packet::decode(&packet[..packet.len().min(crate::engine::wire::HEAD_MAX)]).unwrap().0 {
             Packet::Rts { request, key, .. } => {
                 self.announced.insert((from, to, request.0), key.address);
             }
@@ -440,7 +440,7 @@ impl Net {
 
     /// A packet of a message that moves to a receive has come: whether nothing more comes.
     pub(super) fn ends(&mut self, to: u32, packet: &[u8]) -> Option<u32> {
-        match Packet::decode(&packet[..packet.len().min(crate::wire::HEAD_MAX)])?.0 {
+        match Packet::decode(&packet[..packet.len().min(crate::engine::wire::HEAD_MAX)])?.0 {
             Packet::Data { receive, .. } => {
                 let number = self.exposed[&(to, receive.0)];
                 self.message(number).came += (packet.len() - DATA_HEAD) as u64;

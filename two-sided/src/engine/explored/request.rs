@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
 
+use crate::engine::matching::Pattern;
 use crate::engine::{Held, Landed};
-use crate::matching::Pattern;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Op {

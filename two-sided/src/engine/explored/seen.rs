@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::net::{Brought, messages_of};
-use crate::matching::oracle::Oracle;
-use crate::matching::{Envelope, Pattern};
+use crate::engine::matching::oracle::Oracle;
+use crate::engine::matching::{Envelope, Pattern};
 
 /// The matching by lists. Receives are the indices of their requests.
 #[derive(Default)]

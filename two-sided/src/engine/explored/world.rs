@@ -7,9 +7,9 @@ use onesided_fabric::remote_memory::Rank;
 use super::host::Host;
 use super::net::{Budget, Choices, Net, Plant, messages_of};
 use super::request::{Op, Request};
+use crate::engine::matching::Pattern;
 use crate::engine::peer::{Counters, units};
-use crate::matching::Pattern;
-use crate::wire::EAGER_HEAD;
+use crate::engine::wire::EAGER_HEAD;
 
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) enum Action {

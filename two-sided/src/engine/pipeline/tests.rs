@@ -6,9 +6,9 @@ use onesided_fabric::remote_memory::RegionId;
 
 use super::*;
 use crate::Protocol;
+use crate::engine::matching::Pattern;
 use crate::engine::tests::opened;
 use crate::engine::{Holding, Posted, Posting, tests, window};
-use crate::matching::Pattern;
 
 const LEN: u64 = 4 * SHORTEST;
 

@@ -8,9 +8,9 @@ use std::{fmt, iter};
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Fabric, Segment, SegmentKey, UserMemory};
 
+use crate::driver::memory::allocated;
+use crate::driver::progress::{Progress, lock};
 use crate::engine::SHORTEST;
-use crate::memory::allocated;
-use crate::progress::{Progress, lock};
 
 /// The longest piece, if there are not too many.
 const LONGEST: u64 = 512 << 10;

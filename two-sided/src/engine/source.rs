@@ -4,8 +4,7 @@ use std::fmt;
 
 use bytemuck::Pod;
 
-use crate::Error;
-use crate::matching::Pattern;
+use crate::engine::matching::Pattern;
 
 /// A message's tag. Any `u32`; what the numbers mean is up to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -99,19 +98,6 @@ pub struct Status {
     pub tag: Tag,
     /// Its length in bytes.
     pub bytes: u64,
-}
-
-impl Status {
-    /// Whether the message is whole elements for which `room` bytes suffice.
-    #[inline]
-    pub(crate) fn fits(self, room: usize, element: usize) -> Result<Self, Error> {
-        // A length of the right type is the usual one, and a division is slow.
-        let is_whole = self.bytes == room as u64 || self.bytes.is_multiple_of(element as u64);
-        match self.bytes <= room as u64 && is_whole {
-            true => Ok(self),
-            false => Err(Error::Length { status: self, room: Some(room / element), element }),
-        }
-    }
 }
 
 impl fmt::Display for Status {

@@ -6,11 +6,11 @@ use std::task::Waker;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Call, Fabric, Limit, limited};
 
-use crate::destination::{AllOf, Room};
+use crate::api::destination::{AllOf, Room};
+use crate::api::taken::Taken;
+use crate::driver::progress::Registered;
+use crate::engine::matching::Pattern;
 use crate::engine::{Direct, Engine};
-use crate::matching::Pattern;
-use crate::progress::Registered;
-use crate::taken::Taken;
 use crate::{Error, Messages, Payload, Recv, RecvInto, Shape, Source, Status, Tags};
 
 /// A probe. See [`Messages::probe`].

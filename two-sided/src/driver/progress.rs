@@ -19,15 +19,15 @@ use onesided_fabric::{
 
 use self::background::Owing;
 use self::state::{State, end_connection, take_in};
+use crate::driver::handler::Handler;
+use crate::driver::memory::{Counters, Memory};
+use crate::driver::offered;
+use crate::driver::pieces::Pieces;
+use crate::driver::rules::Applied;
+use crate::driver::tasks::{Task, Tasks};
+use crate::engine::matching::Pattern;
+use crate::engine::wire::EAGER_HEAD;
 use crate::engine::{Direct, Engine, Listed, MovedTo, Posting, TooLong, window};
-use crate::handler::Handler;
-use crate::matching::Pattern;
-use crate::memory::{Counters, Memory};
-use crate::offered;
-use crate::pieces::Pieces;
-use crate::rules::Applied;
-use crate::tasks::{Task, Tasks};
-use crate::wire::EAGER_HEAD;
 
 /// The engine of a rank and its fabric. All communicators of the rank share it.
 pub(crate) struct Progress<F: Fabric> {

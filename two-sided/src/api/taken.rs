@@ -3,12 +3,13 @@
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, Rank};
 
-use crate::destination::Destination;
-use crate::elements::into_vec;
+use crate::api::destination::Destination;
+use crate::api::receive::{Posted, Received};
+use crate::driver::offered;
+use crate::driver::progress::{Progress, Registered};
+use crate::engine::elements::into_vec;
 use crate::engine::{Announced, Held, Here, Holding, is_refused};
-use crate::progress::{Progress, Registered};
-use crate::receive::{Posted, Received};
-use crate::{Error, Messages, Protocol, Source, Status, Tags, offered};
+use crate::{Error, Messages, Protocol, Source, Status, Tags};
 
 /// A message that a task has: read, or given back when this is dropped.
 pub(crate) struct Taken<'m, F: Fabric> {

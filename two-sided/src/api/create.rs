@@ -8,10 +8,10 @@ use onesided_fabric::remote_memory::{Collective, Fault, FaultKind};
 use onesided_fabric::shm::{are_processes_open, introduce_process, test_process};
 use onesided_fabric::{Call, Fabric, Limit, World, limited};
 
-use crate::matching::NUMBERS;
-use crate::messages::Context;
-use crate::progress::Progress;
-use crate::rules::Applied;
+use crate::api::messages::Context;
+use crate::driver::progress::Progress;
+use crate::driver::rules::Applied;
+use crate::engine::matching::NUMBERS;
 use crate::{Error, Messages};
 
 /// A pending [`Messages::new`]: `.wait()` blocks, `.await` suspends, `.test()` polls once. Does

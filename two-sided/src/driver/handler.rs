@@ -11,8 +11,8 @@ use std::thread::{self, JoinHandle};
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Events, Fabric, ServerThread, SolicitedEvents, Ticket};
 
+use crate::driver::progress::{Progress, lock};
 use crate::engine::{Direct, Engine};
-use crate::progress::{Progress, lock};
 
 /// Who moves the messages of a rank, and how its threads wait. See
 /// [`Messages::set_progress`](crate::Messages::set_progress).

@@ -8,15 +8,16 @@ use std::sync::Arc;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Any, Fabric, UserMemory};
 
-use crate::destination::{Destination, zeroed};
+use crate::api::destination::Destination;
+use crate::api::send::{Content, What};
+use crate::api::shaped::CHUNK;
+use crate::api::taken::get;
+use crate::driver::pieces::Pieces;
+use crate::driver::progress::{Progress, Registered};
+use crate::engine::elements::zeroed;
+use crate::engine::matching::Pattern;
+use crate::engine::source::has_size;
 use crate::engine::{Announced, Direct, Posting};
-use crate::matching::Pattern;
-use crate::pieces::Pieces;
-use crate::progress::{Progress, Registered};
-use crate::send::{Content, What};
-use crate::shaped::CHUNK;
-use crate::source::has_size;
-use crate::taken::get;
 use crate::{
     Error, Messages, Payload, Protocol, Receive, RecvBuffer, SendBuffer, SendRequest, Source, Status, Tag, Tags,
 };

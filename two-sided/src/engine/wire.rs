@@ -11,7 +11,7 @@
 //! | 3 | FIN | request 4, status 1 (0: read, else the kind of the fault) |
 //! | 4 | CREDIT | |
 //! | 5 | ASK: the sender has no credit left | |
-//! | 6 | RTS of a slice that the sender [offers](crate::offered) | as RTS |
+//! | 6 | RTS of a slice that the sender [offers](crate::driver::offered) | as RTS |
 //! | 7 | RTS of a message that the sender writes (RPUT) | as RTS; of the key only rank and length count |
 //! | 8 | RTR, the answer to it | the sender's request 4, the receiver's 4, key 28: where to write |
 //! | 9 | FIN of the write | the receiver's request 4, status 1 |

@@ -2,18 +2,17 @@
 
 #![expect(private_interfaces, reason = "nobody else calls or implements it")]
 
-use bytemuck::Pod;
 use onesided_fabric::Fabric;
-use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::remote_memory::Fault;
 use onesided_layouts::{Cursor, Shape};
 
-use crate::elements::{Elements, allocate, into_vec};
+use crate::api::shaped::{self, CHUNK};
+use crate::api::taken::get;
+use crate::driver::progress::{Progress, Registered};
+use crate::engine::elements::{Elements, allocate, into_vec, zeroed};
+use crate::engine::matching::Pattern;
+use crate::engine::source::has_size;
 use crate::engine::{Announced, Direct, Posting};
-use crate::matching::Pattern;
-use crate::progress::{Progress, Registered};
-use crate::shaped::{self, CHUNK};
-use crate::source::has_size;
-use crate::taken::get;
 use crate::{Error, Payload, Protocol, Status};
 
 /// What a message is received into: all of it, or its beginning.
@@ -63,12 +62,6 @@ pub trait Destination<F: Fabric>: Send {
 
     /// The receive has failed.
     fn fail(&mut self) {}
-}
-
-/// So many bytes, none of which is more than there is memory for.
-pub(crate) fn zeroed<T: Pod>(len: usize) -> Result<Vec<T>, Fault> {
-    let elements = bytemuck::allocation::try_zeroed_slice_box(len);
-    Ok(elements.map_err(|()| Fault::new(FaultKind::NoMemory))?.into_vec())
 }
 
 /// A slice, or the elements of it that a shape selects.
@@ -227,5 +220,18 @@ impl<T: Payload, F: Fabric> Destination<F> for AllOf<T> {
 
     fn received(&mut self, status: Status) -> Result<Self::Output, Error> {
         Ok((std::mem::take(&mut self.elements), status))
+    }
+}
+
+impl Status {
+    /// Whether the message is whole elements for which `room` bytes suffice.
+    #[inline]
+    pub(crate) fn fits(self, room: usize, element: usize) -> Result<Self, Error> {
+        // A length of the right type is the usual one, and a division is slow.
+        let is_whole = self.bytes == room as u64 || self.bytes.is_multiple_of(element as u64);
+        match self.bytes <= room as u64 && is_whole {
+            true => Ok(self),
+            false => Err(Error::Length { status: self, room: Some(room / element), element }),
+        }
     }
 }

@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Fabric, Path, Segment, SegmentKey};
 
-use crate::Messages;
-use crate::destination::zeroed;
+use crate::driver::pieces::Pieces;
+use crate::driver::progress::{Opened, Progress, Registered, lock};
+use crate::engine::elements::zeroed;
 use crate::engine::is_refused;
-use crate::pieces::Pieces;
-use crate::progress::{Opened, Progress, Registered, lock};
 
 /// The most memory that sends have used and that is kept to be used again, in bytes.
 const KEPT: u64 = 64 << 20;
@@ -32,7 +31,8 @@ pub(crate) struct Memory<S, P> {
     offers: Vec<Option<(SegmentKey, P)>>,
 }
 
-/// What a rank has registered for its messages so far. See [`Messages::registrations`].
+/// What a rank has registered for its messages so far. See
+/// [`Messages::registrations`](crate::Messages::registrations).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Registrations {
@@ -277,15 +277,11 @@ impl<F: Fabric> Progress<F> {
     }
 }
 
-impl<F: Fabric> Messages<F> {
-    /// The memory that this rank has registered for its messages so far, in all its communicators,
-    /// and used again. Registered memory that no message has is kept for the next ones, up to 64 MiB;
-    /// what is kept beyond that for the longest time is given back.
-    pub fn registrations(&self) -> Registrations {
-        let progress = self.progress();
-        let counters = progress.registrations.0.each_ref().map(|counter| counter.load(Ordering::Relaxed));
-        let [count, bytes, refusals] = counters;
-        Registrations { count, bytes, reuses: lock(&progress.memory).reuses, refusals }
+impl<F: Fabric> Progress<F> {
+    /// What this rank has registered so far.
+    pub(crate) fn registrations(&self) -> Registrations {
+        let [count, bytes, refusals] = self.registrations.0.each_ref().map(|counter| counter.load(Ordering::Relaxed));
+        Registrations { count, bytes, reuses: lock(&self.memory).reuses, refusals }
     }
 }
 

@@ -25,9 +25,9 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::shm::introduce_process;
 use onesided_fabric::{Call, Fabric, Limit, NOBODY, Segment, SegmentKey, WORLD_BYTES, World, limited};
 
-use crate::create::{Making, Shared, failed, test_next};
-use crate::messages;
-use crate::progress::lock;
+use crate::api::create::{Making, Shared, failed, test_next};
+use crate::api::messages;
+use crate::driver::progress::lock;
 use crate::{Error, Messages, Source, Tag, WrongMembers};
 
 /// A pending [`Messages::create_group`]: `.wait()` blocks, `.await` suspends, `.test()` polls once.

@@ -8,15 +8,15 @@ use onesided_fabric::bootstrap::fork;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
 use onesided_fabric::{Fabric, Wait, World};
 
+use crate::api::destination::{AllOf, Room};
+use crate::api::send::Content;
 use crate::collectives::{State, on_fabric, tell_all};
-use crate::destination::{AllOf, Room};
+use crate::driver::progress::{Progress, Registered};
+use crate::engine::matching::{COLLECTIVE, Envelope, GROUPS, LOCK, Pattern};
 use crate::engine::{CallFailure, Engine, Landed, Reason};
-use crate::matching::{COLLECTIVE, Envelope, GROUPS, LOCK, Pattern};
-use crate::progress::{Progress, Registered};
-use crate::send::Content;
 use crate::{
-    CreateMessages, Error, MatchProbe, Payload, Probe, ProgressMode, Receive, Recv, RecvInto, SendRequest, Shape,
-    Source, Status, Tag, Tags, Unmatched,
+    CreateMessages, Error, MatchProbe, Payload, Probe, ProgressMode, Receive, Recv, RecvInto, Registrations,
+    SendRequest, Shape, Source, Status, Tag, Tags, Unmatched,
 };
 
 /// A communicator: messages among the ranks of a [`World`], apart from those of every other
@@ -404,6 +404,13 @@ impl<F: Fabric> Messages<F> {
     /// See [`set_progress`](Self::set_progress).
     pub fn progress_mode(&self) -> ProgressMode {
         self.progress().handler().mode()
+    }
+
+    /// The memory that this rank has registered for its messages so far, in all its communicators,
+    /// and used again. Registered memory that no message has is kept for the next ones, up to 64 MiB;
+    /// what is kept beyond that for the longest time is given back.
+    pub fn registrations(&self) -> Registrations {
+        self.progress().registrations()
     }
 
     pub(crate) fn progress(&self) -> &Progress<F> {

@@ -5,11 +5,11 @@ use std::fmt;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Call, Drive, Fabric, Limit, Wait, block_longer, limited};
 
-use crate::destination::{AllOf, Destination, Room};
+use crate::api::destination::{AllOf, Destination, Room};
+use crate::api::taken::Taken;
+use crate::driver::progress::{Progress, Registered};
+use crate::engine::matching::Pattern;
 use crate::engine::{Direct, Engine, Held, Landed, Posting};
-use crate::matching::Pattern;
-use crate::progress::{Progress, Registered};
-use crate::taken::Taken;
 use crate::{Buffer, Error, Messages, Source, Tags};
 
 /// A receive of a message of any length. See [`Messages::recv`].

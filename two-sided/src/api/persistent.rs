@@ -5,10 +5,10 @@ use std::fmt;
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::Rank;
 
-use crate::destination::Room;
-use crate::matching::Pattern;
-use crate::send::Content;
-use crate::source::has_size;
+use crate::api::destination::Room;
+use crate::api::send::Content;
+use crate::engine::matching::Pattern;
+use crate::engine::source::has_size;
 use crate::{Error, Messages, Payload, Receive, RecvInto, SendRequest, Source, Tag, Tags};
 
 /// A receiver and a tag, to be sent to again and again. See [`Messages::send_init`].

@@ -2,8 +2,8 @@
 
 use onesided_fabric::Fabric;
 
-use crate::destination::Room;
-use crate::source::has_size;
+use crate::api::destination::Room;
+use crate::engine::source::has_size;
 use crate::{Messages, Payload, RecvInto, SendRequest, Source, Tag, Tags};
 
 impl<F: Fabric> Messages<F> {

@@ -9,12 +9,12 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
 use onesided_fabric::{Call, Drive, Fabric, Limit, Segment, SegmentKey, Wait, limited};
 use onesided_layouts::{Cursor, Shape};
 
+use crate::api::shaped::{self, CHUNK};
+use crate::driver::offered::OfferedSlice;
+use crate::driver::progress::{Progress, Registered};
+use crate::driver::rules::Choice;
+use crate::engine::source::has_size;
 use crate::engine::{Direct, Engine, Listed, QUEUED_MAX};
-use crate::offered::OfferedSlice;
-use crate::progress::{Progress, Registered};
-use crate::rules::Choice;
-use crate::shaped::{self, CHUNK};
-use crate::source::has_size;
 use crate::{Buffer, Error, Messages, Payload, Protocol, Source, Tag};
 
 /// A send that is under way, and what it gives back when it is over. See [`Messages::send`].

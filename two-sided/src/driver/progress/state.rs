@@ -7,9 +7,9 @@ use onesided_fabric::remote_memory::{Fault, Rank};
 use onesided_fabric::{Arrival, EventInterest, Fabric, NOBODY, Renewed, Transport};
 
 use super::{Progress, Registered};
+use crate::driver::transfers::{self, Begun, Transfer};
+use crate::engine::wire::{EAGER_HEAD, starts_transfer};
 use crate::engine::{Direct, Engine, Listed, Posted, TooLong};
-use crate::transfers::{self, Begun, Transfer};
-use crate::wire::{EAGER_HEAD, starts_transfer};
 
 pub(super) struct State<F: Fabric> {
     pub(super) engine: Engine<Registered<F>>,

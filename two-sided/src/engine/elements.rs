@@ -4,8 +4,16 @@
 use std::any::Any;
 use std::fmt;
 
+use bytemuck::Pod;
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+
 use crate::Payload;
-use crate::destination::zeroed;
+
+/// So many elements, all zero, if there is memory.
+pub(crate) fn zeroed<T: Pod>(len: usize) -> Result<Vec<T>, Fault> {
+    let elements = bytemuck::allocation::try_zeroed_slice_box(len);
+    Ok(elements.map_err(|()| Fault::new(FaultKind::NoMemory))?.into_vec())
+}
 
 /// Elements of a type that only the receive knows.
 pub(crate) trait Elements: Any + Send + Sync {

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{explain, questions};
 
-use crate::rules::VARIABLE;
+use crate::driver::rules::VARIABLE;
 use crate::{Collective, CollectiveFault, ProgressMode, Source, Status, Tag, Tags, UnknownRule};
 
 /// An error of a message: which operation, with which rank, and why.

@@ -3,9 +3,9 @@
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
-use crate::matching::Pattern;
-use crate::receive::{Received, receive};
-use crate::taken::Taken;
+use crate::api::receive::{Received, receive};
+use crate::api::taken::Taken;
+use crate::engine::matching::Pattern;
 use crate::{Messages, Source};
 
 #[doc(hidden)]

@@ -8,11 +8,11 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Fabric, NOBODY, SegmentKey, Transport};
 
 use crate::Protocol;
-use crate::elements::{Allocate, Elements};
+use crate::driver::offered;
+use crate::driver::pieces::Pieces;
+use crate::driver::progress::{Progress, Registered};
+use crate::engine::elements::{Allocate, Elements};
 use crate::engine::{Engine, Here, ToExpose, ToMove, ToRead, is_refused};
-use crate::offered;
-use crate::pieces::Pieces;
-use crate::progress::{Progress, Registered};
 
 /// A transfer of an announced message whose receive is not waited for now, or which its sender
 /// writes.

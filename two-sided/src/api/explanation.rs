@@ -4,8 +4,8 @@ use std::fmt;
 
 use onesided_fabric::Fabric;
 
+use crate::driver::rules::{Choice, EAGER_LEAST, OfferedFrom, Origin, Rules, TO_ONESELF};
 use crate::engine::QUEUED_MAX;
-use crate::rules::{Choice, EAGER_LEAST, OfferedFrom, Origin, Rules, TO_ONESELF};
 use crate::{Error, Messages, Protocol};
 
 /// What is offered.

@@ -10,14 +10,14 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
 use onesided_fabric::{Fabric, NOBODY, Offer, PeerProcesses, Segment, SegmentKey, Taken};
 
 use crate::Protocol;
-use crate::progress::{Progress, Registered};
+use crate::driver::progress::{Progress, Registered};
 
 /// The slice of a send, until its receiver has it.
 pub(crate) struct OfferedSlice<'b, F: Fabric> {
     memory: Registered<F>,
     bytes: &'b [u8],
     to: Rank,
-    /// Of a [try](crate::rules): how it goes, and how long this rank has copied, in nanoseconds.
+    /// Of a [try](crate::driver::rules): how it goes, and how long this rank has copied, in nanoseconds.
     tried: Option<(Protocol, u64)>,
 }
 

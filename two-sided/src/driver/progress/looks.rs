@@ -2,9 +2,9 @@
 
 use onesided_fabric::{Core, Drive, Fabric, Transport};
 
+use crate::driver::progress::Progress;
+use crate::driver::progress::state::State;
 use crate::engine::{Direct, Landed};
-use crate::progress::Progress;
-use crate::progress::state::State;
 
 /// How a receive polls before it waits: it locks the engine `LOOKS.0` times, each time looks
 /// `LOOKS.1` times, and spins `LOOKS.2` times after each look: a round trip of short messages.
