@@ -1,6 +1,6 @@
 //! A lock that is selected at run time.
 
-use crate::test_and_set::EXCLUSIVE;
+use crate::owner::EXCLUSIVE;
 use crate::{
     DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, LockAlgorithm, Mcs, Mode, Owner, TestAndSet,
     Ticket, TwoLevel,

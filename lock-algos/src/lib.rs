@@ -110,6 +110,7 @@
 mod algorithm;
 mod any_lock;
 mod backoff;
+mod cohort;
 mod context;
 mod distributed;
 mod fencing;

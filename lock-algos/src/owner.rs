@@ -56,6 +56,9 @@ impl Owner {
     }
 }
 
+/// In a lock's word: the lower 62 bits name its exclusive owner.
+pub(crate) const EXCLUSIVE: u64 = 1 << 63;
+
 /// The result of a successful acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {

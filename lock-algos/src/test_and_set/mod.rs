@@ -20,9 +20,10 @@ use onesided_remote_memory::{Fault, FaultKind, Link, Notify, RemoteMemory};
 
 use self::lease::Lease;
 use self::waiter::Waiter;
-pub(crate) use self::word::{EXCLUSIVE, hand_back, poisoned_word};
 use self::word::{FREE, Holder, holder, taken};
+pub(crate) use self::word::{hand_back, poisoned_word};
 use crate::backoff::Pauses;
+use crate::owner::EXCLUSIVE;
 use crate::recovery::{self, ANNOUNCED};
 use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, Rest, Words};
 

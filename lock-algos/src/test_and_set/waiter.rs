@@ -7,8 +7,8 @@ use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 use super::lease::Lease;
 use super::word::{FREE, Holder, READERS, Readers, ended_owner, holder, may_have_ended, recovering, taken};
 use crate::backoff::Pauses;
+use crate::cohort::{cohort_ended, cohort_may_have_ended, is_cohort};
 use crate::recovery::{Announcement, Boxed, Reopened, Suspicion, nonce};
-use crate::two_level::{cohort_ended, cohort_may_have_ended, is_cohort};
 use crate::{Held, IntentFn, LockContext, LockUse, Mode, Owner, WaitPolicy};
 
 /// How often a reader that lost only against other readers retries without a pause.

@@ -2,12 +2,11 @@
 
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
+use crate::owner::EXCLUSIVE;
 use crate::recovery::{RecoverableWord, has_ended, is_cut, owner_ended};
 use crate::{LockContext, LockUse, Mode, Owner};
 
 pub(crate) const FREE: u64 = 0;
-/// The lower 62 bits name the owner.
-pub(crate) const EXCLUSIVE: u64 = 1 << 63;
 /// Of a word that counts readers.
 const RECOVERING: u64 = 1 << 62;
 /// The number of readers.

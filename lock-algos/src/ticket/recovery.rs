@@ -59,7 +59,13 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Wai
         word: Counters<BITS>,
         mine: u64,
     ) -> Boxed<'a, Result<Option<Counters<BITS>>, Fault>> {
-        Box::pin(self.suspected(waiting, word, mine))
+        let others = (word.out(Mode::Exclusive) + word.out(Mode::Shared)).saturating_sub(mine);
+        Box::pin(async move {
+            match waiting.suspicion.suspects(&self.lock, others).await? {
+                true => self.lock.change(word, word.recovering()).await.map(Some),
+                false => Ok(None),
+            }
+        })
     }
 
     /// Ends without a turn, while `word` counts this owner's ticket: all waiters start over, without
@@ -73,19 +79,6 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Wai
             self.lock.add::<Counters<BITS>>(Counters::<BITS>::returning(self.lock.mode)).await?;
             Ok(Turn::Withdrawn(why))
         })
-    }
-
-    async fn suspected(
-        &self,
-        waiting: &mut Waiting<BITS>,
-        word: Counters<BITS>,
-        mine: u64,
-    ) -> Result<Option<Counters<BITS>>, Fault> {
-        let others = (word.out(Mode::Exclusive) + word.out(Mode::Shared)).saturating_sub(mine);
-        match waiting.suspicion.suspects(&self.lock, others).await? {
-            true => self.lock.change(word, word.recovering()).await.map(Some),
-            false => Ok(None),
-        }
     }
 }
 

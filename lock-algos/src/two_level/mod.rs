@@ -12,8 +12,6 @@
 //! Here is the way past the queue; the way by the queue is in [`queue`], what a death changes in
 //! [`recovery`].
 
-mod cohort_owner;
-mod host;
 mod note;
 mod queue;
 mod recovery;
@@ -22,13 +20,13 @@ use std::future::Future;
 
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
-use self::cohort_owner::{GlobalState, State};
-pub(crate) use self::host::{cohort_ended, cohort_may_have_ended, is_cohort};
-use self::note::{AT_HOST, NOTE, Note, forget, note, queues};
+use self::note::{NOTE, Note, forget, note, queues};
 use self::queue::{Global, InQueue};
 use self::recovery::is_gone;
+use crate::cohort::{AT_HOST, GlobalState, STATE, State, is_cohort};
+use crate::owner::EXCLUSIVE;
 use crate::recovery::{is_announced, is_lost};
-use crate::test_and_set::{EXCLUSIVE, hand_back, poisoned_word};
+use crate::test_and_set::{hand_back, poisoned_word};
 use crate::{
     Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, Rest, TestAndSet, Ticket, Words,
 };
@@ -110,10 +108,6 @@ pub struct TwoLevel {
 
 /// Set in an owner's words if it tries once at the home before it queues.
 const PASSES: u64 = 1 << Owner::BITS;
-
-// Host words.
-const QUEUE: usize = 0;
-const STATE: usize = QUEUE + <Ticket as LockAlgorithm>::HOME_WORDS;
 
 impl TwoLevel {
     /// The default of [`handovers`](Self::handovers).

@@ -2,17 +2,13 @@
 
 use onesided_remote_memory::{Fault, Rank, RemoteMemory};
 
-use super::cohort_owner::CohortOwner;
-use crate::recovery::ANNOUNCED;
-use crate::test_and_set::EXCLUSIVE;
+use crate::cohort::{AT_HOST, CohortOwner};
+use crate::owner::EXCLUSIVE;
 use crate::{LockContext, LockUse, Mode};
 
-// Words of a node, beside `ANNOUNCED`, in which readers are announced.
-/// Announces an owner in the queue of its host.
-pub(super) const AT_HOST: usize = ANNOUNCED + 1;
-/// How an owner holds the lock, or how far it is: 0 for its own word, the cohort's owner word, or
+/// The word of a node that says how its owner holds the lock, or how far it is: 0 for its own word, the cohort's owner word, or
 /// the queue in which it waits.
-pub(super) const NOTE: usize = ANNOUNCED + 2;
+pub(super) const NOTE: usize = AT_HOST + 1;
 
 /// The note of an owner that waits in the queue at a rank.
 pub(super) const fn waits_at(leader: Rank) -> u64 {

@@ -5,9 +5,8 @@ use std::future::Future;
 use onesided_remote_memory::{Fault, FaultKind, Notify, Rank, RemoteMemory};
 
 use super::TwoLevel;
-use super::cohort_owner::{CohortOwner, GlobalState, State};
-use super::host::{AtHost, has_ended_member};
 use super::note::{NOTE, waits_at};
+use crate::cohort::{AtHost, CohortOwner, GlobalState, State, has_ended_member};
 use crate::recovery::{self, Boxed, is_lost};
 use crate::test_and_set::hand_back;
 use crate::ticket::counters::Counters;

@@ -2,9 +2,8 @@
 
 use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
-use super::cohort_owner::{CohortOwner, GlobalState, State};
-use super::host::{has_ended_member, member_ended};
 use super::queue::{Global, InQueue};
+use crate::cohort::{CohortOwner, GlobalState, State, has_ended_member, member_ended};
 use crate::recovery::participant_ended;
 use crate::{Held, IntentFn, LockContext, LockUse, Mode};
 

@@ -2,7 +2,7 @@
 
 use onesided_remote_memory::Rank;
 
-use crate::test_and_set::EXCLUSIVE;
+use crate::owner::EXCLUSIVE;
 
 /// Beside [`EXCLUSIVE`] in the home's word: a host holds the lock, not an owner.
 const BY_HOST: u64 = 1 << 62;
@@ -19,26 +19,26 @@ const fn masked(generation: u64) -> u64 {
 ///
 /// From the lowest bit: generation 37 bits | unused | rank 24 bits | by a host | exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CohortOwner(pub(super) u64);
+pub(crate) struct CohortOwner(pub(crate) u64);
 
 impl CohortOwner {
-    pub(super) const fn new(leader: Rank, generation: u64) -> Self {
+    pub(crate) const fn new(leader: Rank, generation: u64) -> Self {
         Self(EXCLUSIVE | BY_HOST | (leader.0 as u64 & 0xff_ffff) << 38 | masked(generation))
     }
 
     /// The cohort's owner word in a word of the home, if it is one.
-    pub(super) const fn of(word: u64) -> Option<Self> {
+    pub(crate) const fn of(word: u64) -> Option<Self> {
         if word & (EXCLUSIVE | BY_HOST) == EXCLUSIVE | BY_HOST { Some(Self(word)) } else { None }
     }
 
-    pub(super) const fn leader(self) -> Rank {
+    pub(crate) const fn leader(self) -> Rank {
         Rank((self.0 >> 38) as u32 & 0xff_ffff)
     }
 }
 
 /// The global state of the lock on a host. The owner whose turn it is in the queue changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum GlobalState {
+pub(crate) enum GlobalState {
     /// The owner whose turn it is has to acquire the lock at the home.
     Away {
         /// Owners on other hosts are to try first.
@@ -55,13 +55,13 @@ pub(super) enum GlobalState {
 /// From the lowest bit: generation of the last owner word 37 bits | global state 2 bits | unused |
 /// hand-overs 16 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct State {
-    pub(super) global: GlobalState,
-    pub(super) generation: u64,
+pub(crate) struct State {
+    pub(crate) global: GlobalState,
+    pub(crate) generation: u64,
 }
 
 impl State {
-    pub(super) const fn of(word: u64) -> Self {
+    pub(crate) const fn of(word: u64) -> Self {
         let global = match word >> GENERATION & 3 {
             0 => GlobalState::Away { yields: false },
             1 => GlobalState::Away { yields: true },
@@ -71,7 +71,7 @@ impl State {
         Self { global, generation: masked(word) }
     }
 
-    pub(super) const fn word(self) -> u64 {
+    pub(crate) const fn word(self) -> u64 {
         let (kind, handed) = match self.global {
             GlobalState::Away { yields } => (yields as u64, 0),
             GlobalState::Kept(handed) => (2, handed),

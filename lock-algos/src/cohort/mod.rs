@@ -1,13 +1,23 @@
-//! The queue of a host, as a lock of its own.
+//! The queue of a host, as a lock of its own, and what a cohort writes to the lock's word: below the
+//! two-level lock, and test-and-set, whose waiters find such words.
+
+mod owner;
 
 use onesided_remote_memory::{Fault, Rank, RemoteMemory};
 
-use super::cohort_owner::CohortOwner;
-use super::note::AT_HOST;
-use super::{QUEUE, STATE};
+pub(crate) use self::owner::{CohortOwner, GlobalState, State};
 use crate::backoff::mixed;
-use crate::recovery::{Trace, are_cut, ended_participant, has_ended, none_announced, participant_ended};
-use crate::{LockContext, LockUse, Owner};
+use crate::recovery::{ANNOUNCED, Trace, are_cut, ended_participant, has_ended, none_announced, participant_ended};
+use crate::{LockAlgorithm, LockContext, LockUse, Owner, Ticket};
+
+// Host words.
+/// The queue of the host's ranks.
+const QUEUE: usize = 0;
+/// The state of the lock on this host.
+pub(crate) const STATE: usize = QUEUE + <Ticket as LockAlgorithm>::HOME_WORDS;
+
+/// The word of a node that announces an owner in the queue of its host.
+pub(crate) const AT_HOST: usize = ANNOUNCED + 1;
 
 /// How long an owner word of a cohort may stay unchanged, after a rank has died, before the host's
 /// ranks are scanned for a live holder, in nanoseconds.
@@ -15,14 +25,14 @@ const PATIENCE: u64 = 10_000_000;
 
 /// The context of a host's queue: at the cohort home `leader`, with a word of each node for itself.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct AtHost<P> {
-    pub(super) context: P,
-    pub(super) leader: Rank,
+pub(crate) struct AtHost<P> {
+    pub(crate) context: P,
+    pub(crate) leader: Rank,
 }
 
 impl<P> AtHost<P> {
     /// The state of the lock on this host, as a word.
-    pub(super) fn state<'m, M: RemoteMemory>(&self) -> Result<M::Word<'m>, Fault>
+    pub(crate) fn state<'m, M: RemoteMemory>(&self) -> Result<M::Word<'m>, Fault>
     where
         P: LockContext<'m, M>,
     {
@@ -155,7 +165,7 @@ fn ended_on<'a, 'm, M: RemoteMemory>(
 }
 
 /// Whether there is one.
-pub(super) fn has_ended_member<'m, M: RemoteMemory>(
+pub(crate) fn has_ended_member<'m, M: RemoteMemory>(
     memory: &M,
     context: impl LockContext<'m, M>,
     leader: Rank,
@@ -165,7 +175,7 @@ pub(super) fn has_ended_member<'m, M: RemoteMemory>(
 
 /// The fault of a holder on a host: of a rank of it that has ended and was in the queue, as far as
 /// the nodes tell, or else of any.
-pub(super) async fn member_ended<'m, M: RemoteMemory>(
+pub(crate) async fn member_ended<'m, M: RemoteMemory>(
     memory: &M,
     context: impl LockContext<'m, M>,
     leader: Rank,
