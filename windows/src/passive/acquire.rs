@@ -24,7 +24,7 @@ pub(super) struct Started<'w, F: Fabric> {
 
 /// The first operation of an acquire.
 pub(super) enum First<F: Fabric> {
-    Done(u64),
+    Done(Result<u64, Fault>),
     Posted(F::Op),
 }
 
@@ -34,7 +34,7 @@ impl<F: Fabric> Future for First<F> {
     #[inline(always)] // see `LockRequest::wait`
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut *self {
-            Self::Done(value) => Poll::Ready(Ok(*value)),
+            Self::Done(outcome) => Poll::Ready(*outcome),
             Self::Posted(op) => Pin::new(op).poll(cx),
         }
     }
@@ -89,18 +89,20 @@ fn start_biased<'w, F: Fabric>(
     target: &'w Target<F>,
     owner: u64,
     mode: Mode,
-) -> Result<(Words<'w, F>, u64), Fault> {
+) -> Result<(Words<'w, F>, Result<u64, Fault>), Fault> {
     by_design!(
         &inner.locks.algorithm,
         lock => {
-            let words = lock.words(inner.lock_context(target, LockId::WINDOW, owner), Intent::LOCK)?;
-            Ok((words, start_now(lock, inner, target, words.0, words.1, mode)?))
+            let words = lock.words(inner.lock_context(target, LockId::WINDOW, owner), Intent::LOCK);
+            let words = words.inspect_err(|_| inner.give_back(owner))?;
+            Ok((words, start_now(lock, inner, target, words.0, words.1, mode)))
         },
         _other => Err(Fault::new(FaultKind::Protocol)) // it has no biased slot
     )
 }
 
-/// A separate function, so that it is small and its result stays in registers.
+/// A separate function, so that it is small and its result stays in registers. An acquire that could
+/// not start goes on as one whose first operation failed.
 #[inline(never)]
 fn start_now<'w, F: Fabric, A: LockAlgorithm>(
     lock: &'w A,
@@ -110,44 +112,9 @@ fn start_now<'w, F: Fabric, A: LockAlgorithm>(
     owner: u64,
     mode: Mode,
 ) -> Result<u64, Fault> {
-    let words = (word, owner);
-    let started = inner.lock_context(target, LockId::WINDOW, owner).with_cached_node();
-    match started.and_then(|context| lock.start(LockUse::new(inner.fabric(), context, words, mode))) {
-        Ok(op) => completed_value(op).map_err(|fault| failed_now(inner, target, owner, mode, fault)),
-        Err(fault) => Err(never_started(inner, owner, fault)),
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn never_started<F: Fabric>(inner: &Inner<F>, owner: u64, fault: Fault) -> Fault {
-    inner.give_back(owner);
-    fault
-}
-
-/// Ends an acquire whose first operation failed, where operations complete at post.
-#[cold]
-#[inline(never)]
-fn failed_now<'w, F: Fabric>(
-    inner: &'w Inner<F>,
-    target: &'w Target<F>,
-    owner: u64,
-    mode: Mode,
-    fault: Fault,
-) -> Fault {
-    if let Ok(used) = inner.lock_use((target, LockId::WINDOW), owner, mode) {
-        // Nothing of it is in flight, so cancelling it completes in one poll.
-        let _ = poll_once(inner.locks.algorithm.contend(used, Err(fault), &|| Intent::CANCELLED));
-    }
-    inner.end_cancelled(owner, Err(fault), fault);
-    fault
-}
-
-/// The value of an operation, where operations complete at post.
-#[inline(always)]
-pub(crate) fn completed_value<O: Future<Output = Result<u64, Fault>> + Unpin>(mut op: O) -> Result<u64, Fault> {
-    match poll_once(&mut op) {
-        Poll::Ready(value) => value,
+    let context = inner.lock_context(target, LockId::WINDOW, owner).with_cached_node()?;
+    match poll_once(lock.start(LockUse::new(inner.fabric(), context, (word, owner), mode))?) {
+        Poll::Ready(outcome) => outcome,
         Poll::Pending => Err(Fault::new(FaultKind::Protocol)), // a fabric that claims to complete at post and does not
     }
 }
