@@ -115,7 +115,8 @@ pub mod handles {
     pub use onesided_two_sided::{AcquireServed, CreateServedLock};
     pub use onesided_two_sided::{Buffer as MessageBuffer, RecvBuffer, SendBuffer};
     pub use onesided_two_sided::{
-        CollectiveRequest, CreateGroup, CreateMessages, MatchProbe, Probe, Recv, RecvInto, SendRequest,
+        CollectiveRequest, CreateGroup, CreateMessages, MatchProbe, Probe, Probing, Receive, Recv, RecvInto,
+        SendRequest,
     };
     pub use onesided_windows::handles::*;
 }
