@@ -11,58 +11,22 @@
 #![cfg_attr(onesided_loom, allow(dead_code))] // its users are not compiled under loom
 
 #[macro_use]
-mod handle;
+mod worlds;
 
 #[cfg(not(onesided_loom))]
 mod any;
-mod arrival;
-mod background;
-mod capabilities;
-mod collective;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 #[cfg(not(onesided_loom))]
 mod datagrams;
 mod dispatch;
-mod drive;
-mod endpoint;
-mod error;
-#[cfg(any(feature = "verbs", onesided_loom))]
-mod event_requests;
-mod fabric;
-mod fencing;
-#[cfg(any(feature = "verbs", onesided_loom))]
-mod free_list;
-#[cfg(all(feature = "verbs", not(onesided_loom)))]
-mod full_after;
-mod limit;
-mod links;
-#[cfg(any(feature = "verbs", onesided_loom))]
-mod listener;
-mod members;
-mod note;
-mod offer;
-mod once_table;
-#[cfg(not(onesided_loom))]
-mod oversubscription;
-#[cfg(not(onesided_loom))]
-mod peer_status;
-mod request_sets;
-mod segment;
-mod server_threads;
+mod interface;
 #[cfg(not(onesided_loom))]
 pub mod shm;
-mod solicited;
-mod spin_lock;
-mod split;
-mod sync;
-mod tasks;
-mod transport;
-mod user_memory;
+mod util;
 #[cfg(all(feature = "verbs", not(onesided_loom)))]
 pub mod verbs;
-mod waits;
-mod world;
+mod waiting;
 
 /// The part of shared memory that loom checks: its atomics cannot lie in memory that processes
 /// share.
@@ -84,10 +48,6 @@ pub use onesided_remote_memory as remote_memory;
 
 #[cfg(not(onesided_loom))]
 pub use crate::any::{Any, endpoint, threads};
-pub use crate::background::{Background, BackgroundSlot};
-pub use crate::capabilities::{AtomicAgent, Capabilities, Path, keeps_order};
-#[doc(hidden)]
-pub use crate::collective::{Group, Sequence, neighbours, slot_bytes};
 #[cfg(not(onesided_loom))]
 #[doc(hidden)]
 pub use crate::datagrams::{
@@ -95,32 +55,36 @@ pub use crate::datagrams::{
     lock_machine,
 };
 pub use crate::dispatch::{Either, EitherFuture, EitherPause};
-pub use crate::drive::{Core, Drive, NOBODY, block_longer, block_on, poll_now, wait_for, wait_timeout};
-pub use crate::endpoint::{Endpoint, Task};
-pub use crate::error::Error;
-pub use crate::fabric::Fabric;
-pub use crate::fencing::{Fence, Fencing};
+pub use crate::interface::background::{Background, BackgroundSlot};
+pub use crate::interface::capabilities::{AtomicAgent, Capabilities, Path, keeps_order};
+pub use crate::interface::endpoint::{Endpoint, Task};
+pub use crate::interface::error::Error;
+pub use crate::interface::fabric::Fabric;
+pub use crate::interface::fencing::{Fence, Fencing};
+#[doc(hidden)]
+pub use crate::interface::note::{LockState, Note, NotedLock, NotedMemory, NotedWindow, WhichLock};
+#[doc(hidden)]
+pub use crate::interface::offer::{Offer, PeerProcesses, Taken};
+pub use crate::interface::segment::{Segment, SegmentKey, WORDLESS};
+pub use crate::interface::solicited::{EventInterest, Events, SolicitedEvents};
+pub use crate::interface::transport::{Arrival, Renewed, SHORTEST_LIMIT, Transport};
+pub use crate::interface::user_memory::UserMemory;
+#[doc(hidden)]
+pub use crate::util::spin_lock::{SpinGuard, SpinLock};
+pub use crate::waiting::drive::{Core, Drive, NOBODY, block_longer, block_on, poll_now, wait_for, wait_timeout};
 #[cfg(all(feature = "verbs", not(onesided_loom)))]
-pub use crate::full_after::FULL_AFTER;
-#[doc(hidden)]
-pub use crate::handle::Call;
-pub use crate::limit::Limit;
-#[doc(hidden)]
-pub use crate::note::{LockState, Note, NotedLock, NotedMemory, NotedWindow, WhichLock};
-#[doc(hidden)]
-pub use crate::offer::{Offer, PeerProcesses, Taken};
-pub use crate::request_sets::WaitAll;
-pub use crate::segment::{Segment, SegmentKey, WORDLESS};
-pub use crate::server_threads::ServerThread;
-pub use crate::solicited::{EventInterest, Events, SolicitedEvents};
-#[doc(hidden)]
-pub use crate::spin_lock::{SpinGuard, SpinLock};
-pub use crate::split::Split;
-pub use crate::transport::{Arrival, Renewed, SHORTEST_LIMIT, Transport};
-pub use crate::user_memory::UserMemory;
+pub use crate::waiting::full_after::FULL_AFTER;
+pub use crate::waiting::limit::Limit;
+pub use crate::waiting::request_sets::WaitAll;
+pub use crate::waiting::server_threads::ServerThread;
 #[cfg(not(onesided_loom))]
-pub use crate::waits::dump_on_signal;
-pub use crate::waits::{Dump, dump};
+pub use crate::waiting::waits::dump_on_signal;
+pub use crate::waiting::waits::{Dump, dump};
 #[doc(hidden)]
-pub use crate::waits::{Told, Wait, telling};
-pub use crate::world::{AllGather, Barrier, World};
+pub use crate::waiting::waits::{Told, Wait, telling};
+#[doc(hidden)]
+pub use crate::worlds::collective::{Group, Sequence, neighbours, slot_bytes};
+#[doc(hidden)]
+pub use crate::worlds::handle::Call;
+pub use crate::worlds::split::Split;
+pub use crate::worlds::world::{AllGather, Barrier, World};

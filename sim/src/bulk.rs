@@ -209,10 +209,6 @@ impl Fabric for SimFabric {
         Flush::new(self, target)
     }
 
-    fn flush_local(&self, target: Rank) -> Flush<'_> {
-        Flush::new(self, target)
-    }
-
     fn read_direct(&self, own: &SimSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
         self.own(own.rank)?;
         own.check(offset, into.len() as u64)?;

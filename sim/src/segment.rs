@@ -72,14 +72,6 @@ impl SimSegment {
 }
 
 impl Segment for SimSegment {
-    fn rank(&self) -> Rank {
-        self.rank
-    }
-
-    fn len(&self) -> u64 {
-        self.len
-    }
-
     fn key(&self) -> SegmentKey {
         SegmentKey { rank: self.rank, region: RegionId(self.region), len: self.len, address: self.at, rkey: 0 }
     }

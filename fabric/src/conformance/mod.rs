@@ -4,6 +4,20 @@
 //! exchange the result of each, so all stop at the same check with the same [`Failure`]. A rank
 //! whose check fails half way still enters the check's barriers, and every wait in a check has a
 //! deadline: a wrong fabric ends in a failure and not in a hang, as long as its barrier works.
+//!
+//! # What a new fabric writes
+//!
+//! | trait | methods | and where it can do more or better |
+//! |---|---|---|
+//! | [`RemoteMemory`](onesided_remote_memory::RemoteMemory) | `rank`, `size`, `word`, `read`, `write`, `compare_swap`, `fetch_add`, `load`, `store`, `wait_until`, `pause`, `now`, `liveness` | chains (`post`, `post_link`), failures (`has_failed`, `has_cut`, `failures`, `failure`, `failed_rank`, `lost_connection`, `ends`), `write_is_atomic` |
+//! | [`Segment`] | `key`, `path` | `rank`, `len`; mapped memory (`mapped`, `populate`), memory without words (`change`) |
+//! | [`Fabric`] | `capabilities`, `allocate`, `open`, `world_segment`, `word_in`, `put`, `get`, `rdma_write`, `rdma_read`, `flush`, `read_direct`, `write_direct`, `transport`, `endpoint` | user memory (`register`, `reclaim`, `part`), hosts (`host_of`, `same_host_word`), speed (`allocate_two`, `words_in`, `put_pieces`, `get_pieces`, `flush_local`, `flush_before_release`), messages (`for_messages`, `events`, `processes`), `fencing` |
+//! | [`Endpoint`](crate::Endpoint) | `spawn`, `serve`, `departed`, `leave`, `abort` | `background` |
+//! | [`Transport`] | `packet_max`, `poll_send`, `poll_recv`, `read` | `set_list`, `follows_writes`, `try_recv`, `spin`, `renewed`, `first` |
+//! | [`Drive`](crate::Drive), where threads wait | `progress`, `arm`, `sleep`, `disarm`, `core`, `unfinished` | `relax`, `spins`, `again` |
+//!
+//! A fabric with events implements [`SolicitedEvents`](crate::SolicitedEvents), one that fences late
+//! ranks [`Fencing`](crate::Fencing).
 
 mod bulk;
 mod ranks;

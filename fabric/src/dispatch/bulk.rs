@@ -8,7 +8,7 @@ use crate::dispatch::Either::{self, First, Second};
 use crate::dispatch::FOREIGN;
 use crate::dispatch::future::{EitherFuture, aside};
 use crate::dispatch::table::forward;
-use crate::note::Note;
+use crate::interface::note::Note;
 use crate::{
     Capabilities, Endpoint, Error, Events, Fabric, Fencing, Path, PeerProcesses, Segment, SegmentKey, SolicitedEvents,
     UserMemory,

@@ -6,7 +6,7 @@ use crate::dispatch::Either::{self, First, Second};
 use crate::dispatch::future::{EitherFuture, aside};
 use crate::dispatch::table::forward;
 use crate::dispatch::{EitherPause, FOREIGN};
-use crate::links::all;
+use crate::util::links::all;
 
 #[deny(clippy::missing_trait_methods)]
 impl<A: RemoteMemory, B: RemoteMemory> RemoteMemory for Either<A, B> {

@@ -6,7 +6,7 @@
 //! read prevents that both miss each other. The peer's side uses sequentially consistent operations
 //! instead of a fence. Checked by loom in `explored`.
 
-use crate::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::util::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// One rank's view of the guard: whether it is closed, and which threads of the rank have access.
 #[derive(Clone, Copy, Debug)]

@@ -9,16 +9,16 @@ use std::thread::JoinHandle;
 use onesided_job::Process;
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId, RemoteMemory};
 
-use crate::peer_status::check_rank;
 use crate::shm::region::{USER_MEMORY, is_block};
 use crate::shm::system_error::explain;
 use crate::shm::transport::ShmTransport;
 use crate::shm::user_region::UserRegion;
 use crate::shm::words::ShmWord;
 use crate::shm::{Mapping, Shm, ShmSegment};
+use crate::waiting::peer_status::check_rank;
 use crate::{
     AtomicAgent, BackgroundSlot, Capabilities, Endpoint, Error, Events, Fabric, Fence, Fencing, PeerProcesses, Segment,
-    SegmentKey, ServerThread, SolicitedEvents, Task, UserMemory, server_threads,
+    SegmentKey, ServerThread, SolicitedEvents, Task, UserMemory,
 };
 
 impl Shm {
@@ -262,7 +262,7 @@ impl Endpoint for Shm {
 
     fn serve(&self, task: Task, thread: Option<ServerThread>) -> Result<Option<JoinHandle<()>>, Fault> {
         match thread {
-            Some(kind) => server_threads::spawn(self, task, kind).map(Some),
+            Some(kind) => crate::waiting::server_threads::spawn(self, task, kind).map(Some),
             None => self.0.endpoint.serve(task).map(|()| None),
         }
     }

@@ -166,7 +166,7 @@ pub(crate) fn nonce() -> u64 {
         let mut bytes = [0; 8];
         let random = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
         // The clock replaces missing random numbers.
-        let nonce = if random == Ok(8) { u64::from_le_bytes(bytes) } else { crate::drive::now() };
+        let nonce = if random == Ok(8) { u64::from_le_bytes(bytes) } else { crate::waiting::drive::now() };
         (pid, nonce | 1)
     });
     if of == pid { nonce } else { 0 } // a forked child has different memory at the same addresses

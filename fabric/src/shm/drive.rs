@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use onesided_remote_memory::Rank;
 
-use crate::drive;
 use crate::shm::{JobSegment, Shm};
-use crate::tasks::Driver;
+use crate::waiting::drive;
+use crate::waiting::tasks::Driver;
 use crate::{Core, Drive, SolicitedEvents, Ticket};
 
 impl Drive for Shm {

@@ -7,8 +7,6 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use onesided_job::Job;
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
-use crate::once_table::OnceTable;
-use crate::oversubscription::Oversubscription;
 use crate::shm::arena::{Arena, BLOCK, Owner};
 use crate::shm::drive::DoorbellDriver;
 use crate::shm::region::USER_MEMORY;
@@ -16,7 +14,9 @@ use crate::shm::serving::Service;
 use crate::shm::transport::Lanes;
 use crate::shm::user_region::{Between, UserRegion};
 use crate::shm::{JobSegment, ShmSegment};
-use crate::tasks::Tasks;
+use crate::util::once_table::OnceTable;
+use crate::waiting::oversubscription::Oversubscription;
+use crate::waiting::tasks::Tasks;
 use crate::{Error, WORLD_BYTES};
 
 /// A rank's endpoint on shared memory. All clones are the same rank; dropping the last one leaves

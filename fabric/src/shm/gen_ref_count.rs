@@ -4,7 +4,7 @@
 //! references. A peer with a key of an earlier generation is refused, and the owner reuses the
 //! memory only when no peer holds a reference. Checked by loom in `explored`.
 
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::util::sync::atomic::{AtomicU64, Ordering};
 
 // The word: the generation, a bit once the owner has ended it, the reference count.
 const USE: u32 = 32;

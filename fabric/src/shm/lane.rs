@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use crate::SHORTEST_LIMIT;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::util::sync::atomic::{AtomicU64, Ordering};
 
 /// The words of a cell: the header, then the bytes.
 pub(crate) const CELL_WORDS: usize = 8;
@@ -179,7 +179,7 @@ mod bare {
 #[cfg(onesided_loom)]
 mod bare {
     use super::{Cell, load_words, store_words};
-    use crate::sync::atomic::AtomicU64;
+    use crate::util::sync::atomic::AtomicU64;
 
     pub(super) fn prefetch(_: &Cell) {}
 

@@ -10,7 +10,7 @@ use onesided_job::{Process, timespec};
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::offer::PROCESSES_AT;
+use crate::interface::offer::PROCESSES_AT;
 use crate::shm::control::nonce;
 use crate::shm::process_vm::{self, bare::Range};
 use crate::shm::{JobSegment, Shm};

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
-use crate::drive::now;
 use crate::shm::piece::{Bytes, Piece};
 use crate::shm::user_region::UserRegion;
+use crate::waiting::drive::now;
 
 // The states of a request.
 const NONE: u64 = 0;

@@ -8,10 +8,10 @@ use onesided_job::fork::is_child;
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory, Watch};
 
 use crate::SHORTEST_LIMIT;
-use crate::peer_status::PeerStatus;
+use crate::interface::transport::{Arrival, Transport};
 use crate::shm::lane::{CELL_WORDS, Lane, Reader, Writer};
 use crate::shm::{JobSegment, Shm};
-use crate::transport::{Arrival, Transport};
+use crate::waiting::peer_status::PeerStatus;
 
 /// A full lane's reader rings no doorbell when it makes room, so a sender polls again after this
 /// many nanoseconds.

@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 
 use onesided_remote_memory::{Fault, FaultKind, Patience, RemoteMemory};
 
-use crate::peer_status::PeerStatus;
 use crate::shm::{Shm, ShmWord};
+use crate::waiting::peer_status::PeerStatus;
 
 /// The future of [`RemoteMemory::wait_until`] over shared memory.
 #[derive(Debug)]

@@ -8,11 +8,11 @@ use onesided_remote_memory::{
 };
 
 use crate::WORDLESS;
-use crate::drive;
-use crate::peer_status::check_rank;
 use crate::shm::region::{USER_MEMORY, is_block};
 use crate::shm::waits::{ShmPause, ShmWait};
 use crate::shm::{Shm, ShmSegment};
+use crate::waiting::drive;
+use crate::waiting::peer_status::check_rank;
 
 /// A word of shared memory, mapped here.
 #[derive(Clone, Copy, Debug)]

@@ -11,7 +11,7 @@ use ibverbs_sys::ibv_wc;
 use onesided_remote_memory::Rank;
 
 use crate::Error;
-use crate::spin_lock::SpinLock;
+use crate::util::spin_lock::SpinLock;
 use crate::verbs::drive::PACKET;
 use crate::verbs::raw::{CompletionQueue, ProtectionDomain, SharedReceiveQueue};
 

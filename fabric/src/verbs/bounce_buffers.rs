@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use onesided_remote_memory::{Fault, FaultKind};
 
-use crate::free_list::{FreeList, NONE};
+use crate::util::free_list::{FreeList, NONE};
 use crate::verbs::memory::BounceBuffer;
 use crate::verbs::raw::{MemoryRegion, ProtectionDomain};
 

@@ -10,7 +10,6 @@ use std::thread::JoinHandle;
 use onesided_job::fork;
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RegionId, RemoteMemory};
 
-use crate::peer_status::{PeerStatus, check_rank};
 use crate::verbs::bounce_buffers::LONGEST;
 use crate::verbs::mixed::DataPath;
 use crate::verbs::peer::Peer;
@@ -21,9 +20,10 @@ use crate::verbs::segment::check_within;
 use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::verbs::words::Posted;
 use crate::verbs::{Verbs, VerbsSegment, VerbsTransport, VerbsWord};
+use crate::waiting::peer_status::{PeerStatus, check_rank};
 use crate::{
     BackgroundSlot, Capabilities, Drive, EitherFuture, Endpoint, Error, Events, Fabric, Fence, Fencing, Segment,
-    SegmentKey, ServerThread, SolicitedEvents, Task, UserMemory, server_threads,
+    SegmentKey, ServerThread, SolicitedEvents, Task, UserMemory,
 };
 
 /// How many reads of a long get are in flight at once.
@@ -401,7 +401,7 @@ impl Endpoint for Verbs {
 
     fn serve(&self, task: Task, thread: Option<ServerThread>) -> Result<Option<JoinHandle<()>>, Fault> {
         match thread {
-            Some(kind) => server_threads::spawn(self, task, kind).map(Some),
+            Some(kind) => crate::waiting::server_threads::spawn(self, task, kind).map(Some),
             None => self.0.endpoint.serve(task).map(|()| None),
         }
     }

@@ -28,7 +28,6 @@ use onesided_remote_memory::{Liveness, Rank};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::Error;
-use crate::drive::now;
 use crate::verbs::arrivals::Arrivals;
 use crate::verbs::device::Device;
 use crate::verbs::endpoint_address::EndpointAddress;
@@ -39,6 +38,7 @@ use crate::verbs::raw::{AddressHandle, BATCH, DatagramQueue, DatagramRoom, Prote
 use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::verbs::wake_up::WakeUp;
 use crate::verbs::{Inner, start_thread};
+use crate::waiting::drive::now;
 
 /// The room of the queue for hellos.
 pub(super) const ROOM: DatagramRoom = DatagramRoom { receives: 256, sends: 64, longest: 64 };

@@ -10,8 +10,6 @@ use onesided_remote_memory::{Fault, Liveness, Patience, Rank};
 
 use crate::Error;
 use crate::datagrams::{Channel, DatagramWaits, Datagrams, Identity, Machine, Posted, SharedMachine};
-use crate::drive::now;
-use crate::peer_status::PeerStatus;
 use crate::verbs::connector::Connector;
 use crate::verbs::device::Device;
 use crate::verbs::drive::PACKET;
@@ -19,6 +17,8 @@ use crate::verbs::endpoint_address::EndpointAddress;
 use crate::verbs::raw::{CompletionQueue, DatagramQueue, DatagramRoom, LIST, ProtectionDomain, Received, Written};
 use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::verbs::{Inner, Verbs};
+use crate::waiting::drive::now;
+use crate::waiting::peer_status::PeerStatus;
 
 /// Over what the packets of cards travel: `rc`, reliable connections, or `ud`, unreliable
 /// datagrams.

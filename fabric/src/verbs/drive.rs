@@ -9,12 +9,12 @@ use std::time::Duration;
 use ibverbs_sys::ibv_wc;
 use rustix::event::{PollFd, PollFlags};
 
-use crate::drive::now;
-use crate::listener::Listener;
-use crate::tasks::Driver;
 use crate::verbs::raw::{BATCH, CompletionQueue};
 use crate::verbs::wake_up::WakeUp;
 use crate::verbs::{Inner, Verbs};
+use crate::waiting::drive::now;
+use crate::waiting::listener::Listener;
+use crate::waiting::tasks::Driver;
 use crate::{Core, Drive, Error, Ticket};
 
 /// Marks the ids of the receives of doorbells; the rest is the slot.

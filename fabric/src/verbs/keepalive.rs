@@ -20,12 +20,12 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 use onesided_job::Process;
 use onesided_remote_memory::{Fault, Liveness, Patience, RemoteMemory, Watch};
 
-use crate::drive::now;
-use crate::peer_status::PeerStatus;
 use crate::verbs::peer::{Peer, REFUSED};
 use crate::verbs::queue::InFlight;
 use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::verbs::{Inner, Verbs};
+use crate::waiting::drive::now;
+use crate::waiting::peer_status::PeerStatus;
 
 /// The poll interval, in nanoseconds.
 const POLL_INTERVAL: u64 = 250_000_000;

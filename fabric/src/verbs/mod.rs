@@ -108,10 +108,7 @@ use std::time::{Duration, Instant};
 use onesided_job::{Exchange, Job};
 use onesided_remote_memory::{Liveness, Notify, Rank, RemoteMemory};
 
-use crate::full_after::FullAfter;
-use crate::oversubscription::Oversubscription;
 use crate::shm::JobSegment;
-use crate::tasks::Tasks;
 use crate::verbs::arrivals::Arrivals;
 use crate::verbs::bounce_buffers::BounceBuffers;
 use crate::verbs::cards::{Card, Cards};
@@ -129,6 +126,9 @@ use crate::verbs::raw::{CompletionQueue, DatagramQueue, ProtectionDomain, QueueP
 use crate::verbs::segment::{Opened, RegionTable};
 use crate::verbs::solicited::HandlerWait;
 use crate::verbs::traffic::{ConnectionId, Traffic};
+use crate::waiting::full_after::FullAfter;
+use crate::waiting::oversubscription::Oversubscription;
+use crate::waiting::tasks::Tasks;
 use crate::{AtomicAgent, Capabilities, Error, Fabric, block_on};
 
 pub use crate::verbs::arrivals::MESSAGES_QUEUES;

@@ -7,13 +7,13 @@ use std::sync::atomic::Ordering;
 use onesided_job::fork::is_child;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 
-use crate::drive::now;
 use crate::verbs::arrivals::Arrivals;
 use crate::verbs::bounce_buffers::{NO_SLOT, TakenSlot};
 use crate::verbs::peer::{Entry, NO_SPACE, Peer, Posting, REFUSED};
 use crate::verbs::raw::{Local, RawWorkRequest, RawWorkRequests, SIGNALLED, Verb};
 use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::verbs::{Inner, VerbsSegment};
+use crate::waiting::drive::now;
 
 /// A work request id: the connection, 22 bits; the number of the request in it, 40 bits. Requests of one
 /// queue complete in the order of their numbers.

@@ -27,14 +27,14 @@ use onesided_job::Error as JobError;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Patience, Rank};
 
 use crate::Segment;
-use crate::drive::now;
-use crate::peer_status::PeerStatus;
 use crate::verbs::peer::{Peer, is_after_break};
 use crate::verbs::queue::{InFlight, WorkRequest};
 use crate::verbs::raw::{Local, Remote, Verb};
 use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::verbs::words::Posted;
 use crate::verbs::{Verbs, VerbsSegment};
+use crate::waiting::drive::now;
+use crate::waiting::peer_status::PeerStatus;
 
 /// How many rails long messages to a rank are divided among: 1, 2 or 3. If it is not set, as many as
 /// devices are named, at most 3.

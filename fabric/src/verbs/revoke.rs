@@ -31,13 +31,13 @@ use std::sync::{OnceLock, PoisonError};
 
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 
-use crate::drive::now;
 use crate::verbs::Inner;
 use crate::verbs::peer::{Peer, Revocation};
 use crate::verbs::queue::WorkRequest;
 use crate::verbs::raw::Verb;
 use crate::verbs::segment::RegionTable;
 use crate::verbs::traffic::{ConnectionId, Traffic};
+use crate::waiting::drive::now;
 
 /// How long the notice may take, in nanoseconds.
 const TELLING: u64 = 1_000_000_000;

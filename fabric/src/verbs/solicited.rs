@@ -11,13 +11,13 @@ use std::task::Poll;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::drive::now;
-use crate::event_requests::EventRequests;
 use crate::verbs::peer::Peer;
 use crate::verbs::raw::CompletionQueue;
 use crate::verbs::traffic::Traffic;
 use crate::verbs::wake_up::WakeUp;
 use crate::verbs::{Inner, Verbs};
+use crate::waiting::drive::now;
+use crate::waiting::event_requests::EventRequests;
 use crate::{Error, SolicitedEvents, Ticket};
 
 /// How often a handler over datagrams looks, in nanoseconds: what its rank sends meanwhile may have

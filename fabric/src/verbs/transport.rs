@@ -7,14 +7,14 @@ use std::task::{Context, Poll};
 use onesided_job::fork;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Patience, Rank, RemoteMemory};
 
-use crate::drive::is_blocking;
-use crate::peer_status::PeerStatus;
 use crate::verbs::arrivals::{LONGEST, Packet};
 use crate::verbs::peer::{Peer, REFUSED};
 use crate::verbs::queue::{LIST, WorkRequest};
 use crate::verbs::raw::{INLINE, Verb};
 use crate::verbs::traffic::Traffic;
 use crate::verbs::{Verbs, VerbsWaits};
+use crate::waiting::drive::is_blocking;
+use crate::waiting::peer_status::PeerStatus;
 use crate::{Arrival, DatagramTransport, Either, NOBODY, Renewed, Transport};
 
 /// One of so many looks that [wait for nothing](Transport::try_recv), and find nothing, does what a wait does.

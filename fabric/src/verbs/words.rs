@@ -11,8 +11,6 @@ use onesided_remote_memory::{
     At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory,
 };
 
-use crate::drive;
-use crate::peer_status::check_rank;
 use crate::verbs::bounce_buffers::TakenSlot;
 use crate::verbs::peer::Peer;
 use crate::verbs::queue::WorkRequest;
@@ -20,6 +18,8 @@ use crate::verbs::raw::Verb;
 use crate::verbs::segment::{Entry, RegionTable};
 use crate::verbs::traffic::ConnectionId;
 use crate::verbs::{Inner, Verbs, VerbsWord};
+use crate::waiting::drive;
+use crate::waiting::peer_status::check_rank;
 use crate::{SegmentKey, block_on};
 
 /// An operation on a word, in flight.

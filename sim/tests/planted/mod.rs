@@ -337,10 +337,6 @@ impl Fabric for Planted {
         Box::pin(self.inner.flush(target))
     }
 
-    fn flush_local(&self, target: Rank) -> Boxed<'_, ()> {
-        Box::pin(self.inner.flush_local(target))
-    }
-
     delegate! {
         inner:
         fn capabilities(&self) -> Capabilities;

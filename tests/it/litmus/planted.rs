@@ -234,10 +234,6 @@ impl Fabric for Planted {
         }
     }
 
-    fn flush_local(&self, target: Rank) -> Boxed<'_, ()> {
-        Box::pin(self.inner.flush_local(target))
-    }
-
     fn write_direct(&self, own: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
         if self.flaw == Flaw::LateOwn && own.key().region.0 % 2 == 1 {
             let (own, from) = (own.clone(), from.to_vec());

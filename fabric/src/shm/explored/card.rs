@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::task::Poll;
 
-use crate::event_requests::EventRequests;
 use crate::shm::explored::interest::{self, Packets};
 use crate::shm::explored::{LOST, caught, holds, together};
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::util::sync::{Condvar, Mutex, MutexGuard};
+use crate::waiting::event_requests::EventRequests;
 use crate::{SolicitedEvents, Ticket};
 
 /// A flaw of the protocol.

@@ -6,9 +6,9 @@ use onesided_job::segment::doorbell::Doorbell;
 
 use crate::Ticket;
 use crate::shm::explored::{LOST, caught, holds, together};
-use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use crate::sync::atomic::{AtomicU32, AtomicU64, fence};
-use crate::sync::{Condvar, Mutex, thread};
+use crate::util::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use crate::util::sync::atomic::{AtomicU32, AtomicU64, fence};
+use crate::util::sync::{Condvar, Mutex, thread};
 
 /// A futex: the check of the word and the sleep are atomic with respect to wakers.
 #[derive(Default)]

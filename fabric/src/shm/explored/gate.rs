@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::shm::access_guard::{AccessGuard, Announced, is_inside, shut};
 use crate::shm::explored::{caught, explore, holds, together};
-use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use crate::sync::atomic::{AtomicU64, fence};
-use crate::sync::thread;
+use crate::util::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use crate::util::sync::atomic::{AtomicU64, fence};
+use crate::util::sync::thread;
 use loom::cell::UnsafeCell;
 
 /// A flaw of the guard.

@@ -8,9 +8,9 @@ use std::task::{Context, Poll, Wake};
 use crate::Ticket;
 use crate::shm::explored::doorbell::{Flaw, Sleeper};
 use crate::shm::explored::{LOST, caught, holds, together};
-use crate::sync::atomic::Ordering::Acquire;
-use crate::sync::{Condvar, Mutex};
-use crate::tasks::{Driver, Tasks};
+use crate::util::sync::atomic::Ordering::Acquire;
+use crate::util::sync::{Condvar, Mutex};
+use crate::waiting::tasks::{Driver, Tasks};
 
 impl Driver for Arc<Sleeper> {
     fn now(&self) -> u64 {

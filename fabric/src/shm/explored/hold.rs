@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::shm::explored::{caught, explore, holds, together};
 use crate::shm::gen_ref_count::GenRefCount;
-use crate::sync::atomic::AtomicU64;
-use crate::sync::atomic::Ordering::{Acquire, Relaxed};
+use crate::util::sync::atomic::AtomicU64;
+use crate::util::sync::atomic::Ordering::{Acquire, Relaxed};
 use loom::cell::UnsafeCell;
 
 /// A flaw of the protocol.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::shm::explored::{LOST, caught, holds, together};
-use crate::sync::Mutex;
+use crate::util::sync::Mutex;
 use crate::{EventInterest, SolicitedEvents};
 
 /// A flaw of the protocol.

@@ -7,9 +7,9 @@ use std::sync::atomic::AtomicBool;
 use crate::shm::explored::doorbell::{Flaw, Sleeper};
 use crate::shm::explored::{LOST, caught, explore, holds, together};
 use crate::shm::lane::{Cell, Lane, Reader, Writer};
-use crate::sync::atomic::AtomicU64;
-use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::sync::thread;
+use crate::util::sync::atomic::AtomicU64;
+use crate::util::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::util::sync::thread;
 
 /// The memory of a lane of loom's words.
 struct Memory {

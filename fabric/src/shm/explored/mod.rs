@@ -60,7 +60,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::sync::thread;
+use crate::util::sync::thread;
 
 /// Runs `program` in every interleaving, with at most `preemptions` preemptions if given. Returns
 /// the number of executions.

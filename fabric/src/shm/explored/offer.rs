@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::remote_memory::{Fault, Rank, RegionId};
 use crate::shm::explored::{caught, holds, together};
-use crate::sync::atomic::AtomicU64;
-use crate::sync::atomic::Ordering::Relaxed;
+use crate::util::sync::atomic::AtomicU64;
+use crate::util::sync::atomic::Ordering::Relaxed;
 use crate::{Offer, PeerProcesses, SegmentKey, Taken};
 
 /// Three chunks.

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use crate::shm::explored::{caught, holds, together};
-use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use crate::sync::atomic::{AtomicU64, fence};
+use crate::util::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use crate::util::sync::atomic::{AtomicU64, fence};
 
 /// The omitted ordering.
 #[derive(Clone, Copy, PartialEq)]

@@ -8,8 +8,8 @@ use onesided_job::segment::doorbell::SolicitedBell;
 use crate::shm::explored::doorbell::Futex;
 use crate::shm::explored::interest::{self, Packets};
 use crate::shm::explored::{LOST, caught, holds, together};
-use crate::sync::atomic::AtomicU32;
-use crate::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use crate::util::sync::atomic::AtomicU32;
+use crate::util::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use crate::{SolicitedEvents, Ticket};
 
 /// A flaw of the protocol.

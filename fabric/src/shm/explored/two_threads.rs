@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use onesided_job::segment::doorbell::Doorbell;
 
-use crate::listener::Listener;
 use crate::shm::explored::{LOST, caught_within, holds, together};
-use crate::sync::atomic::AtomicU32;
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::util::sync::atomic::AtomicU32;
+use crate::util::sync::{Condvar, Mutex, MutexGuard};
+use crate::waiting::listener::Listener;
 
 /// A flaw of the hand-over.
 #[derive(Clone, Copy, PartialEq)]

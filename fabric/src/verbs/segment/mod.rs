@@ -232,14 +232,6 @@ impl Memory {
 }
 
 impl Segment for VerbsSegment {
-    fn rank(&self) -> Rank {
-        self.0.key.rank
-    }
-
-    fn len(&self) -> u64 {
-        self.0.key.len
-    }
-
     fn key(&self) -> SegmentKey {
         self.0.key
     }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use crate::SegmentKey;
-use crate::once_table::OnceTable;
+use crate::util::once_table::OnceTable;
 use crate::verbs::segment::VerbsSegment;
 
 /// Peers' regions whose words were resolved by number, kept until the end: words borrow from them.

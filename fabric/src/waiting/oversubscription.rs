@@ -8,8 +8,9 @@ use onesided_remote_memory::Rank;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
+use crate::Core;
 use crate::shm::JobSegment;
-use crate::{Core, server_threads};
+use crate::waiting::server_threads;
 
 /// Whether the host runs more ranks than it has cores for them. The union of the ranks' core sets
 /// counts: a rank pinned to one core alone implies no oversubscription.

@@ -20,10 +20,10 @@ use onesided_job::fork::is_child;
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 use rustix::io::Errno;
 
-use crate::background::BackgroundSlot;
-use crate::drive::{self, Blocking};
-use crate::sync::{Condvar, Mutex, MutexGuard, thread};
-use crate::waits::{self, Waiter};
+use crate::interface::background::BackgroundSlot;
+use crate::util::sync::{Condvar, Mutex, MutexGuard, thread};
+use crate::waiting::drive::{self, Blocking};
+use crate::waiting::waits::{self, Waiter};
 use crate::{Task, Ticket};
 
 /// How long a leaving application waits for its background work.

@@ -12,9 +12,9 @@ use std::time::Duration;
 use onesided_job::fork::is_child;
 use onesided_remote_memory::{Collective, Fault, FaultKind, Liveness, Rank};
 
-use crate::collective::{Collectives, GATHER_BYTES, Group};
-use crate::members::Members;
-use crate::server_threads::ServerThreads;
+use crate::waiting::server_threads::ServerThreads;
+use crate::worlds::collective::{Collectives, GATHER_BYTES, Group};
+use crate::worlds::members::Members;
 use crate::{Call, Drive, Error, Fabric, Limit, SegmentKey, ServerThread, Split, Task};
 
 /// The ranks that run together, or [some of them](Self::split), as one of them sees them: an MPI

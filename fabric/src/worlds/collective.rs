@@ -13,10 +13,10 @@ use onesided_job::fork;
 use onesided_remote_memory::{Collective, Fault, FaultKind, Notify, Rank};
 
 use self::gathering::Gathering;
-use crate::arrival::Arrival;
-use crate::members::Members;
-use crate::offer::PROCESSES_AT;
-use crate::waits::telling;
+use crate::interface::offer::PROCESSES_AT;
+use crate::waiting::waits::telling;
+use crate::worlds::arrival::Arrival;
+use crate::worlds::members::Members;
 use crate::{Fabric, NOBODY, Wait};
 
 /// Rounds of the dissemination barrier: enough for [`Rank::LIMIT`].

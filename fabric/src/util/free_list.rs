@@ -1,6 +1,6 @@
 //! A lock-free list of free entries.
 
-use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::util::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// No entry.
 pub(crate) const NONE: u32 = u32::MAX;

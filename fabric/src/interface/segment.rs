@@ -14,10 +14,14 @@ pub const WORDLESS: u32 = 0x776f_7264;
 #[allow(clippy::len_without_is_empty, reason = "no segment is empty")]
 pub trait Segment: Clone + Debug + Send + Sync + 'static {
     /// The owner.
-    fn rank(&self) -> Rank;
+    fn rank(&self) -> Rank {
+        self.key().rank
+    }
 
     /// Its length in bytes, as the owner registered it.
-    fn len(&self) -> u64;
+    fn len(&self) -> u64 {
+        self.key().len
+    }
 
     /// The key with which a peer opens it.
     fn key(&self) -> SegmentKey;

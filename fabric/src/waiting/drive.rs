@@ -6,8 +6,8 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::background::{Polling, advance};
-use crate::sync::thread_local;
+use crate::interface::background::{Polling, advance};
+use crate::util::sync::thread_local;
 use crate::{BackgroundSlot, Error, Fabric, Ticket};
 
 /// What core a waiting thread has.
@@ -168,11 +168,6 @@ pub fn wait_timeout<D: Drive, O: Future + Unpin>(drive: &D, operation: &mut O, t
         }
     });
     block_on(drive, looks)
-}
-
-/// Polls once, without a waker.
-pub(crate) fn poll_once<O: Future + Unpin>(operation: &mut O) -> Poll<O::Output> {
-    Pin::new(operation).poll(&mut Context::from_waker(Waker::noop()))
 }
 
 /// Drains what has arrived and polls an operation once, for a caller that polls again by itself.

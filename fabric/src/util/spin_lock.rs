@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use onesided_job::fork;
 
-use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::thread;
+use crate::util::sync::atomic::{AtomicBool, Ordering};
+use crate::util::sync::thread;
 
 /// Looks of a waiting thread before it yields its core, and yields before it naps.
 const SPINS: u32 = 100;
@@ -209,7 +209,7 @@ mod tests {
     #[cfg(onesided_loom)]
     #[test]
     fn holders_see_what_others_did() {
-        use crate::sync::atomic::AtomicU32;
+        use crate::util::sync::atomic::AtomicU32;
 
         loom::model(|| {
             let lock = Arc::new(SpinLock::new([AtomicU32::new(0), AtomicU32::new(0)]));

@@ -62,7 +62,7 @@
 
 use std::sync::PoisonError;
 
-use crate::sync::{Mutex, MutexGuard};
+use crate::util::sync::{Mutex, MutexGuard};
 
 /// Who wants the event of the next packet.
 #[derive(Debug, Default)]

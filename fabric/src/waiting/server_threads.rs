@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use onesided_remote_memory::{Fault, FaultKind};
 use rustix::io::Errno;
 
-use crate::drive::{self, Blocking};
+use crate::waiting::drive::{self, Blocking};
 use crate::{Core, Drive, Fabric, Task};
 
 /// How a server thread waits.

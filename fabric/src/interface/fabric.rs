@@ -2,14 +2,14 @@
 
 use std::fmt::Debug;
 use std::future::Future;
-use std::task::Poll;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 
 use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
-use crate::capabilities::{Capabilities, Path};
-use crate::drive::poll_once;
-use crate::note::Note;
-use crate::segment::{Segment, SegmentKey};
+use crate::interface::capabilities::{Capabilities, Path};
+use crate::interface::note::Note;
+use crate::interface::segment::{Segment, SegmentKey};
 use crate::{Endpoint, Error, Events, Fencing, PeerProcesses, SolicitedEvents, Transport, UserMemory};
 
 /// A rank's endpoint of a fabric: words ([boundary](onesided_remote_memory)), bulk data, packets.
@@ -222,7 +222,7 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
         pieces: impl Iterator<Item = (u64, &'p mut [u8])>,
     ) -> Result<(), Fault> {
         for (offset, into) in pieces {
-            match poll_once(&mut self.get(from, offset, into)) {
+            match Pin::new(&mut self.get(from, offset, into)).poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(outcome) => outcome?,
                 Poll::Pending => return Err(Fault::of(FaultKind::Unsupported, from.rank())),
             }
@@ -266,14 +266,17 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
         self.flush(target)
     }
 
-    /// Completes locally everything that this rank has posted to `target`: buffers may be reused.
+    /// Completes locally everything that this rank has posted to `target`: buffers may be reused. A
+    /// [`flush`](Self::flush) unless less suffices.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
     ///
     /// # Cancel safety
     /// As [`flush`](Self::flush).
-    fn flush_local(&self, target: Rank) -> Self::Flush<'_>;
+    fn flush_local(&self, target: Rank) -> Self::Flush<'_> {
+        self.flush(target)
+    }
 
     /// Copies bytes out of memory by loads of this thread: own memory, and that which is
     /// [mapped](Segment::mapped) here. It does not wait for operations in flight.

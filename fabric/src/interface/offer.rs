@@ -20,8 +20,8 @@
 //! the phase has changed, and copies again, from where the slice went.
 
 use crate::remote_memory::{Fault, FaultKind, Rank};
-use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::thread;
+use crate::util::sync::atomic::{AtomicU64, Ordering};
+use crate::util::sync::thread;
 use crate::{SegmentKey, WORLD_BYTES};
 
 /// Where a world segment says how its rank's process is read.

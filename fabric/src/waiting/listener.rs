@@ -11,7 +11,7 @@
 use onesided_job::segment::doorbell::Doorbell;
 
 use crate::Ticket;
-use crate::sync::atomic::{AtomicBool, Ordering, fence};
+use crate::util::sync::atomic::{AtomicBool, Ordering, fence};
 
 #[derive(Debug)]
 pub(crate) struct Listener {

@@ -1,0 +1,18 @@
+//! How threads and tasks wait, and what moves meanwhile.
+
+pub(crate) mod drive;
+#[cfg(any(feature = "verbs", onesided_loom))]
+pub(crate) mod event_requests;
+#[cfg(all(feature = "verbs", not(onesided_loom)))]
+pub(crate) mod full_after;
+pub(crate) mod limit;
+#[cfg(any(feature = "verbs", onesided_loom))]
+pub(crate) mod listener;
+#[cfg(not(onesided_loom))]
+pub(crate) mod oversubscription;
+#[cfg(not(onesided_loom))]
+pub(crate) mod peer_status;
+pub(crate) mod request_sets;
+pub(crate) mod server_threads;
+pub(crate) mod tasks;
+pub(crate) mod waits;
