@@ -293,7 +293,7 @@ mod tests {
             let service = Arc::clone(&service);
             let job_segment = Arc::clone(&jobs[0].job_segment);
             std::thread::spawn(move || {
-                for round in 0..300_u64 {
+                for round in 0..100_u64 {
                     let mut bytes = vec![0_u64; 8];
                     let start = std::ptr::NonNull::new(bytes.as_mut_ptr()).unwrap().cast();
                     let owner = (bytes, Owner(Arc::clone(&service)));
@@ -306,18 +306,18 @@ mod tests {
                     let user = Arc::new(UserRegion::new(between, memory).map_err(|(error, _)| error).unwrap());
                     service.add(&user);
                     user.control.requests().fetch_add(1, Ordering::Release);
-                    for _ in 0..round % 512 {
+                    for _ in 0..(3 * round) % 512 {
                         std::hint::spin_loop();
                     }
                     drop(user);
                 }
             })
         };
-        while !lender.is_finished() && began.elapsed() < Duration::from_secs(20) {
+        while !lender.is_finished() && began.elapsed() < Duration::from_secs(300) {
             sleep(Duration::from_millis(5));
         }
         over.store(true, Ordering::Relaxed);
-        while !dropped.load(Ordering::Acquire) && began.elapsed() < Duration::from_secs(25) {
+        while !dropped.load(Ordering::Acquire) && began.elapsed() < Duration::from_secs(310) {
             sleep(Duration::from_millis(5));
         }
         assert!(dropped.load(Ordering::Acquire) && lender.is_finished(), "a drop waits for the lock of who drops");
