@@ -61,8 +61,11 @@ struct Shared {
 
 /// A lock that a thread that forks holds meanwhile.
 pub trait Lock: Send {
-    /// Waits until this thread holds it. `false`: it is gone.
-    fn hold(&self) -> bool;
+    /// Whether it is not gone.
+    fn is_there(&self) -> bool;
+
+    /// Waits until this thread holds it, if it is there.
+    fn hold(&self);
 
     /// Releases it, after `hold`. In a child this frees no memory.
     fn release(&self);
@@ -111,7 +114,9 @@ pub(crate) fn remove(base: usize) {
 /// From now on each thread that forks holds this lock meanwhile. Its holders wait for no lock of this module but
 /// that of the table.
 pub fn hold_over_forks(lock: Box<dyn Lock>) {
-    locks().push(lock);
+    let mut locks = locks();
+    locks.retain(|lock| lock.is_there());
+    locks.push(lock);
 }
 
 fn table() -> MutexGuard<'static, BTreeMap<usize, Shared>> {
@@ -123,8 +128,8 @@ fn locks() -> MutexGuard<'static, Vec<Box<dyn Lock>>> {
 }
 
 extern "C" fn prepare() {
-    let mut locks = locks();
-    locks.retain(|lock| lock.hold());
+    let locks = locks();
+    locks.iter().for_each(|lock| lock.hold());
     let held = Held { locks, table: table() };
     // SAFETY: this thread holds the locks, until `in_parent` or `in_child`.
     unsafe { *FORKING.0.get() = Some(held) };

@@ -91,11 +91,16 @@ struct OverForks<O, T> {
 }
 
 impl<O: Send + Sync, T: Send> fork::Lock for OverForks<O, T> {
-    fn hold(&self) -> bool {
+    fn is_there(&self) -> bool {
+        self.owner.strong_count() > 0
+    }
+
+    fn hold(&self) {
         let owner = self.owner.upgrade();
-        let held = owner.as_ref().map(|owner| mem::forget((self.lock)(owner).lock()));
+        if let Some(owner) = &owner {
+            mem::forget((self.lock)(owner).lock());
+        }
         *self.held.lock().unwrap_or_else(PoisonError::into_inner) = owner;
-        held.is_some()
     }
 
     fn release(&self) {
