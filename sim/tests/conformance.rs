@@ -1,14 +1,12 @@
 //! The conformance suite on the simulated fabric, and on fabrics with planted faults.
 
-mod planted;
-
 use std::time::Duration;
 
 use onesided_fabric::World;
 use onesided_fabric::conformance::{Failure, Summary, run, run_of};
 use onesided_sim::{End, Network, Profile, Report, Simulation};
 
-use planted::{Bug, Planted};
+use crate::planted::{Bug, Planted};
 
 type Verdict = Result<Summary, Failure>;
 

@@ -1,8 +1,6 @@
 //! Locks over simulated windows whose owners die, or leave and hold them still: waiters get an error
 //! or recover, whatever is in flight.
 
-mod common;
-
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -15,7 +13,7 @@ use onesided_instances as _;
 use onesided_sim::{Network, SimFabric, Simulation};
 use onesided_windows::{Builder, Epoch, Error, LeasePolicy, LockAllDesign, LockDesign, Mode, PreviousOwner, Window};
 
-use common::{bound, pause_until};
+use crate::common::{bound, pause_until};
 
 /// When the windows exist, in nanoseconds.
 const BEGIN: u64 = 40_000_000;

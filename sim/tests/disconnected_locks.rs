@@ -2,8 +2,6 @@
 //! another waiter: as after a death of that rank the others go on, and nothing of it takes effect
 //! at the lock's rank once another holds the lock.
 
-mod common;
-#[path = "disconnected_locks/participants.rs"]
 mod participants;
 
 use std::time::Duration;
@@ -14,7 +12,7 @@ use onesided_instances as _;
 use onesided_sim::{Network, SimFabric, Simulation};
 use onesided_windows::{Epoch, Error, LockAllDesign, LockDesign, Mode, PreviousOwner, Window};
 
-use common::pause_until;
+use crate::common::pause_until;
 
 const MS: u64 = 1_000_000;
 /// When the windows exist, and when the connection of rank 2 is lost.

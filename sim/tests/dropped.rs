@@ -2,13 +2,8 @@
 //! there, while another rank holds the lock and a third one waits behind. It leaves nothing locked;
 //! nor does it when its rank leaves the world then, or dies.
 
-#[path = "dropped/collectives.rs"]
 mod collectives;
-mod common;
-#[path = "dropped/epochs.rs"]
 mod epochs;
-mod left;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -19,8 +14,8 @@ use onesided_instances as _;
 use onesided_sim::{End, Network, SimFabric, Simulation};
 use onesided_windows::{Error, LeasePolicy, LockAllDesign, LockDesign, LockTable, Mode, RwLock, Window};
 
-use common::{bound, pause_until};
-use left::{Left, at_all_times};
+use crate::common::{bound, pause_until};
+use crate::left::{Left, at_all_times};
 
 /// The requests that rank 2 leaves, for the lock of rank 0.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,7 +1,5 @@
 //! Owners with an expired lease, and lost answers while their lock is taken over.
 
-mod common;
-
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::RemoteMemory;
@@ -9,7 +7,7 @@ use onesided_instances as _;
 use onesided_sim::{Network, Simulation};
 use onesided_windows::{Error, LeasePolicy, LockDesign, PreviousOwner, Window};
 
-use common::pause_until;
+use crate::common::pause_until;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;

@@ -1,8 +1,6 @@
 //! Recovering owners that cancel shortly before they have the lock: the next acquire gets the error
 //! again, because no rank has seen the data.
 
-mod common;
-
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
@@ -15,7 +13,7 @@ use onesided_instances as _;
 use onesided_sim::{Network, SimFabric, Simulation};
 use onesided_windows::{Error, LeasePolicy, LockAllDesign, LockDesign, Mutex, PreviousOwner, Window};
 
-use common::pause_until;
+use crate::common::pause_until;
 
 const MS: u64 = 1_000_000;
 const LATER: u64 = 30_000 * MS;

@@ -1,8 +1,6 @@
 //! Locks whose owner is believed dead and lives on: no survivor holds the lock while an operation
 //! of that owner can still take effect at its home.
 
-mod common;
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,7 +10,7 @@ use onesided_instances as _;
 use onesided_sim::{Network, SimFabric, Simulation};
 use onesided_windows::{Error, LockDesign, Window};
 
-use common::{bound, pause_until};
+use crate::common::{bound, pause_until};
 
 const MS: u64 = 1_000_000;
 /// When rank 2 holds the lock, and when its host falls silent.

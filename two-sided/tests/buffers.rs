@@ -1,7 +1,5 @@
 //! Messages out of and into registered memory.
 
-mod support;
-
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;

@@ -1,8 +1,6 @@
 //! What is dropped before it is ready has taken nothing: each receive is dropped at its first `Pending`,
 //! then at its second, and so on, and the messages still come, whole, once, and in their order.
 
-mod support;
-
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;

@@ -2,11 +2,6 @@
 //! there, beside other messages and with no room for some packets. A receive that was left has taken
 //! no message, and changes no order; a send that was left sends its message all the same.
 
-#[path = "../../sim/tests/left/mod.rs"]
-mod left;
-#[path = "../../sim/tests/planted/mod.rs"]
-mod planted;
-
 use std::time::Duration;
 
 use onesided_fabric::{Fabric, World};
@@ -14,8 +9,8 @@ use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
 use onesided_two_sided::{Error, Messages, ProgressMode, Protocol, Shape, Source, Tag};
 
-use left::{Left, at_all_times};
-use planted::{Bug, Planted};
+use crate::left::{Left, at_all_times};
+use crate::planted::{Bug, Planted};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Receive {

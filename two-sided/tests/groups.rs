@@ -1,8 +1,5 @@
 //! Communicators that some members of another make alone.
 
-#[path = "../../sim/tests/planted/mod.rs"]
-mod planted;
-
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -16,7 +13,7 @@ use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
 use onesided_two_sided::{CollectiveFault, Error, Messages, Op, Source, Tag, Tags, WrongMembers};
 
-use planted::{Bug, Planted};
+use crate::planted::{Bug, Planted};
 
 const SOON: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(50);

@@ -1,8 +1,6 @@
 //! Long messages for which no memory can be registered, at their sender, their receiver or both: they
 //! come in packets (copy: woodall-2006), over connections and datagrams.
 
-mod support;
-
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{FaultKind, RemoteMemory};

@@ -1,8 +1,6 @@
 //! Long messages that their sender writes, whole (RPUT: sur-2006, section 3) or in pieces (the
 //! pipeline of woodall-2006), or sends in packets (copy), between threads and in the simulator.
 
-mod support;
-
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;

@@ -1,11 +1,6 @@
 //! An exchange by every protocol in which each post may find no room, and a rank dies between any
 //! two steps.
 
-#[path = "support/exchange.rs"]
-mod exchange;
-#[path = "../../sim/tests/planted/mod.rs"]
-mod planted;
-
 use std::time::Duration;
 
 use onesided_fabric::World;
@@ -14,8 +9,8 @@ use onesided_instances as _;
 use onesided_sim::{End, Network, Report, Simulation};
 use onesided_two_sided::{Error, Messages, Tag};
 
-use exchange::exchange;
-use planted::{Bug, Planted};
+use crate::exchange::exchange;
+use crate::planted::{Bug, Planted};
 
 /// Packets are datagrams that are lost, doubled and overtaken.
 fn rough() -> Network {

@@ -1,7 +1,5 @@
 //! Messages out of and into the program's own memory.
 
-mod support;
-
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ use onesided_fabric::{Any, Drive, Fabric, World, block_on, threads};
 use onesided_sim::{End, Network, Simulation};
 use onesided_two_sided::{Collective, CollectiveFault, CollectiveRequest, Error, InPlace, Messages, Op, Tag};
 
-use crate::steps::{ALL, Random, Step};
+use super::steps::{ALL, Random, Step};
 
 const SOON: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(20);

@@ -6,7 +6,7 @@ use onesided_fabric::{Fabric, World, block_on, threads};
 use onesided_sim::{End, Network, Simulation};
 use onesided_two_sided::{Collective, Error, Located, Messages, Op};
 
-use crate::steps::{ALL, Random, Step};
+use super::steps::{ALL, Random, Step};
 
 async fn all<F: Fabric + 'static>(world: &World<F>, longest: usize, seed: u64) -> Result<(), Error> {
     let messages = Messages::new(world).await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use onesided_fabric::{World, block_on, threads};
 use onesided_two_sided::{CollectiveRequest, Messages, Op, Source, Tag, Tags};
 
-use crate::steps::{ALL, Random, Step};
+use super::steps::{ALL, Random, Step};
 
 /// Ranks wait for their requests in different orders.
 #[test]

@@ -10,7 +10,7 @@ use onesided_fabric::remote_memory::{FaultKind, Rank, RemoteMemory as _};
 use onesided_sim::{End, Network, Report, Simulation};
 use onesided_two_sided::{CollectiveFault, Error, Messages, Tag};
 
-use crate::steps::{ALL, Random, Step};
+use super::steps::{ALL, Random, Step};
 
 const CALLS: usize = 3;
 /// When all have ended.

@@ -1,0 +1,29 @@
+//! Messages between threads and in the simulator, in one program, which is linked once.
+
+mod buffers;
+mod cancelled;
+mod collectives;
+mod deadlines;
+mod dropped;
+#[path = "support/exchange.rs"]
+mod exchange;
+mod goodput;
+mod groups;
+#[path = "../../sim/tests/left/mod.rs"]
+mod left;
+mod many;
+mod messages;
+mod offered;
+mod persistent;
+#[path = "../../sim/tests/planted/mod.rs"]
+mod planted;
+mod progress;
+mod refused;
+mod registration;
+mod requests;
+mod rput;
+mod served_lock;
+mod shaped;
+mod steps;
+mod support;
+mod user_buffers;
