@@ -3,6 +3,7 @@
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
+use crate::api::destination::Room;
 use crate::api::receive::{Received, receive};
 use crate::api::taken::Taken;
 use crate::engine::matching::Pattern;
@@ -32,11 +33,12 @@ impl<F: Fabric> Messages<F> {
         let (progress, pattern) =
             (self.progress(), Pattern { context: self.context(), source: Some(from.0), tag: Some(0) });
         let wait = || self.wait(Source::Rank(from.0), "a benchmark".into());
-        let held = match receive(progress, pattern, into, |engine| engine.lost(from), wait).await? {
-            Received::Landed(landed) => return Ok(landed.len as usize),
-            Received::Held(held) => held,
-        };
-        drop(Taken::new(self, held));
-        Err(Fault::new(FaultKind::TooLong))
+        match receive(progress, pattern, into, |engine| engine.lost(from), wait).await? {
+            Received::Landed(landed) => Ok(landed.len as usize),
+            Received::Held(held) => {
+                let received = Taken::new(self, held).receive(&mut Room::of(into)).await;
+                received.map(|status| status.bytes as usize).map_err(|_| Fault::new(FaultKind::TooLong))
+            }
+        }
     }
 }

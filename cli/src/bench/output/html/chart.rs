@@ -236,12 +236,17 @@ pub(crate) fn rows(labels: &[Label], unit: &str, all: &[Series], line: Option<f6
             &points(row).filter_map(|(style, point)| Some(style.mark((place(point.value)?, y)))).collect::<String>();
         top += 34.0;
     }
+    let mut free = 0.0; // right of the last name; a tick whose name has no room has none
     for tick in x.ticks() {
         let Some(at) = x.at(tick) else { continue };
         content += &svg::line("axis", (at, top), (at, top + 4.0));
         let text = with_unit(tick, unit);
-        let half = 3.5 * text.chars().count() as f64;
-        content += &svg::text("middle", (at.clamp(half, WIDTH - half), top + 17.0), text);
+        let half = 3.75 * text.chars().count() as f64;
+        let middle = at.clamp(half, WIDTH - half);
+        if middle - half >= free {
+            content += &svg::text("middle", (middle, top + 17.0), text);
+            free = middle + half;
+        }
     }
     content += &svg::line("axis", (left, top), (right, top));
     let names: Vec<_> = labels.iter().map(|label| label.name.clone()).collect();
@@ -358,6 +363,14 @@ mod tests {
             "{content}"
         );
         assert!(content.contains(">30 ns<") && content.contains(">limit: CAS<"), "{content}");
+    }
+
+    #[test]
+    fn ticks_of_rows_are_named_where_there_is_room() {
+        let all = [series(0, &[0.1, 0.5])]; // from 50 MB/s to 1.5 GB/s
+        let Plot { content, .. } = rows(&labels(&["slow", "fast"]), "GB/s", &all, None);
+        let named = |tick: &str| content.contains(&format!("y=\"117\">{tick} MB/s<"));
+        assert_eq!(["50", "100", "200", "500"].map(named), [true, true, false, true], "{content}");
     }
 
     #[test]
