@@ -1,6 +1,6 @@
 //! Guarantees of every lock design, chosen by name.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use onesided::{
@@ -257,8 +257,8 @@ pub(crate) fn all_of_them(output: &str) -> bool {
     THAT_LOCK.iter().all(|name| output.contains(&format!("test {name}")))
 }
 
-/// Further tests that lock, under every design but the default. A thread for each window serves as one
-/// for all does: `scenarios` runs with both.
+/// Further tests that lock, under every design but the default, two at a time: they wait for much. A thread for
+/// each window serves as one for all does: `scenarios` runs with both.
 #[test]
 fn the_tests_that_lock_pass_under_every_design() {
     if std::env::var_os("ONESIDED_LOCK").is_some() {
@@ -266,13 +266,17 @@ fn the_tests_that_lock_pass_under_every_design() {
     }
     let long = std::env::var_os("ONESIDED_LONG").is_some();
     let tested = |design: &LockDesign| long || !design.name().ends_with("per-window");
-    for design in LockDesign::ALL.iter().filter(|design| **design != LockDesign::default() && tested(design)) {
-        let ended = Command::new(std::env::current_exe().unwrap())
-            .args(THAT_LOCK)
-            .env("ONESIDED_LOCK", design.name())
-            .output()
-            .unwrap();
-        let output = String::from_utf8_lossy(&ended.stdout);
-        assert!(ended.status.success() && all_of_them(&output), "{design}: {output}");
+    let designs = LockDesign::ALL.iter().filter(|design| **design != LockDesign::default() && tested(design));
+    let test = |design: &LockDesign| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(THAT_LOCK).env("ONESIDED_LOCK", design.name());
+        (*design, command.stdout(Stdio::piped()).spawn().unwrap())
+    };
+    for two in designs.collect::<Vec<_>>().chunks(2) {
+        for (design, started) in two.iter().map(|design| test(design)).collect::<Vec<_>>() {
+            let ended = started.wait_with_output().unwrap();
+            let output = String::from_utf8_lossy(&ended.stdout);
+            assert!(ended.status.success() && all_of_them(&output), "{design}: {output}");
+        }
     }
 }

@@ -220,10 +220,7 @@ fn a_pipeline() {
 #[test]
 fn a_message_in_packets() {
     let (receives, one) = (vec![receive(Some(0), None)], vec![copied(1, 0)]);
-    let mut usual = troubles(1);
-    usual.push(Budget { busy: 1, drops: 1, ..NOTHING });
-    usual.push(Budget { drops: 1, deaths: 1, ..NOTHING });
-    holds(50_000, &[one.clone(), receives.clone()], usual, troubles(2));
+    holds(18_000, &[one.clone(), receives.clone()], troubles(1), troubles(2));
     holds_behind_writes(20_000, &[one.clone(), receives.clone()], troubles(1), troubles(2));
     holds(2_500, &[vec![copied(1, 0), eager(1, 0)], receives], vec![NOTHING], troubles(1));
     let receives = vec![receive(Some(0), None), receive_into(None, Some(0))];
@@ -246,8 +243,8 @@ fn a_message_that_comes_in_packets_after_all() {
     for send in [rendezvous(1, 0), written(1, 0)] {
         let programs = [vec![send], vec![receive(Some(0), None)]];
         holds(2_500, &programs, usual.clone(), troubles(2));
-        let with_breaks = usual.iter().copied().chain([Budget { breaks: 1, ..refused }]).collect();
-        holds_behind_writes(3_500, &programs, with_breaks, troubles(2));
+        let behind_writes = vec![Budget { deaths: 1, ..refused }, Budget { breaks: 1, ..refused }];
+        holds_behind_writes(1_000, &programs, behind_writes, troubles(2));
     }
     let programs = [vec![pipeline(1, 0)], vec![receive(Some(0), None)]];
     holds(25_000, &programs, vec![Budget { fails: 1, ..refused }, Budget { refusals: 2, ..NOTHING }], usual.clone());
