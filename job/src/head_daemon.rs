@@ -152,7 +152,7 @@ impl Hosted {
     /// outcome of the join. A resource refused to one rank right after the join is often refused to
     /// all, and each rank reports its own error.
     fn see_all_arrive(&self, host: &Host) {
-        host.server.look(); // ends waits for values after a death
+        host.server.wake(); // ends waits for values after a death
         let arrives = |rank| {
             let came = rank != self.rank && self.is_here(rank) && self.job_segment.process(rank).is_some();
             came && self.job_segment.liveness(rank) == Liveness::Alive && !self.job_segment.has_arrived(rank)
@@ -237,7 +237,7 @@ impl Exchange for Hosted {
 
     fn abort(&self) {
         if let Some(host) = &self.host {
-            host.server.look();
+            host.server.wake();
             std::thread::sleep(SLOW); // its thread ends this process
         }
     }

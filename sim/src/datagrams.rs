@@ -44,7 +44,7 @@ impl Datagrams for SimDatagrams {
         if posted { Posted::Sent } else { Posted::Gone }
     }
 
-    fn look(&mut self, arrived: &mut dyn FnMut(&[u8])) {
+    fn drain(&mut self, arrived: &mut dyn FnMut(&[u8])) {
         loop {
             let taken = self.shared.lock().take_datagram(self.rank);
             let Some(datagram) = taken else { return };
@@ -52,7 +52,7 @@ impl Datagrams for SimDatagrams {
         }
     }
 
-    fn settle(&mut self, due: u64, is_idle: bool) {
+    fn rest(&mut self, due: u64, is_idle: bool) {
         let due = due.max(self.now() + 1);
         if due < NEVER && (due < self.due || self.due <= self.now()) {
             self.due = due;

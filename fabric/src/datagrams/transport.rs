@@ -52,12 +52,12 @@ pub trait Datagrams: Debug + Send + 'static {
     }
 
     /// Takes out everything that has arrived.
-    fn look(&mut self, arrived: &mut dyn FnMut(&[u8]));
+    fn drain(&mut self, arrived: &mut dyn FnMut(&[u8]));
 
     /// Nothing is posted for now. The machine has to be [driven](Machine::drive) at `due` at the
     /// latest, and whenever a datagram has arrived. `is_idle`: everything that was sent has been
     /// acknowledged, so that the rank may leave.
-    fn settle(&mut self, due: u64, is_idle: bool);
+    fn rest(&mut self, due: u64, is_idle: bool);
 }
 
 /// A protocol machine and its datagrams. It outlives the transports of its rank: peers still ask
@@ -84,14 +84,14 @@ impl<D: Datagrams> Machine<D> {
 
     fn drive_at(&mut self, now: u64) {
         let Self { channel, datagrams } = self;
-        datagrams.look(&mut |datagram| channel.arrived(now, datagram));
+        datagrams.drain(&mut |datagram| channel.arrived(now, datagram));
         let datagrams = RefCell::new(datagrams);
         let post = |to, header: &[u8], packet: &[u8], is_solicited| {
             datagrams.borrow_mut().post(to, header, packet, is_solicited)
         };
         channel.transmit(now, post, |rank| datagrams.borrow().reaches(rank));
         let datagrams = datagrams.into_inner();
-        datagrams.settle(channel.due(), channel.is_idle());
+        datagrams.rest(channel.due(), channel.is_idle());
     }
 
     /// What happened so far.

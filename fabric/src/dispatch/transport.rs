@@ -61,10 +61,10 @@ impl<A: Transport, B: Transport> Transport for Either<A, B> {
     }
 
     #[inline]
-    fn spin(&mut self, looks: u32) {
+    fn spin(&mut self, polls: u32) {
         match self {
-            First(packets) => packets.spin(looks),
-            Second(packets) => packets.spin(looks),
+            First(packets) => packets.spin(polls),
+            Second(packets) => packets.spin(polls),
         }
     }
 

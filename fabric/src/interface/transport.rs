@@ -84,12 +84,12 @@ pub trait Transport: Debug + Send + 'static {
         self.poll_recv(&mut Context::from_waker(NOBODY), Patience::on(me))
     }
 
-    /// Looks up to `looks` times for the next packet, and returns early when one may have arrived.
+    /// Polls up to `polls` times for the next packet, and returns early when one may have arrived.
     /// For transports where this costs less than a [`poll_recv`](Self::poll_recv) that finds
     /// nothing; the default does nothing.
     #[inline]
-    fn spin(&mut self, looks: u32) {
-        let _ = looks;
+    fn spin(&mut self, polls: u32) {
+        let _ = polls;
     }
 
     /// Whether the lost connection to a rank that [`poll_recv`](Self::poll_recv) has just reported is

@@ -86,7 +86,7 @@ fn lane(job_segment: &JobSegment, at: LaneOffset) -> Lane<'_> {
 impl ShmTransport {
     /// Takes the packet that was received last out, and finds the next one: the length.
     #[inline]
-    fn look(&mut self) -> Option<usize> {
+    fn next_packet(&mut self) -> Option<usize> {
         let job_segment = self.shm.job_segment();
         let lanes = &mut self.lanes;
         if let Some(taken) = lanes.received.take() {
@@ -211,12 +211,12 @@ impl Transport for ShmTransport {
 
     #[inline]
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {
-        let mut found = self.look();
+        let mut found = self.next_packet();
         if found.is_none()
             && let Err(fault) = self.ended(patience)
         {
             // The peer status was read before the lanes: a packet sent before the end counts.
-            found = self.look();
+            found = self.next_packet();
             if found.is_none() {
                 return Poll::Ready(Err(fault));
             }
@@ -236,11 +236,11 @@ impl Transport for ShmTransport {
 
     /// Of the rank that the last packet came from.
     #[inline]
-    fn spin(&mut self, looks: u32) {
+    fn spin(&mut self, polls: u32) {
         if let Some(Incoming { lane: offset, reader, .. }) = self.lanes.readers.get_mut(self.lanes.current) {
             let lane = lane(self.shm.job_segment(), *offset);
-            let mut looks = 0..looks;
-            while reader.peek(lane).is_none() && looks.next().is_some() {
+            let mut polls = 0..polls;
+            while reader.peek(lane).is_none() && polls.next().is_some() {
                 reader.prefetch(lane);
                 spin_loop();
             }

@@ -107,11 +107,11 @@ impl Arrivals {
         }
     }
 
-    /// Looks up to `looks` times for the next packet, which then waits.
-    pub(super) fn spin(&self, looks: u32, unposted: &mut Vec<u32>) {
+    /// Polls up to `polls` times for the next packet, which then waits.
+    pub(super) fn spin(&self, polls: u32, unposted: &mut Vec<u32>) {
         let mut arrived = self.arrived.lock();
         if arrived.waiting.is_empty() {
-            let found = (0..looks).find_map(|_| self.poll(&arrived, unposted));
+            let found = (0..polls).find_map(|_| self.poll(&arrived, unposted));
             arrived.waiting.extend(found);
         }
     }

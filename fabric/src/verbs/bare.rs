@@ -280,7 +280,7 @@ impl BareCard {
         self.post_list(&mut requests.signalled)?;
         // Those before the last 32 are over.
         self.until(&self.completions, || {
-            self.look()?;
+            self.drain()?;
             Ok(self.over.get() + 2 * SIGNALLED > posted)
         })
     }
@@ -291,13 +291,13 @@ impl BareCard {
 
     fn wait_for_transfer(&self) -> Result<(), Error> {
         self.until(&self.completions, || {
-            self.look()?;
+            self.drain()?;
             Ok(self.is_transferred.take())
         })
     }
 
     /// Takes in what has completed.
-    fn look(&self) -> Result<(), Error> {
+    fn drain(&self) -> Result<(), Error> {
         let mut batch = [const { MaybeUninit::uninit() }; BATCH];
         for completion in self.completions.poll(&mut batch) {
             check(completion)?;
@@ -310,9 +310,9 @@ impl BareCard {
     }
 
     /// Waits until something is there, which completes in a queue: polls, yields, and sleeps.
-    fn until(&self, queue: &CompletionQueue, mut look: impl FnMut() -> Result<bool, Error>) -> Result<(), Error> {
+    fn until(&self, queue: &CompletionQueue, mut is_there: impl FnMut() -> Result<bool, Error>) -> Result<(), Error> {
         let (mut polls, mut deadline) = (0_u64, None);
-        while !look()? {
+        while !is_there()? {
             polls += 1;
             if polls <= self.polls {
                 continue;
@@ -322,7 +322,7 @@ impl BareCard {
                 continue;
             }
             queue.request_event(false);
-            if look()? {
+            if is_there()? {
                 return Ok(());
             }
             let timeout = Timespec { tv_sec: 1, tv_nsec: 0 };

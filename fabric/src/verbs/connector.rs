@@ -117,8 +117,8 @@ impl Connector {
         }
     }
 
-    /// Has the thread look.
-    pub(super) fn look(&self) {
+    /// Wakes the thread.
+    pub(super) fn wake(&self) {
         self.wake_up.ring();
     }
 

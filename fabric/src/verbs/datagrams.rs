@@ -206,7 +206,7 @@ impl Datagrams for VerbsDatagrams {
         self.port.waiting().len() >= MANY_HELD
     }
 
-    fn look(&mut self, arrived: &mut dyn FnMut(&[u8])) {
+    fn drain(&mut self, arrived: &mut dyn FnMut(&[u8])) {
         let Self { port, bytes, .. } = self;
         // Those that come meanwhile are looked at once what these ask for was sent.
         let count = port.waiting().len();
@@ -216,7 +216,7 @@ impl Datagrams for VerbsDatagrams {
         }
     }
 
-    fn settle(&mut self, due: u64, is_idle: bool) {
+    fn rest(&mut self, due: u64, is_idle: bool) {
         self.post_written();
         self.port.due.store(due, Ordering::Relaxed);
         self.port.is_idle.store(is_idle, Ordering::Relaxed);
@@ -257,6 +257,6 @@ impl DatagramWaits for VerbsWaits {
     }
 
     fn progress(&self) {
-        self.0.0.settle();
+        self.0.0.drain_all();
     }
 }

@@ -139,7 +139,7 @@ impl Inner {
     fn sleep(&self, ticket: Ticket, until: u64) {
         self.check_connections();
         // Another thread may have kept this one from its last look, and have looked before the request.
-        if self.settle() > 0 {
+        if self.drain_all() > 0 {
             return self.job_segment.doorbell(self.rank).disarm();
         }
         let until = self.datagrams.as_ref().map_or(until, |datagrams| until.min(datagrams.due()));
@@ -184,7 +184,7 @@ impl Inner {
 
     /// Drains completions, after whoever drains now: what completed before this is reported, or
     /// waits.
-    pub(super) fn settle(&self) -> usize {
+    pub(super) fn drain_all(&self) -> usize {
         self.reap(self.reaping.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

@@ -276,7 +276,7 @@ impl Verbs {
     #[doc(hidden)]
     pub fn set_most_connections(&self, most: u32) {
         self.0.most_connections.store(most, Ordering::Relaxed);
-        self.0.connector.look();
+        self.0.connector.wake();
     }
 
     fn join(job: Job, paths: HostPaths) -> Result<Self, Error> {

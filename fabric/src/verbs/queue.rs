@@ -125,7 +125,7 @@ impl Inner {
     pub(super) fn save(&self) -> bool {
         let arrivals = self.arrivals.get();
         if arrivals.is_some() && self.has_one_queue {
-            self.settle();
+            self.drain_all();
         }
         arrivals.is_some_and(Arrivals::save)
     }

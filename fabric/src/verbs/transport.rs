@@ -198,7 +198,7 @@ impl ConnectionTransport {
     }
 
     /// The next packet, if there is one.
-    fn look(&mut self) -> Option<Arrival> {
+    fn next_packet(&mut self) -> Option<Arrival> {
         self.give_back();
         let inner = &*self.fabric.0;
         let (arrivals, mut is_last) = (inner.arrivals.get()?, !inner.has_one_queue);
@@ -207,7 +207,7 @@ impl ConnectionTransport {
             if self.current.is_some() || std::mem::replace(&mut is_last, true) {
                 break;
             }
-            inner.settle(); // another thread may have taken it from the queue, and not yet put it there
+            inner.drain_all(); // another thread may have taken it from the queue, and not yet put it there
         }
         self.current.as_ref().map(|packet| Arrival { from: packet.from, len: packet.len })
     }
@@ -264,24 +264,24 @@ impl Transport for ConnectionTransport {
     }
 
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {
-        let mut found = self.look();
+        let mut found = self.next_packet();
         if found.is_none() {
             if !is_blocking() {
                 self.fabric.0.progress();
             }
             if self.fabric.0.has_to_renew.load(Ordering::Relaxed) {
-                found = self.look();
+                found = self.next_packet();
                 if found.is_none() {
                     if let Some(fault) = self.renew() {
                         return Poll::Ready(Err(fault));
                     }
-                    found = self.look(); // what was saved
+                    found = self.next_packet(); // what was saved
                 }
             }
             if found.is_none()
                 && let Err(fault) = self.fabric.wait_on(patience)
             {
-                found = self.look(); // a packet before the end counts
+                found = self.next_packet(); // a packet before the end counts
                 if found.is_none() {
                     return Poll::Ready(Err(fault));
                 }
@@ -298,7 +298,7 @@ impl Transport for ConnectionTransport {
     /// Does all that a wait does now and then.
     #[inline]
     fn try_recv(&mut self, me: Rank) -> Poll<Result<Arrival, Fault>> {
-        if let Some(arrival) = self.look() {
+        if let Some(arrival) = self.next_packet() {
             return Poll::Ready(Ok(arrival));
         }
         self.looks = self.looks.wrapping_add(1);
@@ -308,9 +308,9 @@ impl Transport for ConnectionTransport {
         Poll::Pending
     }
 
-    fn spin(&mut self, looks: u32) {
+    fn spin(&mut self, polls: u32) {
         if let Some(arrivals) = self.fabric.0.arrivals.get() {
-            arrivals.spin(looks, &mut self.unposted);
+            arrivals.spin(polls, &mut self.unposted);
         }
     }
 

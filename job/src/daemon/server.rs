@@ -103,7 +103,7 @@ impl Server {
     }
 
     /// Call after declaring a death on the job segment: it ends waits for values.
-    pub fn look(&self) {
+    pub fn wake(&self) {
         self.shared.wake();
     }
 
@@ -157,7 +157,7 @@ impl Server {
     /// Ends the server before it is dropped.
     pub(crate) fn stop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
-        self.look();
+        self.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // a panic there was printed
         }
@@ -207,13 +207,13 @@ impl Service {
                 self.end_processes(aborted);
             }
             // After all input was read: a put may complete another session's get.
-            self.keep(|session, tables| session.look(tables, now));
+            self.keep(|session, tables| session.perform_due(tables, now));
             if ready.visitors {
                 self.accept(now);
             }
         }
         // Last answers to waiting gets: a death may have ended them.
-        self.keep(|session, tables| session.look(tables, Instant::now()));
+        self.keep(|session, tables| session.perform_due(tables, Instant::now()));
         self.turn();
         if let Some(relay) = self.relay.take() {
             relay.end(&mut self.tables);

@@ -80,7 +80,7 @@ impl Session {
         }
     }
 
-    /// The latest time for the next [`look`](Self::look).
+    /// The latest time for the next [`perform_due`](Self::perform_due).
     pub(crate) const fn deadline(&self) -> Option<Instant> {
         match &self.state {
             State::Stranger { until, .. } => Some(*until),
@@ -149,13 +149,13 @@ impl Session {
                 }
                 Put::Requested(ticket) => {
                     self.state = State::Putting { rank: *rank, ticket };
-                    Next::Stay // `look` answers later
+                    Next::Stay // `perform_due` answers later
                 }
             },
             (State::Rank(rank), FromRank::Get { name, patience_ms }) => {
                 let until = Instant::now().checked_add(Duration::from_millis(patience_ms));
                 self.state = State::Waiting { rank: *rank, name, until };
-                Next::Stay // `look` follows
+                Next::Stay // `perform_due` follows
             }
             (State::Rank(rank), request) => {
                 let answer = tables.serve(*rank, request, memory);
@@ -165,7 +165,7 @@ impl Session {
     }
 
     /// Performs due work: drops a silent stranger, answers a waiting `get`.
-    pub(crate) fn look(&mut self, tables: &mut Tables, now: Instant) -> Next {
+    pub(crate) fn perform_due(&mut self, tables: &mut Tables, now: Instant) -> Next {
         match &self.state {
             State::Stranger { until, .. } if *until <= now => Next::Close,
             State::Waiting { rank, name, until } => {

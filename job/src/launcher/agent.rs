@@ -18,7 +18,7 @@ use crate::frame::{Bytes, Frame, VERSION};
 use crate::launcher::control::{Command, MARK, PART, Report, Start, WINDOW};
 use crate::launcher::output::{Stream, Target};
 use crate::launcher::ranks::Ranks;
-use crate::launcher::supervisor::settle;
+use crate::launcher::supervisor::record_end;
 use crate::launcher::{Launch, OnFailure, Surroundings, failed};
 use crate::protocol::Nonce;
 use crate::secret::random_bytes;
@@ -220,7 +220,7 @@ impl Agent {
             }
             self.forward();
             for (rank, pid, end) in self.ranks.ended() {
-                let failed = settle(&self.job_segment, &self.server, rank, end);
+                let failed = record_end(&self.job_segment, &self.server, rank, end);
                 let (pid, end) = (pid.as_raw_nonzero().get(), failed.unwrap_or(end));
                 self.server.post(None, &Report::Ended { rank, pid, failed: failed.is_some(), end });
             }

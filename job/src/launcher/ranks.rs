@@ -55,7 +55,7 @@ impl RankProcess {
     }
 
     /// How its child ended.
-    fn look(&self) -> Option<End> {
+    fn child_end(&self) -> Option<End> {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), look) {
             Ok(Some(status)) => Some(match status.terminating_signal() {
@@ -124,7 +124,7 @@ impl Ranks {
         for process in &mut self.processes {
             let end = match &mut process.state {
                 State::Running => {
-                    let Some(end) = process.look() else { continue };
+                    let Some(end) = process.child_end() else { continue };
                     // A program that does not use the library: no rank waits for it any more. From here
                     // on no process can join as this rank.
                     if !self.job_segment.end_unjoined(process.rank, end == End::Exited(0))

@@ -70,7 +70,7 @@ impl<'i> Supervisor<'i> {
                 self.interrupt(signal);
             }
             for Ended { rank, pid, end, remote } in self.ended()? {
-                let end = if remote { Some(end) } else { settle(&self.job_segment, &self.server, rank, end) };
+                let end = if remote { Some(end) } else { record_end(&self.job_segment, &self.server, rank, end) };
                 let Some(end) = end else { continue };
                 // A rank that ends on request does not fail.
                 if matches!(self.phase, Phase::Running | Phase::Failed(_)) {
@@ -225,9 +225,9 @@ impl<'i> Supervisor<'i> {
 }
 
 /// Records in the job segment that a rank of this host [ended](Ranks::ended), and how. `Some` if it failed.
-pub(super) fn settle(job_segment: &JobSegment, server: &Server, rank: Rank, end: End) -> Option<End> {
+pub(super) fn record_end(job_segment: &JobSegment, server: &Server, rank: Rank, end: End) -> Option<End> {
     job_segment.declare_dead(rank); // has no effect if it left, or never joined
-    server.look();
+    server.wake();
     if let Some(aborted) = job_segment.aborted()
         && aborted.rank == rank
     {

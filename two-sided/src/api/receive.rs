@@ -39,7 +39,7 @@ struct Begun<'m, D: Destination<F>, F: Fabric> {
 /// A receive, its message, or why there is none. The error is boxed, to keep the handle small.
 enum Start<'m, F: Fabric> {
     Failed(Box<Error>),
-    Posted(Posted<'m, F>),
+    Posted(PostedReceive<'m, F>),
     Taken(Taken<'m, F>),
     /// The message had come, and is in the slice of the destination until it is taken or given back.
     Landed {
@@ -58,7 +58,7 @@ impl<D: Destination<F>, F: Fabric> Drop for Begun<'_, D, F> {
 }
 
 /// A receive that the engine has, until it is taken or this is dropped.
-pub(crate) struct Posted<'m, F: Fabric> {
+pub(crate) struct PostedReceive<'m, F: Fabric> {
     progress: &'m Progress<F>,
     watch: Rank,
     /// [`TAKEN`], or the receive.
@@ -67,7 +67,7 @@ pub(crate) struct Posted<'m, F: Fabric> {
 
 const TAKEN: u32 = u32::MAX;
 
-impl<F: Fabric> Drop for Posted<'_, F> {
+impl<F: Fabric> Drop for PostedReceive<'_, F> {
     fn drop(&mut self) {
         if self.receive != TAKEN {
             self.progress.with(|engine| engine.cancel(self.receive as usize));
@@ -75,7 +75,7 @@ impl<F: Fabric> Drop for Posted<'_, F> {
     }
 }
 
-impl<'m, F: Fabric> Posted<'m, F> {
+impl<'m, F: Fabric> PostedReceive<'m, F> {
     #[inline]
     pub(crate) fn of(progress: &'m Progress<F>, pattern: Pattern, receive: usize) -> Self {
         let watch = pattern.source.map_or(progress.fabric.rank(), Rank);
@@ -129,7 +129,9 @@ pub(crate) async fn receive<E: From<Fault>, F: Fabric>(
     Ok(match progress.receive_into(pattern, &mut Direct::into(&mut *into)) {
         Posting::Landed(landed) => Received::Landed(landed),
         Posting::Held(held) => Received::Held(held),
-        Posting::Posted(receive) => Posted::of(progress, pattern, receive).landed(Some(into), failed, wait).await?,
+        Posting::Posted(receive) => {
+            PostedReceive::of(progress, pattern, receive).landed(Some(into), failed, wait).await?
+        }
     })
 }
 
@@ -164,7 +166,7 @@ impl<'m, D: Destination<F> + 'm, F: Fabric> Receive<'m, D, F> {
         let progress = messages.progress();
         match post(pattern, &mut Direct::into(into.slice().unwrap_or_default())) {
             Posting::Landed(landed) => begun(Start::Landed { progress, landed, is_over: false }, into),
-            Posting::Posted(receive) => begun(Start::Posted(Posted::of(progress, pattern, receive)), into),
+            Posting::Posted(receive) => begun(Start::Posted(PostedReceive::of(progress, pattern, receive)), into),
             Posting::Held(held) => begun(Start::Taken(Taken::new(messages, held)), into),
         }
     }
@@ -256,7 +258,7 @@ impl<'m, D: Destination<F> + 'm, F: Fabric> Receive<'m, D, F> {
     ) -> Option<Result<D::Output, Error>> {
         let Call::NotStarted(Begun { start, into }) = &mut self.call else { return None };
         let landed = match start {
-            Start::Posted(Posted { receive, .. }) => {
+            Start::Posted(PostedReceive { receive, .. }) => {
                 let receive = *receive as usize;
                 land(receive, &mut Direct::posted(receive, into.slice()))?
             }

@@ -4,7 +4,7 @@ use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, Rank};
 
 use crate::api::destination::Destination;
-use crate::api::receive::{Posted, Received};
+use crate::api::receive::{PostedReceive, Received};
 use crate::driver::offered;
 use crate::driver::progress::{Progress, Registered};
 use crate::engine::elements::into_vec;
@@ -115,7 +115,7 @@ impl<'m, F: Fabric> Taken<'m, F> {
         let Held { envelope, .. } = self.held;
         let (source, tag) = (Source::Rank(self.status().source), Tags::Is(self.status().tag));
         let wait = || self.messages.wait(source, format!("a receive with {tag} from {source}"));
-        let mut posted = Posted::of(self.messages.progress(), envelope.into(), receive);
+        let mut posted = PostedReceive::of(self.messages.progress(), envelope.into(), receive);
         match posted.landed(None, |_| None::<Fault>, wait).await {
             Ok(Received::Held(held)) => (self.held, self.is_over) = (held, false),
             Ok(Received::Landed(_)) | Err(_) => unreachable!("it has the message, and there is no slice for it"),

@@ -1,7 +1,7 @@
 //! Drives the engine over a fabric: what a waiting task does.
 
 mod background;
-mod looks;
+mod land;
 mod state;
 
 use std::fmt;

@@ -32,7 +32,7 @@ impl<F: Fabric> Transfer<F> {
     }
 
     /// Whether it is over, or some of it has failed already: was not posted.
-    fn look(&mut self) -> Poll<Result<(), Fault>> {
+    fn poll_all(&mut self) -> Poll<Result<(), Fault>> {
         let cx = &mut Context::from_waker(NOBODY);
         let outcome = &mut self.outcome;
         self.others.retain_mut(|other| match Pin::new(other).poll(cx) {
@@ -163,7 +163,7 @@ impl<F: Fabric> Progress<F> {
                 let Some(mut transfer) = Transfer::of(What::Write { send }, begun) else {
                     return Begun::Written { send, outcome };
                 };
-                match transfer.look() {
+                match transfer.poll_all() {
                     Poll::Ready(outcome) => Begun::Written { send, outcome },
                     Poll::Pending => Begun::Moves(transfer),
                 }

@@ -9,7 +9,7 @@ use onesided_fabric::remote_memory::Rank;
 use super::bytes::{NONE, SHORT};
 use super::peer::{Class, units};
 use super::receives::Direct;
-use super::{Engine, Posted};
+use super::{Engine, PostOutcome};
 use crate::Tag;
 use crate::engine::matching::Envelope;
 use crate::engine::wire::{BATCH_HEAD, Packet};
@@ -88,7 +88,7 @@ impl<S> Engine<S> {
         to: Rank,
         (context, list): (u32, &[Listed<'_>]),
         packet_max: usize,
-        post: impl FnOnce(Rank, &[u8], &[u8]) -> Posted,
+        post: impl FnOnce(Rank, &[u8], &[u8]) -> PostOutcome,
     ) -> usize {
         let goes_along = |(bytes, rank, _): &Listed<'_>| bytes.len() <= LONGEST && *rank == list[0].1;
         if list.len() < 2 || !list[..2].iter().all(goes_along) {
@@ -107,7 +107,7 @@ impl<S> Engine<S> {
         }
         let (head, body) =
             (Packet::Batch { context }.encode(grant), bytemuck::cast_slice(&packing.words[..packing.used]));
-        if count < 2 || post(to, head.bytes(), body) != Posted::Sent {
+        if count < 2 || post(to, head.bytes(), body) != PostOutcome::Sent {
             return 0;
         }
         peer.spend(cost);

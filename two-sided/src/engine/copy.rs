@@ -135,7 +135,7 @@ mod tests {
     use crate::Protocol;
     use crate::engine::matching::Pattern;
     use crate::engine::tests::{WINDOW, key, opened, posted, take_in};
-    use crate::engine::{Holding, Posted, ToExpose, ToMove};
+    use crate::engine::{Holding, PostOutcome, ToExpose, ToMove};
 
     const LEN: u64 = 2 * FLIGHT + 5;
 
@@ -147,7 +147,7 @@ mod tests {
         let mut packets = Vec::new();
         engine.flush(|_, head, _| {
             packets.push(Packet::decode(head).unwrap().0);
-            Posted::Sent
+            PostOutcome::Sent
         });
         packets
     }
@@ -241,7 +241,7 @@ mod tests {
                 assert!(engine.next_to_move(|_| true).is_none(), "the part before is being copied");
             }
             engine.send_data(send, (at, len), half as usize, |_, _| Ok(()));
-            let eager = engine.send_eager(Rank(0), (0, 0), &[], |_, _, _| Posted::Busy).unwrap_or_default();
+            let eager = engine.send_eager(Rank(0), (0, 0), &[], |_, _, _| PostOutcome::Busy).unwrap_or_default();
             let packets = flushed(&mut engine);
             assert!(matches!(packets[0], Packet::Eager { .. }) && eager.is_some());
             let is_last = at + len == LEN;

@@ -3,7 +3,7 @@
 use onesided_fabric::remote_memory::Rank;
 
 use super::peer::Class;
-use super::{Engine, Posted, Send, SendState};
+use super::{Engine, PostOutcome, Send, SendState};
 use crate::engine::wire::{Packet, eager_head};
 
 /// The longest message that waits at its sender as a packet. A longer one is announced, because what
@@ -21,20 +21,20 @@ impl<S> Engine<S> {
         to: Rank,
         envelope: (u32, u32),
         bytes: &[u8],
-        mut post: impl FnMut(Rank, &[u8], &[u8]) -> Posted,
+        mut post: impl FnMut(Rank, &[u8], &[u8]) -> PostOutcome,
     ) -> Result<Option<usize>, TooLong> {
         let (class, peer) = (Class::of(envelope.0), self.peer(to));
         Ok(match peer.may_pass(class, bytes.len()).map(|grant| post(to, &eager_head(envelope, grant), bytes)) {
-            Some(Posted::Sent) => {
+            Some(PostOutcome::Sent) => {
                 peer.passed(bytes.len());
                 None
             }
-            Some(Posted::Failed(fault)) => {
+            Some(PostOutcome::Failed(fault)) => {
                 self.unreachable.push((to, fault));
                 Some(self.sends.insert(Send::new(to, SendState::Done(Err(fault)), None)))
             }
-            Some(Posted::Busy) | None if bytes.len() > QUEUED_MAX => return Err(TooLong),
-            Some(Posted::Busy) | None => {
+            Some(PostOutcome::Busy) | None if bytes.len() > QUEUED_MAX => return Err(TooLong),
+            Some(PostOutcome::Busy) | None => {
                 let (context, tag) = envelope;
                 Some(self.send((to, class), None, |_| Packet::Eager { context, tag }.encode(0), bytes))
             }
@@ -54,15 +54,15 @@ mod tests {
     #[test]
     fn a_long_message_does_not_wait_as_a_packet() {
         let long = [0; QUEUED_MAX + 1];
-        let may_wait = |sender: &mut Engine<u64>, len: usize, posted: Posted| {
+        let may_wait = |sender: &mut Engine<u64>, len: usize, posted: PostOutcome| {
             sender.send_eager(Rank(1), (0, 0), &long[..len], |_, _, _| posted).is_ok()
         };
         let mut sender = opened(Rank(0), window(2), u32::MAX);
-        assert!(may_wait(&mut sender, long.len(), Posted::Sent));
-        assert!(!may_wait(&mut sender, long.len(), Posted::Busy));
-        assert!(may_wait(&mut sender, QUEUED_MAX, Posted::Busy));
-        assert!(!may_wait(&mut sender, long.len(), Posted::Sent), "it would overtake");
+        assert!(may_wait(&mut sender, long.len(), PostOutcome::Sent));
+        assert!(!may_wait(&mut sender, long.len(), PostOutcome::Busy));
+        assert!(may_wait(&mut sender, QUEUED_MAX, PostOutcome::Busy));
+        assert!(!may_wait(&mut sender, long.len(), PostOutcome::Sent), "it would overtake");
         let mut sender = opened(Rank(0), units(QUEUED_MAX), u32::MAX);
-        assert!(!may_wait(&mut sender, long.len(), Posted::Sent), "there is no credit");
+        assert!(!may_wait(&mut sender, long.len(), PostOutcome::Sent), "there is no credit");
     }
 }

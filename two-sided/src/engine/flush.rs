@@ -3,7 +3,7 @@
 use onesided_fabric::remote_memory::Rank;
 
 use super::peer::Outgoing;
-use super::{Engine, Posted, Send, SendState};
+use super::{Engine, PostOutcome, Send, SendState};
 
 impl<S> Engine<S> {
     pub(super) fn queue(&mut self, to: Rank, outgoing: Outgoing) {
@@ -16,13 +16,13 @@ impl<S> Engine<S> {
 
     /// Sends what there is to send and may be sent. `post` is given the receiver, and a
     /// packet in two parts.
-    pub(crate) fn flush(&mut self, mut post: impl FnMut(Rank, &[u8], &[u8]) -> Posted) {
+    pub(crate) fn flush(&mut self, mut post: impl FnMut(Rank, &[u8], &[u8]) -> PostOutcome) {
         let mut later = Vec::new();
         while let Some(rank) = self.busy.pop() {
             match self.flush_to(rank, &mut post) {
-                Posted::Sent => self.peer(rank).is_busy = false,
-                Posted::Busy => later.push(rank),
-                Posted::Failed(fault) => {
+                PostOutcome::Sent => self.peer(rank).is_busy = false,
+                PostOutcome::Busy => later.push(rank),
+                PostOutcome::Failed(fault) => {
                     self.peer(rank).is_busy = false;
                     let unsent = self.peer(rank).drop_queue();
                     unsent.into_iter().for_each(|send| self.fail(send, fault));
@@ -34,10 +34,10 @@ impl<S> Engine<S> {
     }
 
     /// `Sent`: nothing is left that may be sent now.
-    fn flush_to(&mut self, rank: Rank, post: &mut impl FnMut(Rank, &[u8], &[u8]) -> Posted) -> Posted {
+    fn flush_to(&mut self, rank: Rank, post: &mut impl FnMut(Rank, &[u8], &[u8]) -> PostOutcome) -> PostOutcome {
         while let Some((packet, body)) = self.peer(rank).next() {
             match post(rank, packet.bytes(), body) {
-                Posted::Sent => {}
+                PostOutcome::Sent => {}
                 other => return other,
             }
             let Some(send) = self.peer(rank).posted() else { continue };
@@ -47,7 +47,7 @@ impl<S> Engine<S> {
                 _ => self.complete(send, Ok(())),
             }
         }
-        Posted::Sent
+        PostOutcome::Sent
     }
 
     /// [Loses](Self::lose) the peers that a packet could not be sent to. Called when everything

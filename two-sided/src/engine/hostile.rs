@@ -140,12 +140,12 @@ proptest! {
                     }
                 }
                 Step::Send { to, by: None } => {
-                    sends.extend(engine.send_eager(Rank(to), (0, 0), b"message", |_, _, _| Posted::Busy).unwrap_or_default());
+                    sends.extend(engine.send_eager(Rank(to), (0, 0), b"message", |_, _, _| PostOutcome::Busy).unwrap_or_default());
                 }
                 Step::Send { to, by: Some(by) } => {
                     sends.push(engine.send_rendezvous(Rank(to), (0, 0), (key(), by), 1));
                 }
-                Step::Flush(has_room) => engine.flush(|_, _, _| if has_room { Posted::Sent } else { Posted::Busy }),
+                Step::Flush(has_room) => engine.flush(|_, _, _| if has_room { PostOutcome::Sent } else { PostOutcome::Busy }),
                 Step::Move(is_moved) => {
                     let outcome = if is_moved { Ok(()) } else { Err(Fault::new(FaultKind::NoMemory)) };
                     match engine.next_to_move(|_| true) {
@@ -204,7 +204,7 @@ proptest! {
         receives.into_iter().for_each(|receive| engine.cancel(receive));
         let receive = posted(engine.receive(Pattern { context: 0, source: Some(2), tag: Some(3) }));
         let send = engine.send_rendezvous(Rank(2), (0, 0), (key(), Protocol::Rget), 3);
-        engine.flush(|_, _, _| Posted::Sent);
+        engine.flush(|_, _, _| PostOutcome::Sent);
         engine.take_idle();
         take_in(&mut engine, Rank(2), &eager(0, 3, b"from the other", 0));
         take_in(&mut engine, Rank(2), Packet::Fin { request: RequestId(send as u32), status: 0 }.encode(0).bytes());

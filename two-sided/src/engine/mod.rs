@@ -96,7 +96,7 @@ pub(crate) use self::rendezvous::{Here, ToMove, ToRead};
 
 /// What became of a packet that was to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Posted {
+pub(crate) enum PostOutcome {
     Sent,
     /// Nothing was sent: try again later.
     Busy,

@@ -97,7 +97,7 @@ fn packets_for_a_peer_that_takes_none_are_bounded() {
     for _ in 0..WINDOW {
         assert!(engine.lost(Rank(1)).is_none());
         take_in(&mut engine, Rank(1), rts.bytes());
-        engine.flush(|_, _, _| Posted::Busy);
+        engine.flush(|_, _, _| PostOutcome::Busy);
     }
     take_in(&mut engine, Rank(1), rts.bytes());
     assert_eq!(engine.lost(Rank(1)).map(Fault::kind), Some(FaultKind::Protocol));
@@ -158,7 +158,7 @@ fn unexpected_messages_are_bounded() {
     let (mut sender, mut receiver) = (opened(Rank(0), WINDOW, u32::MAX), opened(Rank(1), WINDOW, u32::MAX));
     let mut wire = VecDeque::new();
     for number in 0..100_000_u64 {
-        let send = sender.send_eager(Rank(1), (0, 0), &number.to_le_bytes(), |_, _, _| Posted::Busy);
+        let send = sender.send_eager(Rank(1), (0, 0), &number.to_le_bytes(), |_, _, _| PostOutcome::Busy);
         sender.detach(send.unwrap_or_default().unwrap());
     }
     let everything = Pattern { context: 0, source: None, tag: None };
@@ -166,7 +166,7 @@ fn unexpected_messages_are_bounded() {
     loop {
         sender.flush(|_, head, body| {
             wire.push_back([head, body].concat());
-            Posted::Sent
+            PostOutcome::Sent
         });
         wire.drain(..).for_each(|packet| take_in(&mut receiver, Rank(0), &packet));
         assert!(receiver.matcher.lens().1 <= WINDOW as usize);
@@ -183,7 +183,7 @@ fn unexpected_messages_are_bounded() {
         let mut back = Vec::new();
         receiver.flush(|_, head, _| {
             back.push(head.to_vec());
-            Posted::Sent
+            PostOutcome::Sent
         });
         back.iter().for_each(|packet| take_in(&mut sender, Rank(1), packet));
     }
@@ -203,7 +203,7 @@ fn memory_comes_back_at_the_fin() {
     let mut engine = opened(Rank(0), WINDOW, u32::MAX);
     let key = key();
     let send = engine.send_rendezvous(Rank(1), (0, 0), (key, Protocol::Rget), 4711);
-    engine.flush(|_, _, _| Posted::Sent);
+    engine.flush(|_, _, _| PostOutcome::Sent);
     engine.detach(send);
     assert!(engine.take_idle().is_empty());
     let fin = Packet::Fin { request: RequestId(send as u32), status: 0 }.encode(WINDOW);
@@ -286,8 +286,8 @@ fn a_lost_peer_ends_what_needs_it() {
     let pattern = |source| Pattern { context: 0, source, tag: None };
     take_in(&mut engine, Rank(1), &eager(0, 5, b"before", 0));
     let (exact, any) = (posted(engine.receive(pattern(Some(2)))), posted(engine.receive(pattern(Some(3)))));
-    let sends =
-        [1, 2].map(|to| engine.send_eager(Rank(to), (0, 0), b"x", |_, _, _| Posted::Busy).unwrap_or_default().unwrap());
+    let sends = [1, 2]
+        .map(|to| engine.send_eager(Rank(to), (0, 0), b"x", |_, _, _| PostOutcome::Busy).unwrap_or_default().unwrap());
     let fault = Fault::of(FaultKind::PeerDied, Rank(2));
     engine.lose(Rank(2), fault);
     engine.lose(Rank(1), fault);
@@ -307,10 +307,10 @@ fn what_a_peer_sent_before_it_died_is_received() {
     let mut engine = opened(Rank(0), WINDOW, u32::MAX);
     let key = key();
     let read = engine.send_rendezvous(Rank(1), (0, 0), (key, Protocol::Rget), 1);
-    engine.flush(|_, _, _| Posted::Sent);
+    engine.flush(|_, _, _| PostOutcome::Sent);
     let unsent = engine.send_rendezvous(Rank(1), (0, 0), (key, Protocol::Rget), 2);
     let fault = Fault::of(FaultKind::PeerDied, Rank(1));
-    engine.flush(|_, _, _| Posted::Failed(fault));
+    engine.flush(|_, _, _| PostOutcome::Failed(fault));
     assert_eq!([read, unsent].map(|send| engine.sent(send, Waker::noop())), [None, Some(Err(fault))]);
     let receive = || Pattern { context: 0, source: Some(1), tag: None };
     let (first, second) = (posted(engine.receive(receive())), posted(engine.receive(receive())));
@@ -329,7 +329,7 @@ fn carry(from: &mut Engine<u64>, to: &mut Engine<u64>) {
     let (source, mut wire) = (from.me, Vec::new());
     from.flush(|_, head, body| {
         wire.push([head, body].concat());
-        Posted::Sent
+        PostOutcome::Sent
     });
     wire.iter().for_each(|packet| take_in(to, source, packet));
 }
@@ -341,7 +341,10 @@ fn a_sender_asks_until_it_has_enough_credit() {
     let kept = WINDOW / 2 + 10;
     for number in 0..=WINDOW {
         let (tag, len) = (u32::from(number >= kept), if number == WINDOW { 100 } else { 0 });
-        assert!(matches!(sender.send_eager(Rank(1), (0, tag), &[0; 100][..len], |_, _, _| Posted::Busy), Ok(Some(_))));
+        assert!(matches!(
+            sender.send_eager(Rank(1), (0, tag), &[0; 100][..len], |_, _, _| PostOutcome::Busy),
+            Ok(Some(_))
+        ));
     }
     carry(&mut sender, &mut receiver);
     for number in kept..=WINDOW {

@@ -157,7 +157,7 @@ fn a_death_ends_the_wait_for_a_value() {
         let waiter = scope.spawn(|| a.exchange.get("never", SOON).unwrap_err());
         std::thread::sleep(Duration::from_millis(50));
         host.job_segment.declare_dead(Rank(1));
-        host.server.look();
+        host.server.wake();
         let fault = waiter.join().unwrap().fault();
         assert_eq!((fault.kind(), fault.rank()), (FaultKind::PeerDied, Some(Rank(1))));
     });

@@ -9,7 +9,7 @@ use onesided_fabric::{Arrival, EventInterest, Fabric, NOBODY, Renewed, Transport
 use super::{Progress, Registered};
 use crate::driver::transfers::{self, Begun, Transfer};
 use crate::engine::wire::{EAGER_HEAD, starts_transfer};
-use crate::engine::{Direct, Engine, Listed, Posted, TooLong};
+use crate::engine::{Direct, Engine, Listed, PostOutcome, TooLong};
 
 pub(super) struct State<F: Fabric> {
     pub(super) engine: Engine<Registered<F>>,
@@ -20,11 +20,11 @@ pub(super) struct State<F: Fabric> {
     pub(super) sends_seen: u64,
 }
 
-const fn posted(sent: Poll<Result<(), Fault>>) -> Posted {
+const fn posted(sent: Poll<Result<(), Fault>>) -> PostOutcome {
     match sent {
-        Poll::Ready(Ok(())) => Posted::Sent,
-        Poll::Ready(Err(fault)) => Posted::Failed(fault),
-        Poll::Pending => Posted::Busy,
+        Poll::Ready(Ok(())) => PostOutcome::Sent,
+        Poll::Ready(Err(fault)) => PostOutcome::Failed(fault),
+        Poll::Pending => PostOutcome::Busy,
     }
 }
 

@@ -40,7 +40,7 @@ fn explore(setup: &Setup) -> Result<usize, String> {
                 break;
             }
             if !world.step() {
-                break world.settle();
+                break world.finish();
             }
         };
         if let Err(panicked) = catch_unwind(AssertUnwindSafe(run)) {
@@ -421,6 +421,6 @@ proptest! {
         let path = choices.into_iter().map(|choice| (choice, 0)).collect();
         let mut world = World::new(&setup, Choices { path, at: 0, is_over: false });
         while world.step() {}
-        world.settle();
+        world.finish();
     }
 }

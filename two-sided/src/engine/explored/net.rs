@@ -9,7 +9,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use super::moving::FLIGHT;
 use crate::engine::receives::Body;
 use crate::engine::wire::{BATCH_HEAD, DATA_HEAD, EAGER_HEAD, Packet};
-use crate::engine::{Engine, Here, Posted};
+use crate::engine::{Engine, Here, PostOutcome};
 
 /// The choices of a run: those of `path`, then always the first.
 #[derive(Debug, Default)]
@@ -342,19 +342,19 @@ impl Net {
         failed
     }
 
-    pub(super) fn post(&mut self, from: u32, to: Rank, head: &[u8], body: &[u8]) -> Posted {
+    pub(super) fn post(&mut self, from: u32, to: Rank, head: &[u8], body: &[u8]) -> PostOutcome {
         let posted = if self.dead == Some(to.0) {
-            [Posted::Failed(Fault::of(FaultKind::PeerDied, to)), Posted::Sent][self.choose(2)]
+            [PostOutcome::Failed(Fault::of(FaultKind::PeerDied, to)), PostOutcome::Sent][self.choose(2)]
         } else if self.has_broken(from, to.0) && !self.unaware.is_empty() {
-            Posted::Busy
+            PostOutcome::Busy
         } else if self.budget.busy > 0 && self.choose(2) == 1 {
             self.budget.busy -= 1;
-            Posted::Busy
+            PostOutcome::Busy
         } else {
-            Posted::Sent
+            PostOutcome::Sent
         };
-        self.note(from, posted == Posted::Sent);
-        if posted == Posted::Sent && self.dead != Some(to.0) {
+        self.note(from, posted == PostOutcome::Sent);
+        if posted == PostOutcome::Sent && self.dead != Some(to.0) {
             self.send(from, to.0, [head, body].concat());
         }
         posted

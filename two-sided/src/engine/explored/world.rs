@@ -273,7 +273,7 @@ impl World {
     }
 
     /// Receives what no receive has fitted. Then everything is over, and nothing is left.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn finish(&mut self) {
         self.run_on();
         while let Some(at) = self.alive().find(|at| self.hosts[*at as usize].engine.matcher.lens().1 > 0) {
             assert!(!self.net.closed.contains(&at), "messages of a closed communicator are kept");

@@ -8,7 +8,7 @@ use super::*;
 use crate::Protocol;
 use crate::engine::matching::Pattern;
 use crate::engine::tests::opened;
-use crate::engine::{Holding, Posted, Posting, tests, window};
+use crate::engine::{Holding, PostOutcome, Posting, tests, window};
 
 const LEN: u64 = 4 * SHORTEST;
 
@@ -24,7 +24,7 @@ fn take_in(engine: &mut Engine<u64>, from: u32, packet: Packet) {
 fn announced(by: Protocol) -> (Engine<u64>, usize) {
     let mut engine = opened(Rank(0), window(2), u32::MAX);
     let send = engine.send_rendezvous(Rank(1), (0, 0), (key(0, LEN), by), 7);
-    engine.flush(|_, _, _| Posted::Sent);
+    engine.flush(|_, _, _| PostOutcome::Sent);
     (engine, send)
 }
 
@@ -42,9 +42,9 @@ fn a_written_send_is_over_when_its_fin_is_on_its_way() {
     engine.posted(send, false);
     engine.flush(|_, _, _| panic!("it is not written yet"));
     engine.written(send, Ok(()));
-    engine.flush(|_, _, _| Posted::Busy);
+    engine.flush(|_, _, _| PostOutcome::Busy);
     assert_eq!(engine.sent(send, Waker::noop()), None);
-    engine.flush(|_, _, _| Posted::Sent);
+    engine.flush(|_, _, _| PostOutcome::Sent);
     assert_eq!(engine.sent(send, Waker::noop()), Some(Ok(())));
 }
 
@@ -58,24 +58,24 @@ fn a_fin_goes_behind_the_last_write_that_is_posted() {
         let mut fins = 0;
         let mut flush = |engine: &mut Engine<u64>, room| {
             engine.flush(|_, _, _| {
-                fins += u32::from(room == Posted::Sent);
+                fins += u32::from(room == PostOutcome::Sent);
                 room
             });
             fins
         };
         for posted in 0..2 {
-            assert_eq!(flush(&mut engine, Posted::Sent), 0, "{posted} of two writes are posted");
+            assert_eq!(flush(&mut engine, PostOutcome::Sent), 0, "{posted} of two writes are posted");
             assert!(matches!(engine.next_to_move(|_| true), Some(ToMove::Write { .. })));
             engine.posted(send, true);
         }
         if fin_first {
-            assert_eq!(flush(&mut engine, Posted::Sent), 1);
+            assert_eq!(flush(&mut engine, PostOutcome::Sent), 1);
         }
         engine.written(send, Ok(()));
         engine.written(send, Ok(()));
-        assert_eq!(flush(&mut engine, Posted::Busy), u32::from(fin_first));
+        assert_eq!(flush(&mut engine, PostOutcome::Busy), u32::from(fin_first));
         assert_eq!(engine.sent(send, Waker::noop()), fin_first.then_some(Ok(())));
-        assert_eq!(flush(&mut engine, Posted::Sent), 1);
+        assert_eq!(flush(&mut engine, PostOutcome::Sent), 1);
         assert_eq!(engine.sent(send, Waker::noop()), Some(Ok(())));
     }
 }

@@ -6,13 +6,13 @@ use crate::driver::progress::Progress;
 use crate::driver::progress::state::State;
 use crate::engine::{Direct, Landed};
 
-/// How a receive polls before it waits: it locks the engine `LOOKS.0` times, each time looks
-/// `LOOKS.1` times, and spins `LOOKS.2` times after each look: a round trip of short messages.
-const LOOKS: (u32, u32, u32) = (4, 2, 8);
+/// How a receive polls before it waits: it locks the engine `POLLS.0` times, each time polls
+/// `POLLS.1` times, and spins `POLLS.2` times after each poll: a round trip of short messages.
+const POLLS: (u32, u32, u32) = (4, 2, 8);
 
 impl<F: Fabric> Progress<F> {
     /// Takes in what has arrived, until a posted receive has its message: it is over, and in its
-    /// [slice](Engine::land). This looks [several times](LOOKS), if nothing else is to be done; where the
+    /// [slice](Engine::land). This polls [several times](POLLS), if nothing else is to be done; where the
     /// sender may need this core, it yields it once in between.
     #[inline(never)]
     pub(crate) fn land(&self, receive: usize, direct: &mut Direct<'_>) -> Option<Landed>
@@ -20,17 +20,17 @@ impl<F: Fabric> Progress<F> {
         F: Drive,
     {
         let yields = self.fabric.core() != Core::Own;
-        let (times, looks, spins) = match yields {
+        let (times, polls, spins) = match yields {
             _ if !self.tasks.are_none() => return None, // a wait moves them as well
             true => (2, 1, 0),
-            false => LOOKS,
+            false => POLLS,
         };
         let land = |time| {
             if time > 0 && yields {
                 std::thread::yield_now();
             }
             self.locked(|State { engine, transport, transfers, .. }| {
-                for _ in 0..looks {
+                for _ in 0..polls {
                     let landed =
                         engine.land(receive, direct, |engine, direct| self.take_next((engine, transport), direct));
                     if landed.is_some() {
