@@ -30,7 +30,7 @@ pub trait Datagrams: Debug + Send + 'static {
     fn now(&self) -> u64;
 
     /// Sends a datagram: the bytes of `header`, then those of `packet`. It leaves when the machine
-    /// [settles](Self::settle), at the latest. If it is solicited, it wakes the receiver's handler,
+    /// [rests](Self::rest), at the latest. If it is solicited, it wakes the receiver's handler,
     /// where datagrams have such events.
     fn post(&mut self, to: Rank, header: &[u8], packet: &[u8], is_solicited: bool) -> Posted;
 

@@ -3,7 +3,7 @@
 //!
 //! If packets share the queue of all else, whoever drains it takes out packets as well, which a
 //! look at that moment does not find, and whose events are over: a look waits for that thread
-//! ([`Inner::settle`]). The event that the handler requests for a read is then that of the next
+//! ([`Inner::drain_all`]). The event that the handler requests for a read is then that of the next
 //! packet, too.
 
 use std::os::fd::{AsFd, BorrowedFd};
