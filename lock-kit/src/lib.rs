@@ -163,8 +163,6 @@ pub mod loom;
 #[cfg(feature = "verify")]
 pub mod model_check;
 #[cfg(feature = "verify")]
-mod posting;
-#[cfg(feature = "verify")]
 pub mod program;
 #[cfg(feature = "verify")]
 pub mod random;

@@ -6,7 +6,7 @@ use std::fmt;
 use onesided_lock_algos::{Mode, Owner};
 use onesided_remote_memory::{Notify, Rank};
 
-use crate::program::{Names, Place};
+use crate::program::Place;
 
 /// The action of an operation on its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,23 +89,6 @@ macro_rules! posted {
             op.with(match op.action { $($action $(if $guard)? => $new,)+ other => other })
         }
     };
-}
-
-/// The words of a memory and the faults that are planted in it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Planted {
-    pub(crate) names: Names,
-    pub(crate) mutate: Option<fn(Op) -> Op>,
-}
-
-impl Planted {
-    /// The word and the operation that are posted instead of this.
-    pub(crate) fn post(&self, origin: Rank, word: usize, action: Action, notify: Notify) -> (usize, Action, Notify) {
-        let notify = if self.names.is_polled(word) { Notify::Yes } else { notify };
-        let Some(mutate) = self.mutate else { return (word, action, notify) };
-        let Op { place, action, notify, .. } = mutate(Op { origin, place: self.names.place(word), action, notify });
-        (self.names.number(place), action, notify)
-    }
 }
 
 /// An operation that took effect.

@@ -2,27 +2,22 @@
 //! blocks the thread until the word changes.
 //!
 //! Waits that spin would exceed loom's branches with three threads. A pause ends by itself only if no
-//! task can go on, a few times, or not at all ([`Setting::woken`]): then an algorithm that makes
-//! progress only because its pauses end by themselves deadlocks here.
+//! task can go on, a few times, or not at all ([`Setting::woken`](crate::Setting::woken)): then an
+//! algorithm that makes progress only because its pauses end by themselves deadlocks here.
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::future::{Future, Ready, ready};
 use std::panic::panic_any;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
 use loom::sync::{Condvar, Mutex, MutexGuard};
-use onesided_lock_algos::LockAlgorithm;
 use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory, Watch};
 
-use crate::Crashable;
 use crate::caught::Violation;
-use crate::posting::{check_own, resolve};
-use crate::program::{LOCK, Names, Slots};
-use crate::trace::{Action, Effect, Note, Planted, Trace};
-use crate::world::{Setting, UNWOKEN};
+use crate::trace::{Action, Note, Trace};
+use crate::world::{Pending, UNWOKEN};
+use crate::{Crashable, ModelMemory};
 
 /// What atomic operations are atomic with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,289 +33,183 @@ pub enum Atomics {
 const ENDLESS: u64 = 10_000_000_000;
 
 /// The memory of all ranks, seen from one rank.
+#[derive(Debug)]
 pub struct LoomMemory {
-    rank: Rank,
-    /// The index in [`State::seen`] of what this handle saw: each thread has its own.
-    view: usize,
+    /// Its words, waiters and trace. They are read and changed in steps of loom, but are not of its
+    /// types.
+    model: ModelMemory,
     shared: Arc<Shared>,
-}
-
-impl fmt::Debug for LoomMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LoomMemory").field("rank", &self.rank).finish_non_exhaustive()
-    }
 }
 
 impl Clone for LoomMemory {
     fn clone(&self) -> Self {
-        let mut state = self.state();
-        let seen = state.seen[self.view].clone();
-        state.seen.push(seen);
-        Self { rank: self.rank, view: state.seen.len() - 1, shared: Arc::clone(&self.shared) }
+        let _step = self.step();
+        Self { model: self.model.clone(), shared: Arc::clone(&self.shared) }
     }
 }
 
+#[derive(Debug)]
 struct Shared {
-    state: Mutex<State>,
+    /// By rank. Held in each step.
+    clocks: Mutex<Vec<Clock>>,
     changed: Condvar,
     /// Held by each atomic operation, if these are atomic with one another only.
     card: Option<Mutex<()>>,
-    /// A bit for each rank. Changed under the lock, so that waits notice it, and read without it,
-    /// by their predicates.
-    dead: AtomicU32,
-    /// The operations that took effect, in order. Not part of the explored program: not a loom
-    /// type.
-    trace: Arc<std::sync::Mutex<Trace>>,
-    waits: std::sync::Mutex<Waits>,
-    woken: bool,
-    planted: Planted,
+    /// The tasks that have not ended. 0 if they are not counted: loom then finds a deadlock itself.
+    active: AtomicUsize,
     /// The word whose changes a wait ignores if they came before the wait began.
     forgets: Option<usize>,
-    size: u32,
-    region_words: usize,
 }
 
-/// Which tasks wait. Not part of the explored program either.
-#[derive(Default)]
-struct Waits {
-    /// The tasks that have not ended. 0 if they are not counted: loom then finds a deadlock itself.
-    active: usize,
-    /// By handle: the rank that waits, its word, and whether it pauses.
-    blocked: BTreeMap<usize, (Rank, usize, bool)>,
-    /// How often all pauses ended because no task could go on.
-    ended: u32,
-    /// The same since a word changed.
-    still: u32,
-}
-
-struct State {
-    /// The regions of all ranks, one after the other.
-    words: Vec<Word>,
-    /// By handle: the version of each word that its last operation there saw, so that no change
-    /// between that operation and a pause is missed.
-    seen: Vec<Vec<u32>>,
-    clocks: Vec<u64>,
-    /// By rank: how many of its pauses have ended in a row without a change.
-    idle: Vec<usize>,
+#[derive(Clone, Debug, Default)]
+struct Clock {
+    now: u64,
+    /// How many pauses have ended in a row without a change.
+    idle: usize,
 }
 
 /// The least length of these pauses in nanoseconds: a few of them make a second, whatever the
 /// lock's backoff.
 const IDLE_PAUSES: [u64; 4] = [0, 1_000, 1_000_000, 400_000_000];
 
-#[derive(Clone, Copy, Default)]
-struct Word {
-    value: u64,
-    version: u32,
-    /// How often a write has notified its waiters.
-    notified: u32,
-}
+type Step<'s> = MutexGuard<'s, Vec<Clock>>;
 
 impl LoomMemory {
     /// The memory of rank 0.
     pub fn new(ranks: usize, region_words: usize, atomics: Atomics) -> Self {
-        let words = vec![Word::default(); ranks * region_words];
-        let seen = vec![vec![0; words.len()]; ranks];
-        let state = Mutex::new(State { words, seen, clocks: vec![0; ranks], idle: vec![0; ranks] });
-        let card = (atomics == Atomics::OneAnother).then(|| Mutex::new(()));
+        Self::over(ModelMemory::new(ranks, region_words), atomics, 0, None)
+    }
+
+    /// A memory with these words, of so many tasks, or of 0 if they are not counted by
+    /// [`begins`](Self::begins) and [`ends`](Self::ends).
+    pub(super) fn over(model: ModelMemory, atomics: Atomics, tasks: usize, forgets: Option<usize>) -> Self {
         let shared = Shared {
-            state,
+            clocks: Mutex::new(vec![Clock::default(); model.size() as usize]),
             changed: Condvar::new(),
-            card,
-            dead: AtomicU32::new(0),
-            trace: Arc::default(),
-            waits: std::sync::Mutex::default(),
-            woken: false,
-            planted: Planted { names: Names::of_words(region_words), mutate: None },
-            forgets: None,
-            size: ranks as u32,
-            region_words,
+            card: (atomics == Atomics::OneAnother).then(|| Mutex::new(())),
+            active: AtomicUsize::new(tasks),
+            forgets,
         };
-        Self { rank: Rank(0), view: 0, shared: Arc::new(shared) }
-    }
-
-    /// The same memory, not shared yet, whose waits for this word of rank 0 end only by changes
-    /// after they began: an event that is reset without a check of what it counts (Yu et al., *Open
-    /// MPI over Elan4*, 2004, figure 5). Wrong on purpose, to check that lost wake-ups are found.
-    #[must_use]
-    pub fn forgetting(mut self, word: Option<usize>) -> Self {
-        if let Some(shared) = Arc::get_mut(&mut self.shared) {
-            shared.forgets = word;
-        }
-        self
-    }
-
-    /// The same memory, not shared yet, of a lock in this setting. `counts`: its tasks are counted,
-    /// by [`begins`](Self::begins) and [`ends`](Self::ends).
-    pub(super) fn set<A: LockAlgorithm>(
-        mut self,
-        setting: &Setting,
-        slots: Slots,
-        counts: usize,
-        trace: &Arc<std::sync::Mutex<Trace>>,
-    ) -> Self {
-        if let Ok(mut trace) = trace.lock() {
-            *trace = Trace::default();
-        }
-        if let Some(shared) = Arc::get_mut(&mut self.shared) {
-            shared.planted = Planted { names: Names::of::<A>(slots), mutate: setting.mutate };
-            shared.trace = Arc::clone(trace);
-            (shared.woken, shared.waits) = (setting.woken, Waits { active: counts, ..Waits::default() }.into());
-        }
-        let mut state = self.state();
-        for (word, value) in state.words[LOCK..].iter_mut().zip(setting.words::<A>()) {
-            word.value = value;
-        }
-        drop(state);
-        self
+        Self { model, shared: Arc::new(shared) }
     }
 
     /// A task begins, if they are counted.
     pub(super) fn begins(&self) {
-        let mut waits = self.waits();
-        waits.active += usize::from(waits.active > 0);
+        self.shared.active.fetch_add(usize::from(self.shared.active.load(Relaxed) > 0), Relaxed);
     }
 
     /// A counted task ends.
     pub(super) fn ends(&self) {
-        let mut waits = self.waits();
-        waits.active = waits.active.saturating_sub(1);
-        let all_wait = waits.active > 0 && waits.blocked.len() == waits.active;
-        drop(waits);
-        if all_wait {
-            let _state = self.state(); // the last of them sleeps
+        self.shared.active.fetch_sub(usize::from(self.shared.active.load(Relaxed) > 0), Relaxed);
+        if self.all_wait() {
+            let _step = self.step(); // the last of them sleeps
             self.settle();
         }
     }
 
-    fn waits(&self) -> std::sync::MutexGuard<'_, Waits> {
-        self.shared.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    fn all_wait(&self) -> bool {
+        let active = self.shared.active.load(Relaxed);
+        active > 0 && self.model.world().waiting() == active
     }
 
     /// Ends all pauses if no task can go on, a few times. `true`: they end.
     fn settle(&self) -> bool {
-        let mut waits = self.waits();
-        if waits.active == 0 || waits.blocked.len() < waits.active {
+        if !self.all_wait() {
             return false;
         }
-        let pauses = waits.blocked.values().any(|(_, _, pauses)| *pauses);
-        if !self.shared.woken && pauses && waits.still < UNWOKEN {
-            (waits.ended, waits.still) = (waits.ended + 1, waits.still + 1);
-            waits.blocked.clear();
-            drop(waits);
+        let mut world = self.model.world();
+        if !world.woken && world.idle < UNWOKEN && world.pending.values().any(Pending::is_pause) {
+            world.idle += 1;
+            world.end_pauses();
+            drop(world);
             self.shared.changed.notify_all();
             return true;
         }
-        let all: Vec<_> = waits
-            .blocked
-            .values()
-            .map(|(rank, word, pauses)| format!("rank {} {}", rank.0, self.waits_at(*word, *pauses)))
-            .collect();
-        drop(waits);
-        panic_any(Violation(format!("deadlock, ranks wait without end: {}", all.join(", "))));
+        let all = world.waits();
+        drop(world);
+        panic_any(Violation(format!("deadlock, ranks wait without end: {all}")));
     }
 
-    /// Waits for a change, or for the end of all pauses.
-    fn block<'s>(&'s self, state: MutexGuard<'s, State>, word: usize, pauses: bool) -> MutexGuard<'s, State> {
-        self.waits().blocked.insert(self.view, (self.rank, word, pauses));
-        self.note(self.waits_at(word, pauses));
-        let all_end = self.settle();
-        if all_end { state } else { self.shared.changed.wait(state).unwrap() }
-    }
-
-    fn wake(&self) {
-        self.waits().blocked.clear();
-        self.shared.changed.notify_all();
+    /// Blocks until this wait or pause ends.
+    fn block<'s>(&'s self, mut step: Step<'s>, number: u32) -> Step<'s> {
+        while !self.model.world().ends(number) {
+            if !self.settle() {
+                step = self.shared.changed.wait(step).unwrap();
+            }
+        }
+        step
     }
 
     /// The same memory, seen from another rank.
     pub fn of(&self, rank: usize) -> Self {
-        Self { rank: Rank(rank as u32), view: rank, shared: Arc::clone(&self.shared) }
+        Self { model: self.model.of(rank), shared: Arc::clone(&self.shared) }
     }
 
     /// The words of this rank's region.
     pub fn region(&self) -> Vec<u64> {
-        let start = self.rank.index() * self.shared.region_words;
-        let state = self.state();
-        state.words[start..start + self.shared.region_words].iter().map(|word| word.value).collect()
+        let _step = self.step();
+        self.model.region()
     }
 
     /// The operations that took effect so far, in order.
     pub fn trace(&self) -> Trace {
-        self.shared.trace.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.model.world().trace.clone()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap()
+    fn step(&self) -> Step<'_> {
+        self.shared.clocks.lock().unwrap()
     }
 
     /// Posts an operation, or what is planted instead.
-    fn post(&self, index: usize, action: Action, notify: Notify) -> u64 {
-        let (index, action, notify) = self.shared.planted.post(self.rank, index, action, notify);
-        let card =
-            self.shared.card.as_ref().filter(|_| matches!(action, Action::CompareSwap(..) | Action::FetchAdd(_)));
-        let Some(card) = card else {
-            return action.answer(self.change(index, Some((action, None)), notify, |value| action.applied_to(value)));
+    fn post(&self, word: usize, action: Action, notify: Notify) -> u64 {
+        let (word, action, notify) = self.model.world().planted(self.rank(), word, action, notify);
+        let atomic = matches!(action, Action::CompareSwap(..) | Action::FetchAdd(_));
+        let Some(card) = self.shared.card.as_ref().filter(|_| atomic) else {
+            return self.changes(word, action, notify, None);
         };
         let _alone = card.lock().unwrap();
-        let before = self.change(index, None, Notify::No, |value| value);
-        self.change(index, Some((action, Some(before))), Notify::No, |_| action.applied_to(before));
-        before
+        let step = self.step();
+        let read = self.model.world().load(self.model.handle(), word);
+        drop(step);
+        self.changes(word, action, notify, Some(read))
     }
 
-    /// One step, recorded in the trace with its action and what that returns, if not what the step
-    /// finds.
-    fn change(
-        &self,
-        index: usize,
-        action: Option<(Action, Option<u64>)>,
-        notify: Notify,
-        change: impl FnOnce(u64) -> u64,
-    ) -> u64 {
-        let mut state = self.state();
-        let word = &mut state.words[index];
-        let before = word.value;
-        word.value = change(before);
-        let changed = word.value != before;
-        word.notified += u32::from(notify == Notify::Yes);
-        word.version += u32::from(changed);
-        let version = word.version;
-        state.seen[self.view][index] = version;
-        if let Some((action, returned)) = action {
-            self.took_effect(index, action, (before, returned.unwrap_or(before)));
-        }
-        drop(state);
+    /// One step.
+    fn changes(&self, word: usize, action: Action, notify: Notify, read: Option<u64>) -> u64 {
+        let step = self.step();
+        let mut world = self.model.world();
+        let before = world.versions[word];
+        let answer = world.changes(self.rank(), word, action, notify == Notify::Yes, read);
+        world.sees(self.model.handle().1, word);
+        let changed = world.versions[word] != before;
+        drop((world, step));
         if changed || notify == Notify::Yes {
-            if changed {
-                self.waits().still = 0;
-            }
-            self.wake();
+            self.shared.changed.notify_all();
         }
-        before
+        answer
     }
 
-    fn waits_at(&self, word: usize, pauses: bool) -> Note {
-        Note::Waits(self.shared.planted.names.place(word), pauses)
+    /// Time passes after a death. Others go on first.
+    fn passes(&self, step: Step<'_>) {
+        let now = step[self.rank().index()].now;
+        drop(step);
+        if now >= ENDLESS {
+            panic_any(Violation("ranks wait without end for the dead".into()));
+        }
+        loom::thread::yield_now();
     }
 
-    fn took_effect(&self, index: usize, action: Action, (found, returned): (u64, u64)) {
-        let target = Rank((index / self.shared.region_words) as u32);
-        let (word, place) = (index % self.shared.region_words, self.shared.planted.names.place(index));
-        let mut trace = self.shared.trace.lock().unwrap_or_else(PoisonError::into_inner);
-        trace.push(Effect { origin: self.rank, target, word, place, action, found, returned });
-    }
-
-    fn check_own(&self, index: usize) -> Result<(), Fault> {
-        check_own(index, self.shared.region_words, self.rank)
-    }
-
-    fn block_until(&self, index: usize, predicate: impl Fn(u64) -> bool, patience: Patience) -> Result<u64, Fault> {
-        self.check_own(index)?;
+    fn block_until(&self, own: usize, predicate: impl Fn(u64) -> bool, patience: Patience) -> Result<u64, Fault> {
+        self.model.check_own(own)?;
         let Patience { deadline, watch } = patience;
-        let mut state = self.state();
-        let forgotten = (self.shared.forgets == Some(index)).then(|| state.words[index].version);
+        let mut step = self.step();
+        let now = || {
+            let world = self.model.world();
+            (world.words[own], world.versions[own])
+        };
+        let forgotten = (self.shared.forgets == Some(own)).then(|| now().1);
         loop {
-            let Word { value, version, notified } = state.words[index];
+            let (value, version) = now();
             if predicate(value) && forgotten != Some(version) {
                 return Ok(value);
             }
@@ -329,43 +218,38 @@ impl LoomMemory {
                     return Err(Fault::of(FaultKind::PeerDied, rank));
                 }
                 (_, Some(_)) if deadline != u64::MAX => {
-                    let clock = &mut state.clocks[self.rank.index()];
-                    *clock = deadline.max(*clock);
-                    let now = *clock;
-                    drop(state);
-                    endless(now);
-                    loom::thread::yield_now();
+                    let clock = &mut step[self.rank().index()];
+                    clock.now = clock.now.max(deadline);
+                    self.passes(step);
                     return Err(Fault::new(FaultKind::TimedOut));
                 }
                 _ => {}
             }
-            let dead = self.shared.dead.load(Relaxed);
-            while state.words[index].notified == notified && self.shared.dead.load(Relaxed) == dead {
-                state = self.block(state, index, false);
-            }
+            let number = self.model.world().wait(self.model.handle(), own, u64::MAX, None);
+            step = self.block(step, number);
         }
     }
 
     /// Once a rank is dead a pause ends by itself and time passes, because algorithms then wait by
     /// the clock.
-    fn block_while_unchanged(&self, index: usize, nanos: u64) {
-        let me = self.rank.index();
-        let mut state = self.state();
-        let ended = self.waits().ended;
-        while state.words[index].version == state.seen[self.view][index] && self.waits().ended == ended {
-            if self.failed_rank().is_some() {
-                let idle = state.idle[me];
-                state.idle[me] = (idle + 1).min(IDLE_PAUSES.len() - 1);
-                state.clocks[me] += nanos.max(IDLE_PAUSES[idle]);
-                let now = state.clocks[me];
-                drop(state);
-                endless(now);
-                loom::thread::yield_now();
-                return;
-            }
-            state = self.block(state, index, true);
+    fn block_while_unchanged(&self, word: usize, nanos: u64) {
+        let (rank, view) = self.model.handle();
+        let mut step = self.step();
+        let number = self.model.world().pause((rank, view), word, nanos);
+        if self.failed_rank().is_some() {
+            self.model.world().end_pauses();
         }
-        state.idle[me] = 0;
+        step = self.block(step, number);
+        let clock = &mut step[rank.index()];
+        let world = self.model.world();
+        if world.failed_rank().is_none() || world.seen(view, word) != world.versions[word] {
+            clock.idle = 0;
+            return;
+        }
+        drop(world);
+        clock.now += nanos.max(IDLE_PAUSES[clock.idle]);
+        clock.idle = (clock.idle + 1).min(IDLE_PAUSES.len() - 1);
+        self.passes(step);
     }
 }
 
@@ -376,15 +260,15 @@ impl RemoteMemory for LoomMemory {
     type Pause<'f> = Ready<()>;
 
     fn rank(&self) -> Rank {
-        self.rank
+        self.model.rank()
     }
 
     fn size(&self) -> u32 {
-        self.shared.size
+        self.model.size()
     }
 
     fn word(&self, at: At) -> Result<usize, Fault> {
-        resolve(at, self.size(), self.shared.region_words)
+        self.model.word(at)
     }
 
     fn read(&self, word: usize) -> Self::Op {
@@ -408,12 +292,12 @@ impl RemoteMemory for LoomMemory {
     }
 
     fn load(&self, own: usize) -> Result<u64, Fault> {
-        self.check_own(own)?;
-        Ok(self.change(own, Some((Action::Read, None)), Notify::No, |value| value))
+        self.model.check_own(own)?;
+        Ok(self.changes(own, Action::Read, Notify::No, None))
     }
 
     fn store(&self, own: usize, value: u64) -> Result<(), Fault> {
-        self.check_own(own)?;
+        self.model.check_own(own)?;
         self.post(own, Action::Write(value), Notify::No);
         Ok(())
     }
@@ -434,39 +318,30 @@ impl RemoteMemory for LoomMemory {
     }
 
     fn now(&self) -> u64 {
-        self.state().clocks[self.rank.index()]
+        self.step()[self.rank().index()].now
     }
 
     fn liveness(&self, rank: Rank) -> Liveness {
-        match rank {
-            Rank(rank) if rank >= self.size() => Liveness::Left,
-            Rank(rank) if self.shared.dead.load(Relaxed) >> rank & 1 == 1 => Liveness::Dead,
-            _ => Liveness::Alive,
-        }
+        self.model.liveness(rank)
     }
 
     fn failed_rank(&self) -> Option<Rank> {
-        Some(self.shared.dead.load(Relaxed).trailing_zeros()).filter(|rank| *rank < self.size()).map(Rank)
+        self.model.failed_rank()
     }
 }
 
 impl Crashable for LoomMemory {
     fn die(&self) {
-        let state = self.state();
-        self.shared.dead.fetch_or(1 << self.rank.0, Relaxed);
-        self.note(Note::Ends);
-        drop(state);
-        self.wake();
+        let step = self.step();
+        let mut world = self.model.world();
+        world.kill(self.rank());
+        world.end_pauses();
+        drop((world, step));
+        self.shared.changed.notify_all();
     }
 
     fn note(&self, note: Note) {
-        self.shared.trace.lock().unwrap_or_else(PoisonError::into_inner).note(self.rank, note);
-    }
-}
-
-fn endless(now: u64) {
-    if now >= ENDLESS {
-        panic_any(Violation("ranks wait without end for the dead".into()));
+        self.model.note(note);
     }
 }
 

@@ -12,7 +12,6 @@ use onesided_remote_memory::{
 
 use super::World;
 use crate::Crashable;
-use crate::posting::{check_own, post_all, resolve};
 use crate::trace::{Action, Note};
 
 /// The memory of all ranks, seen from one rank. A clone is a handle of its own, for another task.
@@ -52,13 +51,19 @@ impl ModelMemory {
         self.world().region(self.rank).to_vec()
     }
 
-    fn post_one(&self, word: usize, what: (Action, Notify), chained: bool) -> Reply {
-        let number = self.world().post((self.rank, self.view), word, what, chained);
+    /// The handle that posts and waits.
+    pub(crate) const fn handle(&self) -> (Rank, u16) {
+        (self.rank, self.view)
+    }
+
+    fn post_one(&self, word: usize, action: Action, notify: Notify) -> Reply {
+        let number = self.world().post(self.handle(), word, (action, notify));
         Reply { world: Arc::clone(&self.world), number }
     }
 
-    fn check_own(&self, word: usize) -> Result<(), Fault> {
-        check_own(word, self.world().region_words, self.rank)
+    /// Whether a word lies in this rank's own region.
+    pub(crate) fn check_own(&self, word: usize) -> Result<(), Fault> {
+        if self.world().target(word as u32) == self.rank.index() { Ok(()) } else { Err(Fault::new(FaultKind::NotOwn)) }
     }
 }
 
@@ -113,7 +118,6 @@ impl<P: Fn(u64) -> bool + Unpin> Future for Wait<'_, P> {
     type Output = Result<u64, Fault>;
 
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        let ModelMemory { rank, view, .. } = *self.memory;
         let timed_out = match &self.waits {
             None => false,
             Some(waits) => match lock(&waits.world).take(waits.number) {
@@ -122,7 +126,7 @@ impl<P: Fn(u64) -> bool + Unpin> Future for Wait<'_, P> {
             },
         };
         self.memory.check_own(self.own)?;
-        let value = self.memory.world().load(rank, view, self.own);
+        let value = self.memory.world().load(self.memory.handle(), self.own);
         if (self.predicate)(value) {
             return Poll::Ready(Ok(value));
         }
@@ -140,7 +144,7 @@ impl<P: Fn(u64) -> bool + Unpin> Future for Wait<'_, P> {
         }
         let until = self.patience.deadline;
         let before = self.waits.as_ref().map(|waits| waits.number);
-        let number = self.memory.world().wait((rank, view), self.own, until, before);
+        let number = self.memory.world().wait(self.memory.handle(), self.own, until, before);
         if before.is_none() {
             self.waits = Some(Reply { world: Arc::clone(&self.memory.world), number });
         }
@@ -164,7 +168,14 @@ impl RemoteMemory for ModelMemory {
 
     fn word(&self, at: At) -> Result<usize, Fault> {
         let mut world = self.world();
-        let word = resolve(at, world.ranks(), world.region_words)?;
+        let index = at.offset as usize / 8;
+        if at.rank.0 >= world.ranks() {
+            return Err(Fault::of(FaultKind::NoSuchRank, at.rank));
+        }
+        if index >= world.region_words {
+            return Err(Fault::of(FaultKind::OutOfRange, at.rank));
+        }
+        let word = at.rank.index() * world.region_words + index;
         let reached = world.reach(word);
         if reached.is_err() {
             world.told(self.rank, at.rank);
@@ -173,33 +184,39 @@ impl RemoteMemory for ModelMemory {
     }
 
     fn read(&self, word: usize) -> Reply {
-        self.post_one(word, (Action::Read, Notify::No), false)
+        self.post_one(word, Action::Read, Notify::No)
     }
 
     fn write(&self, word: usize, value: u64, notify: Notify) -> Reply {
-        self.post_one(word, (Action::Write(value), notify), false)
+        self.post_one(word, Action::Write(value), notify)
     }
 
     fn compare_swap(&self, word: usize, expected: u64, new: u64) -> Reply {
-        self.post_one(word, (Action::CompareSwap(expected, new), Notify::No), false)
+        self.post_one(word, Action::CompareSwap(expected, new), Notify::No)
     }
 
     fn fetch_add(&self, word: usize, add: u64) -> Reply {
-        self.post_one(word, (Action::FetchAdd(add), Notify::No), false)
+        self.post_one(word, Action::FetchAdd(add), Notify::No)
     }
 
     fn post<const N: usize>(&self, links: [Link<usize>; N]) -> Chain<Reply, N> {
-        post_all(links, |word, what, chained| self.post_one(word, what, chained))
+        let mut chained = false;
+        Chain::of(links.map(|link| {
+            self.world().chained = std::mem::replace(&mut chained, true);
+            let waited = link.waited();
+            let reply = self.post_link(link);
+            waited.then_some(reply)
+        }))
     }
 
     fn load(&self, own: usize) -> Result<u64, Fault> {
         self.check_own(own)?;
-        Ok(self.world().load(self.rank, self.view, own))
+        Ok(self.world().load(self.handle(), own))
     }
 
     fn store(&self, own: usize, value: u64) -> Result<(), Fault> {
         self.check_own(own)?;
-        self.world().store(self.rank, self.view, own, value);
+        self.world().store(self.handle(), own, value);
         Ok(())
     }
 
@@ -211,7 +228,7 @@ impl RemoteMemory for ModelMemory {
     }
 
     fn pause(&self, word: usize, nanos: u64) -> PauseEnd {
-        let number = self.world().pause(self.rank, self.view, word, nanos);
+        let number = self.world().pause(self.handle(), word, nanos);
         PauseEnd(Reply { world: Arc::clone(&self.world), number })
     }
 

@@ -23,7 +23,7 @@ pub(crate) use tasks::Tasks;
 use crate::caught::Violation;
 use crate::digest::digest;
 use crate::program::{HOME, Names};
-use crate::trace::{Action, Effect, Note, Op, Planted, Trace};
+use crate::trace::{Action, Effect, Note, Op, Trace};
 
 /// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,6 +66,12 @@ pub(crate) struct Pending {
     detached: bool,
     /// Whether it is the first of an acquire.
     marked: bool,
+}
+
+impl Pending {
+    pub(crate) const fn is_pause(&self) -> bool {
+        matches!(self.kind, Kind::Waits { deaths: None, .. })
+    }
 }
 
 #[derive(Clone, Copy, Debug, Hash)]
@@ -131,7 +137,7 @@ pub struct World {
     region_words: usize,
     /// The regions of all ranks, one after the other.
     pub words: Vec<u64>,
-    versions: Vec<u32>,
+    pub(crate) versions: Vec<u32>,
     /// How often a write has notified the waiters for each word.
     notified: Vec<u32>,
     /// By handle: the version of each word that its last operation there saw.
@@ -146,7 +152,7 @@ pub struct World {
     /// Pauses and deadlines that have ended since a word changed or a rank died. Pauses grow with
     /// it, so that a lock that waits a second before it suspects readers can be built with short
     /// pauses.
-    idle: u32,
+    pub(crate) idle: u32,
     /// The stopped rank: it receives nothing, and its operations do not take effect.
     pub stopped: Option<Rank>,
     /// Pauses and deadlines that have ended since then.
@@ -154,8 +160,10 @@ pub struct World {
     /// The origin and target of each lost operation or reply: their connection is lost.
     pub(crate) lost: Vec<(Rank, Rank)>,
     /// By number, in the order of posting.
-    pending: BTreeMap<u32, Pending>,
+    pub(crate) pending: BTreeMap<u32, Pending>,
     next: u32,
+    /// Whether the next operation has a predecessor in its chain.
+    chained: bool,
     /// The handle whose next operation is the first of an acquire.
     marks: Option<u16>,
     /// By rank: a digest of all results that its tasks received. Equal digests stand for equal
@@ -286,19 +294,18 @@ impl World {
         self.next
     }
 
-    fn planted(&self) -> Planted {
-        Planted { names: self.names, mutate: self.mutate }
+    /// What is posted instead of this.
+    pub(crate) fn planted(&self, origin: Rank, word: usize, action: Action, notify: Notify) -> (usize, Action, Notify) {
+        let notify = if self.names.is_polled(word) { Notify::Yes } else { notify };
+        let Some(mutate) = self.mutate else { return (word, action, notify) };
+        let Op { place, action, notify, .. } = mutate(Op { origin, place: self.names.place(word), action, notify });
+        (self.names.number(place), action, notify)
     }
 
     /// `view`: the handle that posts.
-    pub(crate) fn post(
-        &mut self,
-        (origin, view): (Rank, u16),
-        word: usize,
-        (action, notify): (Action, Notify),
-        chained: bool,
-    ) -> u32 {
-        let (word, action, notify) = self.planted().post(origin, word, action, notify);
+    pub(crate) fn post(&mut self, (origin, view): (Rank, u16), word: usize, (action, notify): (Action, Notify)) -> u32 {
+        let chained = std::mem::take(&mut self.chained);
+        let (word, action, notify) = self.planted(origin, word, action, notify);
         let posted = &mut self.posted;
         *match action {
             Action::Read => &mut posted.reads,
@@ -332,36 +339,42 @@ impl World {
         number
     }
 
-    pub(crate) fn pause(&mut self, origin: Rank, view: u16, word: usize, nanos: u64) -> u32 {
+    pub(crate) fn pause(&mut self, (origin, view): (Rank, u16), word: usize, nanos: u64) -> u32 {
         self.posted.waits += 1;
         self.trace.note(origin, Note::Waits(self.names.place(word), true));
-        let word = word as u32;
-        let since = self.seen[usize::from(view)].get(&word).copied().unwrap_or(0);
-        let until = self.now.saturating_add(nanos);
-        self.add(origin, view, Kind::Waits { word, since, deaths: None, until })
+        let (since, until) = (self.seen(view, word), self.now.saturating_add(nanos));
+        self.add(origin, view, Kind::Waits { word: word as u32, since, deaths: None, until })
     }
 
-    pub(crate) fn load(&mut self, rank: Rank, view: u16, word: usize) -> u64 {
+    pub(crate) fn load(&mut self, (rank, view): (Rank, u16), word: usize) -> u64 {
         self.loads += 1;
         if self.loads > ENDLESS_LOADS {
             let place = self.names.place(word);
             panic_any(Violation(format!("waits without end: it loads {place} in a loop that never waits")));
         }
-        let version = self.versions[word];
-        self.seen[usize::from(view)].insert(word as u32, version);
+        self.sees(view, word);
         let value = self.words[word];
         self.told(rank, (word, value));
         value
     }
 
-    pub(crate) fn store(&mut self, rank: Rank, view: u16, word: usize, value: u64) {
-        let (word, action, _) = self.planted().post(rank, word, Action::Write(value), Notify::No);
+    /// A handle sees the version that a word has now.
+    pub(crate) fn sees(&mut self, view: u16, word: usize) {
+        self.seen[usize::from(view)].insert(word as u32, self.versions[word]);
+    }
+
+    /// The version of a word that a handle saw last.
+    pub(crate) fn seen(&self, view: u16, word: usize) -> u32 {
+        self.seen[usize::from(view)].get(&(word as u32)).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn store(&mut self, (rank, view): (Rank, u16), word: usize, value: u64) {
+        let (word, action, _) = self.planted(rank, word, Action::Write(value), Notify::No);
         self.set(word, action.applied_to(self.words[word]));
         if let Action::Write(value) = action {
             self.trace.note(rank, Note::Stores(self.names.place(word), value));
         }
-        let version = self.versions[word];
-        self.seen[usize::from(view)].insert(word as u32, version);
+        self.sees(view, word);
     }
 
     fn set(&mut self, word: usize, value: u64) {
@@ -369,6 +382,30 @@ impl World {
             self.words[word] = value;
             self.versions[word] += 1;
             self.idle = 0;
+        }
+    }
+
+    /// How many waits and pauses go on.
+    pub(crate) fn waiting(&self) -> usize {
+        self.pending.values().filter(|pending| self.is_blocked(pending)).count()
+    }
+
+    fn is_blocked(&self, pending: &Pending) -> bool {
+        matches!(pending.kind, Kind::Waits { .. }) && !self.goes_on(pending.kind)
+    }
+
+    /// Whether a wait or a pause has ended. It is forgotten then.
+    pub(crate) fn ends(&mut self, number: u32) -> bool {
+        let ended = self.pending.get(&number).is_none_or(|pending| !self.is_blocked(pending));
+        if ended {
+            self.pending.remove(&number);
+        }
+        ended
+    }
+
+    pub(crate) fn end_pauses(&mut self) {
+        for pending in self.pending.values_mut().filter(|pending| pending.is_pause()) {
+            pending.kind = Kind::Ready { outcome: Ok(0), timed_out: true };
         }
     }
 
@@ -490,15 +527,10 @@ impl World {
         let (outcome, version) = match self.reach(index) {
             Err(gone) => (Err(gone), 0),
             Ok(()) => {
-                let (found, target) = (self.words[index], Rank(self.target(word) as u32));
-                let (word, place) = (index % self.region_words, self.names.place(index));
-                self.trace.push(Effect { origin, target, word, place, action, found, returned: found });
                 if pending.marked {
                     self.last_arrival = Some(origin);
                 }
-                self.set(index, action.applied_to(found));
-                self.notified[index] += u32::from(notifies);
-                (Ok(action.answer(found)), self.versions[index])
+                (Ok(self.changes(origin, index, action, notifies, None)), self.versions[index])
             }
         };
         if pending.detached {
@@ -507,6 +539,24 @@ impl World {
             let outcome = lost.map_or(outcome, Err);
             self.pending.insert(number, Pending { kind: Kind::Returns { word, outcome, version }, ..pending });
         }
+    }
+
+    /// An action changes its word. Returns the output of the operation. `read`: the value that a
+    /// card's atomic read before, if it did.
+    pub(crate) fn changes(
+        &mut self,
+        origin: Rank,
+        index: usize,
+        action: Action,
+        notifies: bool,
+        read: Option<u64>,
+    ) -> u64 {
+        let (found, target) = (self.words[index], Rank(self.target(index as u32) as u32));
+        let (word, place, returned) = (index % self.region_words, self.names.place(index), read.unwrap_or(found));
+        self.trace.push(Effect { origin, target, word, place, action, found, returned });
+        self.set(index, action.applied_to(returned));
+        self.notified[index] += u32::from(notifies);
+        action.answer(returned)
     }
 
     fn wake(&mut self, number: u32, timed_out: bool) -> Option<Rank> {

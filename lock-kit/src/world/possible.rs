@@ -84,8 +84,7 @@ impl World {
         let outwaited = self.stopped.is_some() && self.outwaited >= OUTWAITED;
         let most = if troubled { ENDLESS } else { UNWOKEN * at_work.len() as u32 };
         let passes = self.idle < most && others_at_work && !outwaited;
-        let is_pause = |number: &u32| matches!(self.pending[number].kind, Kind::Waits { deaths: None, .. });
-        let ends = |(_, number): &(u64, u32)| passes && (troubled || !self.woken && is_pause(number));
+        let ends = |(_, number): &(u64, u32)| passes && (troubled || !self.woken && self.pending[number].is_pause());
         match self.timers().find(ends) {
             Some((_, number)) => Some(Event::Time(number)),
             None => self.stopped.map(|_| Event::Continue),
