@@ -291,7 +291,7 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
             chosen.next().and_then(|choice| events.get(usize::from(*choice))).or(events.first()).copied()
         });
         ended.map_err(|violation| {
-            let (name, told) = (A::NAME, run.tasks.memory.world().trace.tells(&violation));
+            let (name, told) = (A::NAME, run.memory.world().trace.tells(&violation));
             let Budget { crashes, lost, stops } = self.budget;
             format!(
                 "{name}: {told} in {programs:?}\n with up to {crashes} crashes, {lost} losses, {stops} stops\n again: \
@@ -305,7 +305,7 @@ impl Explored {
     fn count<A: LockAlgorithm + Clone>(&mut self, run: &Run<A>) {
         self.ends += 1;
         self.recoveries += usize::from(run.record.entered().iter().any(|(_, recovered)| recovered.is_some()));
-        self.lost += usize::from(!run.tasks.memory.world().lost.is_empty());
+        self.lost += usize::from(!run.memory.world().lost.is_empty());
         self.bypassed = self.bypassed.max(run.record.bypassed());
     }
 }

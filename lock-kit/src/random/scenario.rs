@@ -68,7 +68,7 @@ pub(crate) fn recorded<A: LockAlgorithm + Clone>(
         let choice = schedule.next().map_or(0, |choice| usize::from(*choice));
         possible.get(choice % possible.len().max(1)).copied()
     });
-    let world = run.tasks.memory.world();
+    let world = run.memory.world();
     match ended {
         Ok(()) => Ok(History { posted: world.posted, trace: world.trace.clone(), order: run.record.order() }),
         Err(violation) => Err(world.trace.tells(&violation)),

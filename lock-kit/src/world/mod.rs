@@ -6,7 +6,6 @@ mod describe;
 mod memory;
 mod possible;
 mod run;
-mod tasks;
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -18,7 +17,6 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Rank};
 pub use memory::{ModelMemory, PauseEnd, Reply, Wait};
 pub(crate) use run::Run;
 pub use run::{Server, Setting};
-pub(crate) use tasks::Tasks;
 
 use crate::caught::Violation;
 use crate::digest::digest;

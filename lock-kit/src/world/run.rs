@@ -1,18 +1,20 @@
 //! One run of a lock's programs: a schedule of the checker, or a case of a search.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use onesided_lock_algos::{LockAlgorithm, served};
 use onesided_remote_memory::{Fault, Rank};
 
-use super::{Budget, Event, ModelMemory, Tasks, Time, World};
+use super::{Budget, Event, ModelMemory, Time, World};
 use crate::Record;
+use crate::caught::caught;
 use crate::program::{
-    self, Crashable, Ending, HOME, LOCK, Layout, Names, Section, Slots, host_words, idle, lock_and_data, region_words,
+    self, Crashable, Ending, HOME, LOCK, Layout, Names, Section, Slots, Spawn, Task, host_words, idle, lock_and_data,
+    region_words,
 };
 use crate::trace::Op;
 
@@ -102,7 +104,10 @@ impl Setting {
 pub(crate) struct Run<A> {
     lock: Arc<A>,
     slots: Slots,
-    pub(crate) tasks: Tasks,
+    pub(crate) memory: ModelMemory,
+    /// Of all ranks, polled as their events happen.
+    tasks: Vec<(Rank, Task)>,
+    spawned: Arc<Mutex<Vec<(Rank, Task)>>>,
     pub(crate) record: Arc<Record>,
     server: Option<Server>,
     /// Whether an acquire gives up its place.
@@ -129,9 +134,19 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         let server = A::SERVED.then(|| Server::start::<A>(&memory, slots));
         let leaves = |section: &Section| matches!(section.ending, Ending::Cancelled { leaves: true, .. });
         let gives_up = programs.iter().any(|program| program.as_ref().iter().any(leaves));
-        let tasks = Tasks::over(memory);
-        let record = Arc::new(record);
-        let mut run = Self { lock, slots, tasks, record, server, gives_up, bypass: None, probed: false, events: 0 };
+        let mut run = Self {
+            lock,
+            slots,
+            memory,
+            tasks: Vec::new(),
+            spawned: Arc::default(),
+            record: Arc::new(record),
+            server,
+            gives_up,
+            bypass: None,
+            probed: false,
+            events: 0,
+        };
         for (rank, program) in (0..).map(Rank).zip(programs) {
             run.start(rank, program.as_ref());
         }
@@ -139,17 +154,64 @@ impl<A: LockAlgorithm + Clone> Run<A> {
     }
 
     fn start(&mut self, rank: Rank, rounds: &[Section]) {
-        let (lock, slots, record) = (Arc::clone(&self.lock), self.slots, Arc::clone(&self.record));
-        self.tasks.start(rank, |memory, spawn| program::run(memory, lock, slots, rounds.to_vec(), record, spawn));
-        self.serve(rank);
+        let spawned = Arc::clone(&self.spawned);
+        let spawn: Spawn = Box::new(move |task| spawned.lock().unwrap().push((rank, task)));
+        let (memory, lock, record) = (self.memory.of(rank.index()), Arc::clone(&self.lock), Arc::clone(&self.record));
+        let task = program::run(memory, lock, self.slots, rounds.to_vec(), record, spawn);
+        self.tasks.push((rank, Box::pin(task)));
+        self.poll(rank);
     }
 
-    fn serve(&mut self, polled: Rank) {
-        if let Some(server) = self.server.as_mut().filter(|_| polled == HOME)
-            && let Some(ended) = server.poll()
+    /// Lets a rank's tasks go on as far as they can. A panic is a violation.
+    fn poll(&mut self, rank: Rank) {
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            let mut goes_on = |task: &mut Task| {
+                caught(|| task.as_mut().poll(&mut context).is_pending()).unwrap_or_else(|message| {
+                    self.record.violated(|| format!("rank {}: {message}", rank.0));
+                    false
+                })
+            };
+            self.tasks.retain_mut(|(of, task)| *of != rank || goes_on(task));
+            let spawned = std::mem::take(&mut *self.spawned.lock().unwrap());
+            if spawned.is_empty() {
+                break;
+            }
+            self.tasks.extend(spawned);
+        }
+        let dying = std::mem::take(&mut self.memory.world().dying);
+        for rank in dying {
+            self.tasks.retain(|(of, _)| *of != rank);
+            self.memory.world().kill(rank);
+        }
+        if let Some(server) = self.server.as_mut().filter(|_| rank == HOME)
+            && let Poll::Ready(ended) = server.task.as_mut().poll(&mut context)
         {
             self.record.violated(|| format!("the server ended: {ended:?}"));
         }
+    }
+
+    /// Whether a rank has tasks.
+    fn works(&self, rank: Rank) -> bool {
+        self.tasks.iter().any(|(of, _)| *of == rank)
+    }
+
+    /// What may happen to the tasks.
+    fn events(&self) -> Vec<Event> {
+        let world = self.memory.world();
+        let at_work: Vec<_> = (0..world.ranks()).map(|rank| self.works(Rank(rank))).collect();
+        world.possible(&at_work)
+    }
+
+    /// Checks that all tasks have ended.
+    fn ended(&self) -> Result<(), String> {
+        let ranks: Vec<_> = self.tasks.iter().map(|(rank, _)| rank.0).collect();
+        if ranks.is_empty() {
+            return Ok(());
+        }
+        let waits = self.memory.world().waits();
+        let how = if waits.is_empty() { "they go on and on" } else { &waits };
+        Err(format!("ranks {ranks:?} wait without end: {how}"))
     }
 
     /// The possible events; none at the end.
@@ -157,36 +219,34 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         if self.has_failed() {
             return Vec::new();
         }
-        let events = self.tasks.possible();
-        if !events.is_empty() || self.tasks.ended().is_err() || self.probed {
+        let events = self.events();
+        if !events.is_empty() || !self.tasks.is_empty() || self.probed {
             return events;
         }
         // After a death, a loss, or an acquire that gave up its place, a survivor acquires the lock,
         // in both modes, twice: one that reaches all others that are alive.
         self.probed = true;
         let dead = self.record.dead();
-        let (ranks, lost) = {
-            let world = self.tasks.memory.world();
-            (world.ranks(), world.lost.clone())
-        };
+        let lost = self.memory.world().lost.clone();
+        let ranks = self.memory.world().ranks();
         let reaches = |rank: Rank| lost.iter().all(|(origin, target)| *origin != rank || dead.contains(target));
         let survivor = (0..ranks).rev().map(Rank).find(|rank| !dead.contains(rank) && reaches(*rank));
         let troubled = !dead.is_empty() || !lost.is_empty() || self.gives_up;
         let Some(survivor) = survivor.filter(|_| troubled) else { return events };
-        self.tasks.memory.world().budget = Budget::default();
+        self.memory.world().budget = Budget::default();
         self.start(survivor, &[Section::EXCLUSIVE, Section::SHARED, Section::EXCLUSIVE, Section::SHARED]);
-        self.tasks.possible()
+        self.events()
     }
 
     /// Whether the rank whose operation was lost has ended, if only that one matters.
     fn has_failed(&self) -> bool {
-        let failed = self.tasks.memory.world().failed();
-        failed.is_some_and(|rank| !self.tasks.works(rank))
+        let failed = self.memory.world().failed();
+        failed.is_some_and(|rank| !self.works(rank))
     }
 
     /// A digest of the state.
     pub(crate) fn state(&self) -> (u64, u64, bool) {
-        (self.tasks.memory.world().state(), self.record.digest(), self.probed)
+        (self.memory.world().state(), self.record.digest(), self.probed)
     }
 
     /// Runs an event.
@@ -195,17 +255,17 @@ impl<A: LockAlgorithm + Clone> Run<A> {
     /// The violation.
     pub(crate) fn happen(&mut self, event: Event) -> Result<(), String> {
         if let Event::Crash(rank) = event {
-            self.record.dies(rank, self.tasks.memory.world().travels_from(rank));
+            self.record.dies(rank, self.memory.world().travels_from(rank));
+            self.tasks.retain(|(of, _)| *of != rank);
         }
-        let polled = self.tasks.happen(event);
-        let arrived = self.tasks.memory.world().last_arrival;
+        let concerned = self.memory.world().happen(event);
+        concerned.into_iter().for_each(|rank| self.poll(rank));
+        let arrived = self.memory.world().last_arrival;
         arrived.into_iter().for_each(|rank| self.record.arrives(rank));
-        polled.into_iter().for_each(|rank| self.serve(rank));
         self.events += 1;
         if self.events > ENDLESS {
-            self.tasks.ended().map_err(|waits| format!("{waits}, after {ENDLESS} events"))?;
+            self.ended().map_err(|waits| format!("{waits}, after {ENDLESS} events"))?;
         }
-        self.tasks.panicked()?;
         self.record.violation().map_or(Ok(()), Err)?;
         let bypassed = self.record.bypassed();
         match self.bypass.is_some_and(|at_most| bypassed > at_most) && self.record.dead().is_empty() {
@@ -237,12 +297,13 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         if self.has_failed() {
             return Ok(());
         }
-        self.tasks.ended()?;
+        self.record.violation().map_or(Ok(()), Err)?;
+        self.ended()?;
         if let Some(server) = self.server.take() {
-            self.tasks.memory.world().budget = Budget::default();
-            server.close::<A>(&self.tasks.memory, self.slots)?;
+            self.memory.world().budget = Budget::default();
+            server.close::<A>(&self.memory, self.slots)?;
         }
-        let world = self.tasks.memory.world();
+        let world = self.memory.world();
         let (home, data) = lock_and_data::<A>(world.region(HOME));
         let dead = self.record.dead();
         self.record.check_history(world.ranks() as usize)?;
@@ -279,13 +340,6 @@ impl Server {
             served::serve(&memory, context, move || still.load(Relaxed)).await
         });
         Self { task, open }
-    }
-
-    fn poll(&mut self) -> Option<Result<(), Fault>> {
-        match self.task.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(ended) => Some(ended),
-            Poll::Pending => None,
-        }
     }
 
     /// Stops it, and waits for its end.
