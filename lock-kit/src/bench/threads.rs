@@ -10,20 +10,11 @@ use std::time::{Duration, Instant};
 
 use onesided_fabric::{Any, Drive, Error, Fabric, Segment, SegmentKey, World, threads, wait_timeout};
 use onesided_lock_algos::LockAlgorithm;
-use onesided_remote_memory::{Fault, FaultKind};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use super::context::{LockMemory, Site, leader, words};
 use super::throughput::{Beside, Common, Origin, Outcome, ThroughputRun};
-use super::{Counted, Histogram, Operations};
-
-/// The result of one rank.
-struct RankResult {
-    count: u64,
-    lasted: Duration,
-    waits: Histogram,
-    bypasses: Histogram,
-    operations: Operations,
-}
+use super::{Counted, Histogram};
 
 impl<A: LockAlgorithm> ThroughputRun<'_, A> {
     /// Runs twice, each origin a thread of this process, and the lock at the first one's memory:
@@ -52,28 +43,7 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
         if let Some(error) = first.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(error);
         }
-        let results: Vec<RankResult> = results.into_iter().flatten().collect();
-        let mut outcome = Outcome {
-            counts: results.iter().map(|result| result.count).collect(),
-            lasted: results.iter().map(|result| result.lasted).max().unwrap_or_default(),
-            waits: Histogram::default(),
-            worst_p99: results
-                .iter()
-                .map(|result| result.waits.quantile(0.99).unwrap_or(self.long.as_nanos() as u64))
-                .max()
-                .unwrap_or_default(),
-            bypasses: Histogram::default(),
-            operations: Operations::default(),
-            longest_gap: Duration::ZERO,
-            events: 0,
-            trace: 0,
-        };
-        for result in &results {
-            outcome.waits.merge(&result.waits);
-            outcome.bypasses.merge(&result.bypasses);
-            outcome.operations = outcome.operations + result.operations;
-        }
-        Ok(outcome)
+        Ok(results.into_iter().flatten().reduce(Outcome::with).expect("an outcome of each origin"))
     }
 
     /// Waits for an acquire and its release; `TimedOut` if the lock is stuck.
@@ -92,7 +62,7 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
         acquired: &AtomicU64,
         failed: &AtomicBool,
         over: &[AtomicBool; 2],
-    ) -> Result<RankResult, Error> {
+    ) -> Result<Outcome, Error> {
         let fabric = world.fabric();
         let own = fabric.allocate(8 * words::<A>().next_multiple_of(16) as u64)?;
         let keys = world.all_gather(&own.key().to_bytes()).wait()?;
@@ -103,48 +73,55 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
         let segments = keys.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let leader = segments[leader(fabric).index()].clone();
         let place = &LockMemory { segments: Some(segments), leader: Some(leader) };
-        let referee = |flag: &AtomicBool| {
-            std::thread::sleep(self.long);
-            flag.store(true, Ordering::Relaxed);
-        };
-        let mut count = 0;
         let counted = Counted::new(fabric.clone());
-        world.barrier().wait()?;
         let common = &Common { run: self, acquired, failed: Some(failed) };
-        let timed =
-            Timed { common, clock: clock_takes(&counted), waits: RefCell::default(), bypasses: RefCell::default() };
-        let started = Instant::now();
-        let mut lasted = Duration::ZERO;
-        let rounds = std::thread::scope(|scope| {
-            if world.rank() == 0 {
-                scope.spawn(|| referee(&over[0]));
-            }
-            let untimed = Untimed(common);
-            let mut origin = Origin::new(Site::new(fabric.clone(), place), &untimed);
-            while !over[0].load(Ordering::Relaxed) && !failed.load(Ordering::Relaxed) {
-                self.ended(fabric, origin.once())?;
-                count += 1;
-            }
-            lasted = started.elapsed();
-            Ok::<_, Fault>(origin.site.generation)
-        });
-        let generation = rounds.map_err(Error::operation(A::NAME))?;
+        let untimed = Thread::<_, false>::new(common, 0);
+        let timed = Thread::<_, true>::new(common, clock_takes(&counted));
         world.barrier().wait()?;
-        let ended = std::thread::scope(|scope| {
-            if world.rank() == 0 {
-                scope.spawn(|| referee(&over[1]));
-            }
-            let mut origin = Origin::new(Site::new(counted.clone(), place), &timed);
-            origin.site.generation = generation; // the nodes are the same
-            while !over[1].load(Ordering::Relaxed) && !failed.load(Ordering::Relaxed) {
-                self.ended(&counted, origin.once())?;
-            }
-            Ok::<_, Fault>(())
-        });
-        ended.map_err(Error::operation(A::NAME))?;
+        let mut origin = Origin::new(Site::new(fabric.clone(), place), &untimed);
+        let (count, lasted) = self.repeats(&mut origin, &over[0]).map_err(Error::operation(A::NAME))?;
+        world.barrier().wait()?;
+        let generation = origin.site.generation; // the nodes are the same
+        let mut origin = Origin::new(Site::new(counted.clone(), place), &timed);
+        origin.site.generation = generation;
+        self.repeats(&mut origin, &over[1]).map_err(Error::operation(A::NAME))?;
         world.barrier().wait()?; // no rank accesses a segment that is gone
         let (waits, bypasses) = (timed.waits.into_inner(), timed.bypasses.into_inner());
-        Ok(RankResult { count, lasted, waits, bypasses, operations: counted.operations() })
+        Ok(Outcome {
+            counts: vec![count],
+            lasted,
+            worst_p99: waits.quantile(0.99).unwrap_or(self.long.as_nanos() as u64),
+            waits,
+            bypasses,
+            operations: counted.operations(),
+            longest_gap: Duration::ZERO,
+            events: 0,
+            trace: 0,
+        })
+    }
+
+    /// Acquires and releases until the time is over, which the home says. Returns how often, and how
+    /// long that took.
+    fn repeats<D: Drive, B: Beside<D, A>>(
+        &self,
+        origin: &mut Origin<'_, D, A, B>,
+        over: &AtomicBool,
+    ) -> Result<(u64, Duration), Fault> {
+        let (fabric, begun, mut count) = (origin.site.fabric.clone(), Instant::now(), 0);
+        let failed = origin.beside.common().failed;
+        std::thread::scope(|scope| {
+            if fabric.rank() == Rank(0) {
+                scope.spawn(|| {
+                    std::thread::sleep(self.long);
+                    over.store(true, Ordering::Relaxed);
+                });
+            }
+            while !over.load(Ordering::Relaxed) && !failed.is_some_and(|failed| failed.load(Ordering::Relaxed)) {
+                self.ended(&fabric, origin.once())?;
+                count += 1;
+            }
+            Ok((count, begun.elapsed()))
+        })
     }
 }
 
@@ -161,34 +138,8 @@ fn clock_takes(fabric: &impl Fabric) -> u64 {
     all.quantile(0.5).unwrap_or_default()
 }
 
-/// Lets real time pass, busy.
-fn spin(long: Duration) {
-    let begin = Instant::now();
-    while begin.elapsed() < long {
-        spin_loop();
-    }
-}
-
-/// An origin that only counts.
-struct Untimed<'m, A>(&'m Common<'m, A>);
-
-impl<F: Fabric, A: LockAlgorithm> Beside<F, A> for Untimed<'_, A> {
-    const TIMES: bool = false;
-
-    fn common(&self) -> &Common<'_, A> {
-        self.0
-    }
-
-    fn acquired(&self, _: &Site<'_, F, A>, _waited: u64, _others: u64) {}
-
-    async fn spend(&self, _: &Site<'_, F, A>, long: Duration) -> Result<(), Fault> {
-        spin(long);
-        Ok(())
-    }
-}
-
-/// An origin whose waits are timed.
-struct Timed<'m, A> {
+/// What the origin of a thread does beside its operations. `TIMES`: its waits are timed.
+struct Thread<'m, A, const TIMES: bool> {
     common: &'m Common<'m, A>,
     /// The time that reading the clock takes, in nanoseconds.
     clock: u64,
@@ -196,8 +147,14 @@ struct Timed<'m, A> {
     bypasses: RefCell<Histogram>,
 }
 
-impl<F: Fabric, A: LockAlgorithm> Beside<F, A> for Timed<'_, A> {
-    const TIMES: bool = true;
+impl<'m, A, const TIMES: bool> Thread<'m, A, TIMES> {
+    fn new(common: &'m Common<'m, A>, clock: u64) -> Self {
+        Self { common, clock, waits: RefCell::default(), bypasses: RefCell::default() }
+    }
+}
+
+impl<F: Fabric, A: LockAlgorithm, const TIMES: bool> Beside<F, A> for Thread<'_, A, TIMES> {
+    const TIMES: bool = TIMES;
 
     fn common(&self) -> &Common<'_, A> {
         self.common
@@ -208,8 +165,12 @@ impl<F: Fabric, A: LockAlgorithm> Beside<F, A> for Timed<'_, A> {
         self.bypasses.borrow_mut().add(others);
     }
 
+    /// Real time, busy.
     async fn spend(&self, _: &Site<'_, F, A>, long: Duration) -> Result<(), Fault> {
-        spin(long);
+        let begin = Instant::now();
+        while begin.elapsed() < long {
+            spin_loop();
+        }
         Ok(())
     }
 }

@@ -207,6 +207,17 @@ impl Outcome {
         self.operations.total() as f64 / self.waits.count().max(1) as f64
     }
 
+    /// Of the same run of threads, with those of other origins.
+    pub(super) fn with(mut self, others: Self) -> Self {
+        self.counts.extend(others.counts);
+        self.lasted = self.lasted.max(others.lasted);
+        self.worst_p99 = self.worst_p99.max(others.worst_p99);
+        self.waits.merge(&others.waits);
+        self.bypasses.merge(&others.bypasses);
+        self.operations = self.operations + others.operations;
+        self
+    }
+
     fn floats(&self) -> Vec<f64> {
         self.counts.iter().map(|count| *count as f64).collect()
     }
