@@ -292,24 +292,29 @@ fn execute<A: LockAlgorithm>(
     *last.lock().unwrap_or_else(PoisonError::into_inner) = words.of(0);
     let memory = LoomMemory::over(words, atomics, if A::SERVED { 0 } else { programs.len() }, forgets);
     let record = Arc::new(Record::default());
-    let spawned = Arc::new(Mutex::new(Vec::new()));
+    let spawned = Arc::new(Mutex::new(Threads::new()));
     let origin = |rank: usize| -> Task {
-        let (rounds, record) = (programs[rank].clone(), Arc::clone(&record));
-        let memory = memory.of(rank);
-        let spawn = spawning(Arc::clone(&spawned), memory.of(rank));
-        counted(memory.of(rank), program::run(memory, Arc::clone(lock), slots, rounds, record, spawn))
+        let (threads, of) = (Arc::clone(&spawned), memory.of(rank));
+        let spawn: Spawn = Box::new(move |task| {
+            of.begins();
+            threads.lock().unwrap().push(thread(of.of(rank), task));
+        });
+        let rounds = programs[rank].clone();
+        Box::pin(program::run(memory.of(rank), Arc::clone(lock), slots, rounds, Arc::clone(&record), spawn))
     };
     let server = A::SERVED.then(|| {
         let (Server { task, open }, record) = (Server::start::<A>(&memory, slots), Arc::clone(&record));
-        let serves = thread(Box::pin(async move {
+        let serves = async move {
             task.await.unwrap_or_else(|fault| record.violated(|| format!("the server ended: {fault}")));
-        }));
-        (serves, open)
+        };
+        (thread(memory.of(0), Box::pin(serves)), open)
     });
-    let others: Vec<_> = (1..programs.len()).map(|rank| thread(origin(rank))).collect();
+    let others: Threads = (1..programs.len()).map(|rank| thread(memory.of(rank), origin(rank))).collect();
     block_on(origin(0));
-    join(others);
-    join(std::mem::take(&mut *spawned.lock().unwrap()));
+    memory.ends();
+    others.into_iter().for_each(|thread| thread.join().unwrap());
+    let spawned = std::mem::take(&mut *spawned.lock().unwrap());
+    spawned.into_iter().for_each(|thread| thread.join().unwrap());
     if let Some((serves, open)) = server {
         open.store(false, Relaxed);
         block_on(served::wake(&memory, Layout::of_server::<A>(&memory, slots))).unwrap();
@@ -322,30 +327,12 @@ fn execute<A: LockAlgorithm>(
 
 type Threads = Vec<loom::thread::JoinHandle<()>>;
 
-fn thread(task: Task) -> loom::thread::JoinHandle<()> {
-    loom::thread::spawn(|| block_on(task))
-}
-
-/// A task whose end is counted.
-fn counted(memory: LoomMemory, task: impl Future<Output = ()> + Send + 'static) -> Task {
-    Box::pin(async move {
-        task.await;
+/// A task, whose end is counted.
+fn thread(memory: LoomMemory, task: Task) -> loom::thread::JoinHandle<()> {
+    loom::thread::spawn(move || {
+        block_on(task);
         memory.ends();
     })
-}
-
-fn spawning(threads: Arc<Mutex<Threads>>, memory: LoomMemory) -> Spawn {
-    Box::new(move |task| {
-        memory.begins();
-        let thread = thread(counted(memory.of(0), task));
-        threads.lock().unwrap().push(thread);
-    })
-}
-
-fn join(threads: Threads) {
-    for thread in threads {
-        thread.join().unwrap();
-    }
 }
 
 /// The check of [`Exploration::run`].
