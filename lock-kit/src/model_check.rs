@@ -109,9 +109,8 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     }
 
     /// Up to this many ranks crash, each at any step, its program ended or not. One survives.
-    pub fn crashes(mut self, crashes: u8) -> Self {
-        self.budget.crashes = crashes;
-        self
+    pub fn crashes(self, crashes: u8) -> Self {
+        Self { budget: Budget { crashes, ..self.budget }, ..self }
     }
 
     /// A rank that [crashes](Self::crashes) leaves in order instead, wherever its tasks are: with a
@@ -123,9 +122,8 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     /// Up to this many operations or replies are lost, and the origin's connection to the target
     /// with each: the origin sees `Unknown`, and then `ConnectionLost`. An origin to which the lock
     /// reports that ends.
-    pub fn losses(mut self, losses: u8) -> Self {
-        self.budget.lost = losses;
-        self
+    pub fn losses(self, losses: u8) -> Self {
+        Self { budget: Budget { lost: losses, ..self.budget }, ..self }
     }
 
     /// One operation or reply is [lost](Self::losses), of a lock that does not recover: the acquire or
@@ -150,9 +148,8 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     }
 
     /// Up to this many times a rank is stopped, one at a time.
-    pub fn stops(mut self, stops: u8) -> Self {
-        self.budget.stops = stops;
-        self
+    pub fn stops(self, stops: u8) -> Self {
+        Self { budget: Budget { stops, ..self.budget }, ..self }
     }
 
     /// The setting of the schedules: their mutation, the first words, hosts.

@@ -67,33 +67,28 @@ impl<'a, A: LockAlgorithm> ThroughputRun<'a, A> {
 
     /// The duration: real time of threads, virtual time of a simulation. With zero there are no
     /// acquisitions.
-    pub const fn lasting(mut self, long: Duration) -> Self {
-        self.long = long;
-        self
+    pub fn lasting(self, long: Duration) -> Self {
+        Self { long, ..self }
     }
 
     /// The percentage of shared acquires, at most 100.
-    pub const fn readers(mut self, of_a_hundred: u32) -> Self {
-        self.readers = if of_a_hundred > 100 { 100 } else { of_a_hundred };
-        self
+    pub fn readers(self, of_a_hundred: u32) -> Self {
+        Self { readers: of_a_hundred.min(100), ..self }
     }
 
     /// How long the lock is held each time.
-    pub const fn section(mut self, long: Duration) -> Self {
-        self.section = long;
-        self
+    pub fn section(self, long: Duration) -> Self {
+        Self { section: long, ..self }
     }
 
     /// How long an origin is idle after a release before its next acquire.
-    pub const fn idle(mut self, long: Duration) -> Self {
-        self.idle = long;
-        self
+    pub fn idle(self, long: Duration) -> Self {
+        Self { idle: long, ..self }
     }
 
     /// The seed of the random choice of readers, and of a simulation.
-    pub const fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
+    pub fn seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
     }
 
     /// The network of a simulation. By default 1 us one way and up to 0.2 us jitter: without
@@ -105,45 +100,39 @@ impl<'a, A: LockAlgorithm> ThroughputRun<'a, A> {
     /// How many consecutive ranks of a simulation share a host, the lock's home and the first
     /// origins the first one; all by default. Irrelevant to a lock without [host
     /// words](LockAlgorithm::HOST_WORDS).
-    pub const fn per_host(mut self, ranks: u32) -> Self {
-        self.per_host = ranks;
-        self
+    pub fn per_host(self, ranks: u32) -> Self {
+        Self { per_host: ranks, ..self }
     }
 
     /// The lock's home is one of the origins of a simulation, rank 0: for a lock whose words count
     /// ranks from 0.
-    pub const fn at_home(mut self) -> Self {
-        self.at_home = true;
-        self
+    pub fn at_home(self) -> Self {
+        Self { at_home: true, ..self }
     }
 
     /// Ends a simulation after so many events, if its time is not over before.
-    pub const fn events(mut self, most: u64) -> Self {
-        self.events = most;
-        self
+    pub fn events(self, most: u64) -> Self {
+        Self { events: most, ..self }
     }
 
     /// Has a thread of the home serve the lock of a simulation, if it is a
     /// [served](LockAlgorithm::SERVED) one.
-    pub fn served(mut self, by: ServerThread) -> Self {
-        self.server = Some(by);
-        self
+    pub fn served(self, by: ServerThread) -> Self {
+        Self { server: Some(by), ..self }
     }
 
     /// Stops an owner of a simulation: the first origin that acquires the lock after this time
     /// holds it for so much longer. The run ends 1,000 acquisitions later, if its time is not over
     /// before.
-    pub const fn stops(mut self, after: Duration, long: Duration) -> Self {
-        self.stop = Some(Stop { after, long: Some(long) });
-        self
+    pub fn stops(self, after: Duration, long: Duration) -> Self {
+        Self { stop: Some(Stop { after, long: Some(long) }), ..self }
     }
 
     /// Kills an owner of a simulation: the first origin that acquires the lock after this time dies
     /// while it holds it. The other origins recover the lock. The run ends 1,000 acquisitions
     /// later, if its time is not over before.
-    pub const fn dies(mut self, after: Duration) -> Self {
-        self.stop = Some(Stop { after, long: None });
-        self
+    pub fn dies(self, after: Duration) -> Self {
+        Self { stop: Some(Stop { after, long: None }), ..self }
     }
 }
 

@@ -205,8 +205,9 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         trial("interleavings", executions, &Self::interleavings);
         trial("on cards", executions, &Self::on_cards);
         if !A::SERVED {
-            trial("tried", executions, &Self::tried);
-            trial("cancelled", executions, &Self::cancelled);
+            trial("tried", executions, &|this| this.exploration(1).tried().map(|_| "of 3 programs".into()));
+            let few = self.preemptions.saturating_sub(1);
+            trial("cancelled", executions, &|this| this.exploration(few).cancelled().map(|_| "of 18 programs".into()));
         }
         #[cfg(feature = "bench")]
         if !A::SERVED && self.setting.mutate.is_none() {
@@ -215,7 +216,8 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         trial("words at their ends", executions, &Self::at_the_ends);
         let none = |explored: &Explored| (explored.lost == 0).then_some("nothing is lost");
         if self.recovers {
-            trial("a death inside", executions, &Self::death_inside);
+            let deaths = |this: &Self| this.exploration(this.most()).deaths(&RECOVERED);
+            trial("a death inside", executions, &|this| deaths(this).map(|_| "of 3 programs".into()));
         } else {
             trial("with an error", states, &|this| this.schedules(&this.checker().errors(), &programs::LOSSES, none));
         }
@@ -239,8 +241,6 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
             trial("memory lost", states, &|this| brief(this, crashes(this).memory_goes()));
             trial("left inside", states, &|this| brief(this, crashes(this).leaves()));
             trial("left, memory lost", states, &|this| brief(this, crashes(this).leaves().memory_goes()));
-        }
-        if self.recovers {
             trial("with a loss", states, &|this| this.schedules(&this.checker().losses(1), &programs::LOSSES, none));
         }
         trial("with a stop", states, &|this| {
@@ -262,6 +262,11 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
 
     fn exploration(&self, preemptions: usize) -> Exploration<A> {
         Exploration::of(&self.lock).setting(self.setting).preemptions(preemptions)
+    }
+
+    /// The most preemptions: the server's thread is one more.
+    fn most(&self) -> usize {
+        if A::SERVED { self.preemptions.min(1) } else { self.preemptions }
     }
 
     fn checker(&self) -> Checker<A> {
@@ -291,7 +296,7 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
     }
 
     fn interleavings(&self) -> Tried {
-        let most = if A::SERVED { self.preemptions.min(1) } else { self.preemptions };
+        let most = self.most();
         let programs = [&programs::PAIRS[..], &programs::TRIPLES].concat();
         self.explored(&self.exploration(0), &[1, most][usize::from(most < 2)..], &programs)
     }
@@ -331,19 +336,6 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
             }
         }
         Ok(format!("of {} programs, from {ends} of 7 ends", programs::AT_THE_ENDS.len()))
-    }
-
-    fn tried(&self) -> Tried {
-        self.exploration(1).tried().map(|_| "of 3 programs".into())
-    }
-
-    fn cancelled(&self) -> Tried {
-        self.exploration(self.preemptions.saturating_sub(1)).cancelled().map(|_| "of 18 programs".into())
-    }
-
-    fn death_inside(&self) -> Tried {
-        let exploration = self.exploration(if A::SERVED { self.preemptions.min(1) } else { self.preemptions });
-        exploration.deaths(&RECOVERED).map(|_| "of 3 programs".into())
     }
 
     /// `missing`: what a program of two origins should have shown.

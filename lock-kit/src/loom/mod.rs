@@ -339,7 +339,7 @@ fn thread(memory: LoomMemory, task: Task) -> loom::thread::JoinHandle<()> {
 ///
 /// # Errors
 /// The violation.
-pub fn free_at_the_end<A: LockAlgorithm>(record: &Record, memory: &LoomMemory) -> Result<(), String> {
+fn free_at_the_end<A: LockAlgorithm>(record: &Record, memory: &LoomMemory) -> Result<(), String> {
     let home = memory.region();
     let (lock, data) = lock_and_data::<A>(&home);
     record.check_end::<A>(lock, data)
