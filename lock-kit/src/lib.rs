@@ -148,6 +148,16 @@
 
 #![forbid(unsafe_code)]
 
+/// Setters of a builder, each of the field of its name.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $field:ident: $type:ty,)+) => {$(
+        $(#[$doc])*
+        pub fn $field(self, $field: $type) -> Self {
+            Self { $field: $field.into(), ..self }
+        }
+    )+};
+}
+
 #[cfg(feature = "bench")]
 pub mod bench;
 #[cfg(feature = "verify")]

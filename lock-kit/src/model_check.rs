@@ -50,7 +50,7 @@ pub struct Checker<A> {
     setting: Setting,
     budget: Budget,
     at_least: usize,
-    states: usize,
+    at_most: usize,
     delay_bound: Option<usize>,
     bypass: Option<u32>,
     same_host_is_safe: bool,
@@ -99,7 +99,7 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
             setting: Setting::USUAL,
             budget: Budget::default(),
             at_least: 1,
-            states: 3_000_000,
+            at_most: 3_000_000,
             delay_bound: None,
             bypass: None,
             same_host_is_safe: false,
@@ -152,40 +152,28 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
         Self { budget: Budget { stops, ..self.budget }, ..self }
     }
 
-    /// The setting of the schedules: their mutation, the first words, hosts.
-    pub fn setting(self, setting: Setting) -> Self {
-        Self { setting, ..self }
-    }
-
-    /// The fewest states, so that a check cannot shrink unnoticed: their number depends on the lock
-    /// alone.
-    pub fn at_least(self, states: usize) -> Self {
-        Self { at_least: states, ..self }
-    }
-
-    /// A check ends after this many states, and is not [complete](Explored::complete). 3 million by
-    /// default.
-    pub fn at_most(self, states: usize) -> Self {
-        Self { states, ..self }
-    }
-
-    /// Bounds the delays: only schedules that deviate this many times from the default one, in
-    /// which operations take effect in the order of posting and nothing fails. A crash, a loss and
-    /// a stop are a delay each. Most violations take few delays, and these schedules have their
-    /// full length, while a bound on [states](Self::at_most) varies their ends.
-    pub fn delay_bound(self, times: usize) -> Self {
-        Self { delay_bound: Some(times), ..self }
+    setters! {
+        /// The setting of the schedules: their mutation, the first words, hosts.
+        setting: Setting,
+        /// The fewest states, so that a check cannot shrink unnoticed: their number depends on the lock
+        /// alone.
+        at_least: usize,
+        /// A check ends after this many states, and is not [complete](Explored::complete). 3 million by
+        /// default.
+        at_most: usize,
+        /// Bounds the delays: only schedules that deviate this many times from the default one, in
+        /// which operations take effect in the order of posting and nothing fails. A crash, a loss and
+        /// a stop are a delay each. Most violations take few delays, and these schedules have their
+        /// full length, while a bound on [states](Self::at_most) varies their ends.
+        delay_bound: usize,
+        /// While all ranks are alive, at most this many acquires that arrived later (whose first
+        /// operation took effect later) enter before a waiter that they exclude.
+        bypass: u32,
     }
 
     /// Whether the schedules have a [delay bound](Self::delay_bound).
     pub(crate) fn is_delay_bounded(&self) -> bool {
         self.delay_bound.is_some()
-    }
-
-    /// While all ranks are alive, at most this many acquires that arrived later (whose first
-    /// operation took effect later) enter before a waiter that they exclude.
-    pub fn bypass(self, at_most: u32) -> Self {
-        Self { bypass: Some(at_most), ..self }
     }
 
     /// Checks these programs, one origin each, in every schedule.
@@ -255,7 +243,7 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
             }
             let Some((chosen, _)) = path.last_mut() else { return Ok(explored) };
             *chosen += 1;
-            if known.len() >= self.states || self.setting.is_over() {
+            if known.len() >= self.at_most || self.setting.is_over() {
                 explored.complete = false;
                 return Ok(explored);
             }

@@ -69,7 +69,7 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
             .per_host(self.per_host)
             .seed(self.seed)
             .events(self.events)
-            .until(self.long);
+            .until(self.lasting);
         // Without a result, which would take room of every rank.
         let report = simulation.run_direct(|fabric| contest.take_part(fabric));
         let onesided_sim::Counts { reads, writes, compare_swaps, fetch_adds, .. } = report.counts;
@@ -77,7 +77,7 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
         let (counts, worst_p99) = notes.each.of_each();
         let whole = match report.end {
             // Nothing happens in the rest of the time.
-            End::Deadlock(_) if self.long < Duration::MAX => self.long,
+            End::Deadlock(_) if self.lasting < Duration::MAX => self.lasting,
             _ => report.virtual_time,
         };
         let whole = whole.as_nanos() as u64;

@@ -51,7 +51,7 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
         let mut once = pin!(once);
         match once.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(ended) => ended,
-            Poll::Pending => wait_timeout(drive, &mut once, self.long.saturating_add(STUCK))
+            Poll::Pending => wait_timeout(drive, &mut once, self.lasting.saturating_add(STUCK))
                 .unwrap_or(Err(Fault::new(FaultKind::TimedOut))),
         }
     }
@@ -90,7 +90,7 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
         Ok(Outcome {
             counts: vec![count],
             lasted,
-            worst_p99: waits.quantile(0.99).unwrap_or(self.long.as_nanos() as u64),
+            worst_p99: waits.quantile(0.99).unwrap_or(self.lasting.as_nanos() as u64),
             waits,
             bypasses,
             operations: counted.operations(),
@@ -112,7 +112,7 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
         std::thread::scope(|scope| {
             if fabric.rank() == Rank(0) {
                 scope.spawn(|| {
-                    std::thread::sleep(self.long);
+                    std::thread::sleep(self.lasting);
                     over.store(true, Ordering::Relaxed);
                 });
             }

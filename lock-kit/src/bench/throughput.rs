@@ -19,7 +19,7 @@ use super::{Histogram, Operations, Rng, jain, share};
 pub struct ThroughputRun<'a, A> {
     pub(super) lock: &'a A,
     pub(super) origins: u32,
-    pub(super) long: Duration,
+    pub(super) lasting: Duration,
     pub(super) readers: u32,
     pub(super) section: Duration,
     pub(super) idle: Duration,
@@ -46,7 +46,7 @@ impl<'a, A: LockAlgorithm> ThroughputRun<'a, A> {
         Self {
             lock,
             origins: 2,
-            long: Duration::from_millis(100),
+            lasting: Duration::from_millis(100),
             readers: 0,
             section: Duration::ZERO,
             idle: Duration::ZERO,
@@ -65,10 +65,25 @@ impl<'a, A: LockAlgorithm> ThroughputRun<'a, A> {
         Self { origins: origins.max(1), ..self }
     }
 
-    /// The duration: real time of threads, virtual time of a simulation. With zero there are no
-    /// acquisitions.
-    pub fn lasting(self, long: Duration) -> Self {
-        Self { long, ..self }
+    setters! {
+        /// The duration: real time of threads, virtual time of a simulation. With zero there are no
+        /// acquisitions.
+        lasting: Duration,
+        /// How long the lock is held each time.
+        section: Duration,
+        /// How long an origin is idle after a release before its next acquire.
+        idle: Duration,
+        /// The seed of the random choice of readers, and of a simulation.
+        seed: u64,
+        /// The network of a simulation. By default 1 us one way and up to 0.2 us jitter: without
+        /// jitter, the same rank would lose every race.
+        network: Network,
+        /// How many consecutive ranks of a simulation share a host, the lock's home and the first
+        /// origins the first one; all by default. Irrelevant to a lock without [host
+        /// words](LockAlgorithm::HOST_WORDS).
+        per_host: u32,
+        /// Ends a simulation after so many events, if its time is not over before.
+        events: u64,
     }
 
     /// The percentage of shared acquires, at most 100.
@@ -76,43 +91,10 @@ impl<'a, A: LockAlgorithm> ThroughputRun<'a, A> {
         Self { readers: of_a_hundred.min(100), ..self }
     }
 
-    /// How long the lock is held each time.
-    pub fn section(self, long: Duration) -> Self {
-        Self { section: long, ..self }
-    }
-
-    /// How long an origin is idle after a release before its next acquire.
-    pub fn idle(self, long: Duration) -> Self {
-        Self { idle: long, ..self }
-    }
-
-    /// The seed of the random choice of readers, and of a simulation.
-    pub fn seed(self, seed: u64) -> Self {
-        Self { seed, ..self }
-    }
-
-    /// The network of a simulation. By default 1 us one way and up to 0.2 us jitter: without
-    /// jitter, the same rank would lose every race.
-    pub fn network(self, network: Network) -> Self {
-        Self { network, ..self }
-    }
-
-    /// How many consecutive ranks of a simulation share a host, the lock's home and the first
-    /// origins the first one; all by default. Irrelevant to a lock without [host
-    /// words](LockAlgorithm::HOST_WORDS).
-    pub fn per_host(self, ranks: u32) -> Self {
-        Self { per_host: ranks, ..self }
-    }
-
     /// The lock's home is one of the origins of a simulation, rank 0: for a lock whose words count
     /// ranks from 0.
     pub fn at_home(self) -> Self {
         Self { at_home: true, ..self }
-    }
-
-    /// Ends a simulation after so many events, if its time is not over before.
-    pub fn events(self, most: u64) -> Self {
-        Self { events: most, ..self }
     }
 
     /// Has a thread of the home serve the lock of a simulation, if it is a

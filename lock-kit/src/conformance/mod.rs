@@ -94,26 +94,27 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         }
     }
 
-    /// The most preemptions of an execution of every program. With 3 an exploration takes minutes.
-    pub fn preemptions(self, preemptions: usize) -> Self {
-        Self { preemptions, ..self }
-    }
-
-    /// The most states in the check of a program; at most 40,000 for three origins. Then come the
-    /// schedules with a [delay bound](Checker::delay_bound) of 2, up to as many states.
-    pub fn states(self, states: usize) -> Self {
-        Self { states, ..self }
-    }
-
-    /// The number of cases of each search.
-    pub fn cases(self, cases: u32) -> Self {
-        Self { cases, ..self }
-    }
-
-    /// Repeats the same cases. Without a seed the cases differ each time, unless the environment
-    /// has one ([`Search::SEED`]).
-    pub fn seed(self, seed: u64) -> Self {
-        Self { seed: Some(seed), ..self }
+    setters! {
+        /// The most preemptions of an execution of every program. With 3 an exploration takes minutes.
+        preemptions: usize,
+        /// The most states in the check of a program; at most 40,000 for three origins. Then come the
+        /// schedules with a [delay bound](Checker::delay_bound) of 2, up to as many states.
+        states: usize,
+        /// The number of cases of each search.
+        cases: u32,
+        /// Repeats the same cases. Without a seed the cases differ each time, unless the environment
+        /// has one ([`Search::SEED`]).
+        seed: u64,
+        /// The lock guarantees that at most this many acquires that arrived later (whose first
+        /// operation took effect later) enter before a waiter that they exclude; 0 is first come, first
+        /// served.
+        bypass: u32,
+        /// About how many executions a program has at each number of preemptions above that of all
+        /// programs; 3,000 by default.
+        deeper: usize,
+        /// How long the suite takes at most: 100 s optimised, 480 s unoptimised. A trial that would take
+        /// longer than a third of what is left is cut short, and its report says so.
+        within: Duration,
     }
 
     /// The lock does not recover from a death, or from an owner that saw `Unknown`: the trials have
@@ -128,23 +129,10 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         Self { setting: Setting { owners: at_most, ..self.setting }, ..self }
     }
 
-    /// The lock guarantees that at most this many acquires that arrived later (whose first
-    /// operation took effect later) enter before a waiter that they exclude; 0 is first come, first
-    /// served.
-    pub fn bypass(self, at_most: u32) -> Self {
-        Self { bypass: Some(at_most), ..self }
-    }
-
     /// The lock guarantees that no waiter depends on the end of a pause by itself: see
     /// [`Setting::woken`].
     pub fn woken(self) -> Self {
         Self { setting: Setting { woken: true, ..self.setting }, ..self }
-    }
-
-    /// About how many executions a program has at each number of preemptions above that of all
-    /// programs; 3,000 by default.
-    pub fn deeper(self, executions: usize) -> Self {
-        Self { deeper: executions, ..self }
     }
 
     /// Owners release without a flush of what they wrote: wrong on purpose. The histories show what the
@@ -156,12 +144,6 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
     /// Runs all trials, after a violation too.
     pub fn all(self) -> Self {
         Self { all: true, ..self }
-    }
-
-    /// How long the suite takes at most: 100 s optimised, 480 s unoptimised. A trial that would take
-    /// longer than a third of what is left is cut short, and its report says so.
-    pub fn within(self, time: Duration) -> Self {
-        Self { within: time, ..self }
     }
 
     /// Plants a fault in every memory of the kit: operations and stores are posted as this returns

@@ -58,30 +58,18 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
         }
     }
 
-    /// What atomic operations are atomic with.
-    pub fn atomics(self, atomics: Atomics) -> Self {
-        Self { atomics, ..self }
-    }
-
-    /// The most preemptions of an execution.
-    pub fn preemptions(self, preemptions: usize) -> Self {
-        Self { preemptions, ..self }
-    }
-
-    /// The fewest executions, so that the exploration cannot shrink unnoticed: their number depends
-    /// on the lock, the bound and loom's version, not on chance.
-    pub fn at_least(self, executions: usize) -> Self {
-        Self { at_least: executions, ..self }
-    }
-
-    /// Ends after about so many executions, in no particular order.
-    pub fn at_most(self, executions: usize) -> Self {
-        Self { at_most: Some(executions), ..self }
-    }
-
-    /// The setting of the executions: its mutation, first word and hosts.
-    pub fn setting(self, setting: Setting) -> Self {
-        Self { setting, ..self }
+    setters! {
+        /// What atomic operations are atomic with.
+        atomics: Atomics,
+        /// The most preemptions of an execution.
+        preemptions: usize,
+        /// The fewest executions, so that the exploration cannot shrink unnoticed: their number depends
+        /// on the lock, the bound and loom's version, not on chance.
+        at_least: usize,
+        /// Ends after about so many executions, in no particular order.
+        at_most: usize,
+        /// The setting of the executions: its mutation, first word and hosts.
+        setting: Setting,
     }
 
     /// Waits for this word of the lock at its home end only by changes after they began: an event that

@@ -107,20 +107,14 @@ impl<A: LockAlgorithm + Clone> Search<A> {
         Self { dies: true, setting: Setting { leaves: true, ..self.setting }, ..self }
     }
 
-    /// The number of cases.
-    pub fn cases(self, cases: u32) -> Self {
-        Self { cases, ..self }
-    }
-
-    /// The setting of the cases.
-    pub fn setting(self, setting: Setting) -> Self {
-        Self { setting, ..self }
-    }
-
-    /// Repeats the same cases. Without a seed the cases differ each time, unless the environment
-    /// has one.
-    pub fn seed(self, seed: u64) -> Self {
-        Self { seed: Some(seed), ..self }
+    setters! {
+        /// The number of cases.
+        cases: u32,
+        /// The setting of the cases.
+        setting: Setting,
+        /// Repeats the same cases. Without a seed the cases differ each time, unless the environment
+        /// has one.
+        seed: u64,
     }
 
     /// Runs the search.
