@@ -41,15 +41,6 @@ pub(super) fn leader<F: Fabric>(fabric: &F) -> Rank {
     (0..fabric.size()).map(Rank).find(here).unwrap_or(fabric.rank())
 }
 
-/// What an origin keeps from one acquire to the next.
-#[derive(Debug, Default)]
-struct Kept {
-    /// See [`LockContext::bypasses`].
-    bypasses: AtomicU8,
-    /// See [`LockContext::backoff_cap`].
-    backoff_cap: AtomicU8,
-}
-
 /// The memory of a lock's words, as one host sees it.
 #[derive(Debug)]
 pub(super) struct LockMemory<S> {
@@ -64,7 +55,10 @@ pub(super) struct LockMemory<S> {
 pub(super) struct Site<'m, F: Fabric, A> {
     pub(super) fabric: F,
     place: &'m LockMemory<F::Segment>,
-    kept: Kept,
+    /// See [`LockContext::bypasses`].
+    bypasses: AtomicU8,
+    /// See [`LockContext::backoff_cap`].
+    backoff_cap: AtomicU8,
     /// Of the acquire under way.
     pub(super) generation: u32,
     of: PhantomData<fn() -> A>,
@@ -74,7 +68,7 @@ impl<'m, F: Fabric, A: LockAlgorithm> Site<'m, F, A> {
     const WORDS: Words = Words::of::<A>();
 
     pub(super) fn new(fabric: F, place: &'m LockMemory<F::Segment>) -> Self {
-        Self { fabric, place, kept: Kept::default(), generation: 0, of: PhantomData }
+        Self { fabric, place, bypasses: 0.into(), backoff_cap: 0.into(), generation: 0, of: PhantomData }
     }
 
     fn leader(&self) -> Option<&F::Segment> {
@@ -176,19 +170,19 @@ impl<'m, F: Fabric, A: LockAlgorithm> LockContext<'m, F> for Spot<'m, F, A> {
         if self.0.place.segments.is_some() {
             return BackoffCap::ALL;
         }
-        BackoffCap(self.0.kept.backoff_cap.load(Ordering::Relaxed))
+        BackoffCap(self.0.backoff_cap.load(Ordering::Relaxed))
     }
 
     fn keep_backoff_cap(&self, BackoffCap(cap): BackoffCap) {
-        self.0.kept.backoff_cap.store(cap, Ordering::Relaxed);
+        self.0.backoff_cap.store(cap, Ordering::Relaxed);
     }
 
     fn bypasses(&self) -> u8 {
-        self.0.kept.bypasses.load(Ordering::Relaxed)
+        self.0.bypasses.load(Ordering::Relaxed)
     }
 
     fn keep_bypasses(&self, bypasses: u8) {
-        self.0.kept.bypasses.store(bypasses, Ordering::Relaxed);
+        self.0.bypasses.store(bypasses, Ordering::Relaxed);
     }
 
     fn lock(&self) -> u64 {

@@ -1,7 +1,6 @@
 //! Histories, and whether they are linearizable.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// An operation on the data in a section. Words are numbered as in the programs; all are 0 at
@@ -108,20 +107,14 @@ impl History {
     /// The history.
     pub fn check(&self, words: usize) -> Result<(), String> {
         let calls = self.calls();
-        if linearizable(&calls, words) { Ok(()) } else { Err(format!("not linearizable:\n{}", Table(&calls))) }
-    }
-}
-
-/// A printable history.
-struct Table<'a>(&'a [Call]);
-
-impl fmt::Display for Table<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Call { process, invoked, returned, steps } in self.0 {
-            let end = returned.map_or("never".into(), |returned| returned.to_string());
-            writeln!(f, "  process {process} from {invoked} to {end}: {steps:?}")?;
+        if linearizable(&calls, words) {
+            return Ok(());
         }
-        Ok(())
+        let line = |Call { process, invoked, returned, steps }: &Call| {
+            let end = returned.map_or("never".into(), |returned| returned.to_string());
+            format!("  process {process} from {invoked} to {end}: {steps:?}\n")
+        };
+        Err(format!("not linearizable:\n{}", calls.iter().map(line).collect::<String>()))
     }
 }
 

@@ -213,17 +213,14 @@ impl LoomMemory {
             if predicate(value) && forgotten != Some(version) {
                 return Ok(value);
             }
-            match (watch, self.failed_rank()) {
-                (Watch::Rank(rank) | Watch::RankAndFailures(rank), _) if self.liveness(rank) == Liveness::Dead => {
-                    return Err(Fault::of(FaultKind::PeerDied, rank));
-                }
-                (_, Some(_)) if deadline != u64::MAX => {
-                    let clock = &mut step[self.rank().index()];
-                    clock.now = clock.now.max(deadline);
-                    self.passes(step);
-                    return Err(Fault::new(FaultKind::TimedOut));
-                }
-                _ => {}
+            if let Watch::Rank(rank) | Watch::RankAndFailures(rank) = watch {
+                self.liveness(rank).needed(rank)?;
+            }
+            if deadline != u64::MAX && self.failed_rank().is_some() {
+                let clock = &mut step[self.rank().index()];
+                clock.now = clock.now.max(deadline);
+                self.passes(step);
+                return Err(Fault::new(FaultKind::TimedOut));
             }
             let number = self.model.world().wait(self.model.handle(), own, u64::MAX, None);
             step = self.block(step, number);

@@ -6,7 +6,6 @@
 //! data and the request slots are used at [`HOME`].
 
 use std::fmt;
-use std::ops::Range;
 
 use onesided_lock_algos::{Global, LockAlgorithm, LockContext, Owner, TestAndSet};
 use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Rank, RegionId, RemoteMemory};
@@ -120,6 +119,12 @@ impl Names {
         self.lock.is_some_and(|(words, _)| words.server_polls) && matches!(self.place(number), Place::Lock(_))
     }
 
+    /// Whether it is a [host word](LockAlgorithm::HOST_WORDS): its host's ranks have it mapped.
+    pub(crate) fn is_mapped(&self, number: usize) -> bool {
+        let host = |words: &AlgorithmWords| words.host_words_at()..words.node_at(0);
+        self.lock.is_some_and(|(words, _)| host(words).contains(&(number % self.region_words)))
+    }
+
     pub(crate) fn number(&self, place: Place) -> usize {
         let (rank, index) = match (place, self.lock) {
             (Place::Data(rank), _) => (rank, DATA),
@@ -192,12 +197,6 @@ pub const fn region_words<A: LockAlgorithm>(slots: Slots) -> usize {
     AlgorithmWords::of::<A>().region_words(slots)
 }
 
-/// The [host words](LockAlgorithm::HOST_WORDS) of a region.
-pub(crate) const fn host_words<A: LockAlgorithm>() -> Range<usize> {
-    let words = AlgorithmWords::of::<A>();
-    words.host_words_at()..words.node_at(0)
-}
-
 /// The lock's words and the data, from the words of [`HOME`]'s region.
 #[must_use]
 pub fn lock_and_data<A: LockAlgorithm>(home: &[u64]) -> (&[u64], u64) {
@@ -220,6 +219,7 @@ pub fn idle<A: LockAlgorithm>(slots: Slots, region: &[u64]) -> bool {
 
 /// The [`LockContext`] of one owner. Its type does not name the algorithm, so all algorithms share
 /// the code of their recoveries: a test of many compiles in half the time.
+#[derive(Debug)]
 pub struct Layout<'m, M> {
     memory: &'m M,
     owner: Owner,
@@ -234,12 +234,6 @@ impl<M> Clone for Layout<'_, M> {
 }
 
 impl<M> Copy for Layout<'_, M> {}
-
-impl<M> fmt::Debug for Layout<'_, M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Layout").field("owner", &self.owner).field("slots", &self.slots).finish_non_exhaustive()
-    }
-}
 
 impl<'m, M: RemoteMemory> Layout<'m, M> {
     /// The context of the server of a lock by algorithm `A`.

@@ -8,7 +8,7 @@ use std::fmt;
 use onesided_lock_algos::Mode;
 
 pub use layout::{DATA, HOME, LOCK, Layout, Place, Slots, idle, lock_and_data, per_rank_word, region_words};
-pub(crate) use layout::{Names, host_words, word};
+pub(crate) use layout::{Names, word};
 pub use origin::{Crashable, Spawn, Task, run};
 
 /// One section under the lock: an acquire and a release.

@@ -11,6 +11,7 @@ use onesided_remote_memory::{Fault, FaultKind, Notify, RemoteMemory};
 use super::layout::{DATA, HOME, Layout, Slots, word};
 use super::{AcquireKind, Ending, Fencing, Section};
 use crate::Record;
+use crate::linear::Accessing;
 use crate::trace::{Note, who};
 
 /// A spawned future.
@@ -146,19 +147,16 @@ async fn section<M: Crashable, A: LockAlgorithm>(
             record.violated(|| format!("exclusion: {} saw the data change under its shared lock", who(owner)));
         }
     }
-    if round.ending == Ending::Dies {
-        record.dies(owner.rank, false);
-        memory.die();
-        return Ok(());
-    }
-
-    if round.ending == Ending::Stays {
-        return Ok(());
-    }
-
-    release(algorithm, LockUse::new(memory, layout, words, mode), round.ending, record).await?;
-    if let Some(accessing) = accessing {
-        accessing.ends();
+    match round.ending {
+        Ending::Dies => {
+            record.dies(owner.rank, false);
+            memory.die();
+        }
+        Ending::Stays => {}
+        ending => {
+            release(algorithm, LockUse::new(memory, layout, words, mode), ending, record).await?;
+            accessing.into_iter().for_each(Accessing::ends);
+        }
     }
     Ok(())
 }
@@ -235,16 +233,11 @@ async fn finish_cancelled<M: Crashable, A: LockAlgorithm>(
     let Section { mode, ending, .. } = round;
     let layout = Layout::new::<A>(memory, owner, slots);
     let words = algorithm.words(layout, Intent::LOCK)?;
-    // It is cancelled later.
-    let (limit, recovers, cancelled) = match ending {
-        Ending::Cancelled { asked, recovers, leaves: false } => (usize::from(asked), recovers, Intent::CANCELLED),
-        Ending::Cancelled { asked, recovers, leaves: true } => (usize::from(asked), recovers, Intent::LEAVING),
-        _ => (usize::MAX, false, Intent::CANCELLED),
-    };
+    let Ending::Cancelled { asked: limit, recovers, leaves } = ending else { return Ok(()) };
     let asked = AtomicUsize::new(0);
-    let intent = || {
-        let intent = if asked.fetch_add(1, Relaxed) < limit { Intent::LOCK } else { cancelled };
-        Intent { recovers, ..intent }
+    let intent = || match asked.fetch_add(1, Relaxed) < usize::from(limit) {
+        true => Intent { recovers, ..Intent::LOCK },
+        false => Intent { recovers, ..if leaves { Intent::LEAVING } else { Intent::CANCELLED } },
     };
     match boxed(|| algorithm.finish(LockUse::new(memory, layout, words, mode), started, intent)).await {
         Err(fault) if fault.kind() == FaultKind::Closed || fault.is_poison() => {}

@@ -134,26 +134,39 @@ impl<A: LockAlgorithm + Clone> Search<A> {
     /// # Errors
     /// The message with which [`run`](Self::run) panics.
     pub fn verdict(&self) -> Result<(), String> {
-        let Self { lock, setting, dies, cases, .. } = self;
-        let seed = self.seed.unwrap_or_else(Self::any_seed);
-        let said = |reason: &str, minimal: &dyn fmt::Debug| {
-            let (name, variable) = (A::NAME, Self::SEED);
-            format!("{name}: {reason} in {minimal:?}\n again: {variable}={seed} in the environment of this test")
-        };
+        let Self { lock, setting, dies, .. } = self;
         match self.sections {
             Sections::Programs => {
-                let among =
-                    self::cases(round(setting.leaves), *dies).prop_map(few(setting.owners, Section::is_cancelled));
-                search_among(seed, *cases, among, &|case| over(setting, || run(*setting, lock, case).map(drop)))
-                    .map_err(|found| said(&found.reason, &found.minimal))
+                let run = |case: &Scenario| run(*setting, lock, case).map(drop);
+                self.among(cases(round(setting.leaves), *dies), Section::is_cancelled, run)
             }
             Sections::Histories { flushes } => {
-                let is_cancelled = |section: &DataSection| section.cancelled.is_some();
-                let among = sections(*dies).prop_map(few(setting.owners, is_cancelled));
-                search_among(seed, *cases, among, &|case| over(setting, || run_sections(*setting, flushes, lock, case)))
-                    .map_err(|found| said(&found.reason, &found.minimal))
+                let run = |case: &_| run_sections(*setting, flushes, lock, case);
+                self.among(sections(*dies), |section: &DataSection| section.cancelled.is_some(), run)
             }
         }
+    }
+
+    /// Searches among the cases that keep below the number of owners, while there is time.
+    fn among<S: Clone + fmt::Debug>(
+        &self,
+        all: impl Strategy<Value = Scenario<S>>,
+        is_cancelled: fn(&S) -> bool,
+        run: impl Fn(&Scenario<S>) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let seed = self.seed.unwrap_or_else(Self::any_seed);
+        let few = all.prop_map(few(self.setting.owners, is_cancelled));
+        let run = |case: &_| {
+            if self.setting.is_over() {
+                return Ok(());
+            }
+            tried(1);
+            run(case)
+        };
+        search_among(seed, self.cases, few, &run).map_err(|found| {
+            let (name, variable, Found { reason, minimal }) = (A::NAME, Self::SEED, *found);
+            format!("{name}: {reason} in {minimal:?}\n again: {variable}={seed} in the environment of this test")
+        })
     }
 
     /// The environment's seed, or a random one from the process's hash keys.
@@ -162,15 +175,6 @@ impl<A: LockAlgorithm + Clone> Search<A> {
         let given = std::env::var(Self::SEED).ok().and_then(|seed| seed.parse().ok());
         given.unwrap_or_else(|| RandomState::new().hash_one(0))
     }
-}
-
-/// Runs a case, if there is time for it.
-fn over(setting: &Setting, run: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
-    if setting.is_over() {
-        return Ok(());
-    }
-    tried(1);
-    run()
 }
 
 /// Cuts the programs of a case to what so few owners do ([`Setting::owners`]).

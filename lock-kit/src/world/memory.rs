@@ -130,14 +130,8 @@ impl<P: Fn(u64) -> bool + Unpin> Future for Wait<'_, P> {
         if (self.predicate)(value) {
             return Poll::Ready(Ok(value));
         }
-        let gone = match self.patience.watch {
-            Watch::NoRank => None,
-            Watch::Rank(rank) | Watch::RankAndFailures(rank) => {
-                (self.memory.liveness(rank) != Liveness::Alive).then_some(rank)
-            }
-        };
-        if let Some(rank) = gone {
-            return Poll::Ready(self.memory.liveness(rank).needed(rank).map(|()| value));
+        if let Watch::Rank(rank) | Watch::RankAndFailures(rank) = self.patience.watch {
+            self.memory.liveness(rank).needed(rank)?;
         }
         if timed_out {
             return Poll::Ready(Err(Fault::new(FaultKind::TimedOut)));

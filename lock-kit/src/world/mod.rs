@@ -9,7 +9,6 @@ mod run;
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
-use std::ops::Range;
 use std::panic::panic_any;
 
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Rank};
@@ -174,8 +173,6 @@ pub struct World {
     pub(crate) safe_within: Option<u32>,
     /// Whether a rank's memory is lost with it, before the others learn of its end.
     pub memory_goes: bool,
-    /// The words of a region that stay: its host's ranks have them mapped.
-    pub(crate) host_words: Range<usize>,
     /// Whether a rank that ends leaves in order.
     pub leaves: bool,
     /// See [`Setting::woken`].
@@ -257,7 +254,7 @@ impl World {
     /// lock.
     pub(crate) fn reach(&self, word: usize) -> Result<(), Fault> {
         let rank = Rank((word / self.region_words) as u32);
-        let stays = rank == HOME || self.host_words.contains(&(word % self.region_words));
+        let stays = rank == HOME || self.names.is_mapped(word);
         match self.memory_goes && !stays && self.is_dead(rank) {
             true => Err(Fault::of(FaultKind::NoSuchRegion, rank)),
             false => Ok(()),

@@ -13,8 +13,7 @@ use super::{Budget, Event, ModelMemory, Time, World};
 use crate::Record;
 use crate::caught::caught;
 use crate::program::{
-    self, Crashable, Ending, HOME, LOCK, Layout, Names, Section, Slots, Spawn, Task, host_words, idle, lock_and_data,
-    region_words,
+    self, Crashable, Ending, HOME, LOCK, Layout, Names, Section, Slots, Spawn, Task, idle, lock_and_data, region_words,
 };
 use crate::trace::Op;
 
@@ -94,7 +93,7 @@ impl Setting {
         let mut world = memory.world();
         (world.mutate, world.names, world.home_lives) = (mutate, Names::of::<A>(*slots), A::SERVED);
         world.words[LOCK..LOCK + A::HOME_WORDS].copy_from_slice(&self.words::<A>());
-        (world.leaves, world.woken, world.host_words) = (leaves, woken, host_words::<A>());
+        (world.leaves, world.woken) = (leaves, woken);
         world.time = if timeless { Time::WithoutDeadlines } else { Time::Free };
         drop(world);
         memory
