@@ -142,10 +142,10 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     const HOME_WORDS: usize;
     /// Words of the queue node of each slot. A node is idle if all are 0.
     const NODE_WORDS: usize;
-    /// Whether the lock has a [word at every rank](LockContext::per_rank_word) in addition to those
+    /// Whether the lock has a [word at every rank](crate::WordOf::Rank) in addition to those
     /// at its home; 0 is free.
     const PER_RANK_WORD: bool = false;
-    /// Words of the lock on [each host](LockContext::host_word), for the ranks of that host; all 0
+    /// Words of the lock on [each host](crate::WordOf::Host), for the ranks of that host; all 0
     /// is free.
     const HOST_WORDS: usize = 0;
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::Owner;
+use onesided_remote_memory::RemoteMemory;
+
+use crate::{Kept, LockContext, Owner};
 
 /// A table of intervals, filled once when a lock is configured, so that an iteration of a contended
 /// loop costs a table look-up: no clock, no floating point. Each owner scales the intervals by its
@@ -88,18 +90,22 @@ impl Default for Backoff {
 /// so no fixed table suits both. The cap adapts: it moves with the share of attempts that fail, as
 /// the truncated backoff of Ren et al. (SMART, ASPLOS 2024) does.
 ///
-/// A rank keeps the cap from one acquire to the next
-/// ([`LockContext::backoff_cap`](crate::LockContext::backoff_cap)). Losing it affects speed alone.
+/// A rank keeps the cap from one acquire to the next ([`Kept::BackoffCap`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BackoffCap(pub u8);
+pub(crate) struct BackoffCap(pub(crate) u8);
 
 impl BackoffCap {
     /// The whole table.
-    pub const ALL: Self = Self(Backoff::STEPS as u8 - 1);
+    const ALL: Self = Self(Backoff::STEPS as u8 - 1);
     /// An acquire with fewer failed attempts lowers the cap.
     const FEW: u8 = 2;
     /// This many failed attempts at the longest pause raise the cap.
     const MANY: u8 = 5;
+
+    /// The cap that the rank kept last.
+    pub(crate) fn of<'m, M: RemoteMemory>(context: impl LockContext<'m, M>) -> Self {
+        context.kept(Kept::BackoffCap).map_or(Self::ALL, Self)
+    }
 }
 
 /// See [`Backoff::pauses`].

@@ -119,6 +119,7 @@ mod global;
 mod intent;
 mod mcs;
 mod owner;
+mod part;
 mod recovery;
 pub mod served;
 mod simple;
@@ -129,8 +130,8 @@ mod two_level;
 
 pub use crate::algorithm::{LockAlgorithm, LockUse, Rest, Words};
 pub use crate::any_lock::{AnyLock, WithLock, held_by_word};
-pub use crate::backoff::{Backoff, BackoffCap};
-pub use crate::context::LockContext;
+pub use crate::backoff::Backoff;
+pub use crate::context::{Kept, LockContext, Owners, WordOf};
 pub use crate::distributed::DistributedCounters;
 pub use crate::fencing::TokenDraw;
 pub use crate::fetch_add_queue::FetchAddQueue;

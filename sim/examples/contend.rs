@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use onesided_fabric::remote_memory::{At, Fault, FaultKind, Rank, RegionId, RemoteMemory};
-use onesided_lock_algos::{BackoffCap, LockAlgorithm, LockContext, LockUse, Mode, Owner, TestAndSet};
+use onesided_lock_algos::{Kept, LockAlgorithm, LockContext, LockUse, Mode, Owner, Owners, TestAndSet};
 use onesided_sim::{Network, Simulation};
 
 /// A lock in the first words of rank 0's memory. Its owners have no nodes.
@@ -39,20 +39,17 @@ impl<'m, M: RemoteMemory> LockContext<'m, M> for AtRankZero<'m, M> {
         Rank(0)
     }
 
-    fn slots(&self) -> u16 {
-        0
+    fn owners(&self) -> Owners {
+        Owners::all_counted(0, self.0.size().into())
     }
 
-    fn owners(&self) -> u64 {
-        u64::from(self.0.size())
+    /// The backoff cap: the lock keeps nothing else.
+    fn kept(&self, _: Kept) -> Option<u8> {
+        Some(self.1.load(Ordering::Relaxed))
     }
 
-    fn backoff_cap(&self) -> BackoffCap {
-        BackoffCap(self.1.load(Ordering::Relaxed))
-    }
-
-    fn keep_backoff_cap(&self, BackoffCap(reach): BackoffCap) {
-        self.1.store(reach, Ordering::Relaxed);
+    fn keep(&self, _: Kept, cap: u8) {
+        self.1.store(cap, Ordering::Relaxed);
     }
 
     fn lock(&self) -> u64 {

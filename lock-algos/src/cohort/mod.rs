@@ -6,13 +6,13 @@ mod owner;
 use onesided_remote_memory::{Fault, Rank, RemoteMemory};
 
 pub(crate) use self::owner::{CohortOwner, GlobalState, State};
-use crate::backoff::mixed;
+use crate::part::Part;
 use crate::recovery::{ANNOUNCED, Trace, are_cut, ended_participant, has_ended, none_announced, participant_ended};
-use crate::{LockAlgorithm, LockContext, LockUse, Owner, Ticket};
+use crate::{LockAlgorithm, LockContext, LockUse, Ticket};
 
 // Host words.
 /// The queue of the host's ranks.
-const QUEUE: usize = 0;
+pub(crate) const QUEUE: usize = 0;
 /// The state of the lock on this host.
 pub(crate) const STATE: usize = QUEUE + <Ticket as LockAlgorithm>::HOME_WORDS;
 
@@ -22,75 +22,6 @@ pub(crate) const AT_HOST: usize = ANNOUNCED + 1;
 /// How long an owner word of a cohort may stay unchanged, after a rank has died, before the host's
 /// ranks are scanned for a live holder, in nanoseconds.
 const PATIENCE: u64 = 10_000_000;
-
-/// The context of a host's queue: at the cohort home `leader`, with a word of each node for itself.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AtHost<P> {
-    pub(crate) context: P,
-    pub(crate) leader: Rank,
-}
-
-impl<P> AtHost<P> {
-    /// The state of the lock on this host, as a word.
-    pub(crate) fn state<'m, M: RemoteMemory>(&self) -> Result<M::Word<'m>, Fault>
-    where
-        P: LockContext<'m, M>,
-    {
-        self.context.host_word(self.leader, STATE)
-    }
-}
-
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for AtHost<P> {
-    fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {
-        self.context.host_word(self.leader, QUEUE + index)
-    }
-
-    fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<M::Word<'m>, Fault> {
-        self.context.node_of(rank, slot, AT_HOST + index)
-    }
-
-    fn node(&self, index: usize) -> Result<M::Word<'m>, Fault> {
-        self.context.node(AT_HOST + index)
-    }
-
-    fn slots(&self) -> u16 {
-        self.context.slots()
-    }
-
-    fn owners(&self) -> u64 {
-        self.context.owners()
-    }
-
-    fn is_counted(&self) -> bool {
-        self.context.is_counted()
-    }
-
-    fn slots_in_use(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
-        self.context.slots_in_use(rank)
-    }
-
-    fn home_rank(&self) -> Rank {
-        self.leader
-    }
-
-    fn host_of(&self, rank: Rank) -> u32 {
-        self.context.host_of(rank)
-    }
-
-    fn may_participate(&self, rank: Rank) -> bool {
-        self.context.host_of(rank) == self.context.host_of(self.leader)
-    }
-
-    /// Queues of one lock at different ranks are different locks, with high probability; if two
-    /// coincide, recovery waits for the owners of the other one as well.
-    fn lock(&self) -> u64 {
-        mixed(self.context.lock() ^ mixed(u64::from(self.leader.0) + 1)) >> 3
-    }
-
-    fn owner(&self) -> Owner {
-        self.context.owner()
-    }
-}
 
 /// Whether a word names a cohort. A host holds the lock then, and has ended as its holder when no
 /// live rank waits in its queue or holds the lock.
@@ -150,7 +81,7 @@ async fn holds_nobody<'m, M: RemoteMemory>(
     context: impl LockContext<'m, M>,
     leader: Rank,
 ) -> Result<bool, Fault> {
-    none_announced(memory, AtHost { context, leader }).await
+    none_announced(memory, Part::of_host(context, leader)).await
 }
 
 /// The ranks of a host that have ended, as users of the lock's home or of the host's queue.
@@ -180,7 +111,7 @@ pub(crate) async fn member_ended<'m, M: RemoteMemory>(
     context: impl LockContext<'m, M>,
     leader: Rank,
 ) -> Fault {
-    match ended_participant(memory, AtHost { context, leader }).await {
+    match ended_participant(memory, Part::of_host(context, leader)).await {
         Some(ended) if ended.trace != Trace::None => ended.fault(memory),
         _ => participant_ended(memory, ended_on(memory, context, leader).next().unwrap_or(leader)),
     }

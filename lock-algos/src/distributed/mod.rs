@@ -18,7 +18,7 @@ use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 use self::writer_flags::{State, WriterFlags};
 use crate::recovery::{self, ANNOUNCED, Boxed};
 use crate::ticket::counters::Counters;
-use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Rest, Ticket, Words};
+use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Rest, Ticket, WordOf, Words};
 
 /// A reader-writer lock whose readers count at their own rank, after RMA-RW (Schmid, Besta,
 /// Hoefler, *High-Performance Distributed RMA Locks*, HPDC 2016, arXiv 2010.09854), for read-mostly
@@ -33,7 +33,7 @@ use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse
 /// only to check them.
 ///
 /// Words: the tickets and the state of the writer flags at the home, one at [every
-/// rank](LockContext::per_rank_word), one a node.
+/// rank](WordOf::Rank), one a node.
 ///
 /// | | uncontended acquire + release |
 /// |---|---|
@@ -112,7 +112,7 @@ fn reads<'m, M: RemoteMemory>(lock: &LockUse<'m, M, impl LockContext<'m, M>>) ->
 /// The counter of the reader's own rank.
 #[inline(always)] // as `start`
 fn counter<'m, M: RemoteMemory>(lock: &LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Word<'m>, Fault> {
-    lock.context.per_rank_word(lock.me().rank)
+    lock.context.word(WordOf::Rank(lock.me().rank))
 }
 
 /// The use of the ticket lock.
@@ -177,7 +177,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         intent: Intent,
     ) -> Result<Words<'m, M>, Fault> {
         let (home, owner) = self.tickets.words(context, intent)?;
-        let near = context.per_rank_word(context.owner().rank).is_ok();
+        let near = context.word(WordOf::Rank(context.owner().rank)).is_ok();
         Ok((home, if near { owner | NEAR } else { owner }))
     }
 

@@ -4,7 +4,7 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Rank, RemoteMem
 
 use crate::backoff::Pauses;
 use crate::recovery::{POISON, all_are_cut, are_cut};
-use crate::{IntentFn, LockContext};
+use crate::{IntentFn, LockContext, WordOf};
 
 /// The word at the home with the state of the writer flags.
 pub(super) const STATE: usize = POISON + 1;
@@ -86,7 +86,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
 
     /// Whether there are per-rank counters.
     fn has_counters(&self) -> bool {
-        self.context.per_rank_word(self.memory.rank()).is_ok()
+        self.context.word(WordOf::Rank(self.memory.rank())).is_ok()
     }
 
     async fn write(&self, state: State) -> Result<(), Fault> {
@@ -106,7 +106,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
     /// without those of ranks that are gone.
     async fn all(&self, ranks: impl Iterator<Item = Rank> + Send, task: Task) -> Result<Vec<(Rank, u64)>, Fault> {
         let posted: Vec<_> = ranks
-            .map(|rank| (rank, self.context.per_rank_word(rank).map(|counter| task.post(self.memory, counter))))
+            .map(|rank| (rank, self.context.word(WordOf::Rank(rank)).map(|counter| task.post(self.memory, counter))))
             .collect();
         let mut all = Vec::with_capacity(posted.len());
         let mut failed = Ok(());
@@ -182,7 +182,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
             }
             // If that word is gone, the death will be reported.
             let word = match living.first() {
-                Some(first) => context.per_rank_word(*first).unwrap_or(home),
+                Some(first) => context.word(WordOf::Rank(*first)).unwrap_or(home),
                 None => home,
             };
             memory.pause(word, pauses.next_nanos()).await;

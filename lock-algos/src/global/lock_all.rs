@@ -36,7 +36,7 @@ pub(super) struct Entering<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
 /// Whether the word is read before anything is added to it: there may be more owners than it has
 /// room for.
 pub(super) fn reads_first<'m, M: RemoteMemory, const BITS: u32>(context: impl LockContext<'m, M>) -> bool {
-    context.owners() > LockAllWord::<BITS>::MOST || !context.is_counted()
+    !context.owners().fit(LockAllWord::<BITS>::MOST)
 }
 
 /// Posts the first operation, for an announced owner.
@@ -141,12 +141,7 @@ where
 
     /// Enters, or waits, by bounded admission: there may be too many owners.
     async fn enter_bounded(&mut self, mut found: LockAllWord<BITS>) -> Result<Entry, Fault> {
-        let most = match self.all.context.owners() {
-            counted if counted > LockAllWord::<BITS>::MOST || self.all.context.is_counted() => {
-                LockAllWord::<BITS>::MOST
-            }
-            counted => LockAllWord::<BITS>::MOST - counted,
-        };
+        let most = self.all.context.owners().share(LockAllWord::<BITS>::MOST);
         let mut suspicion = Suspicion::default();
         let mut lost = 0_u32;
         loop {

@@ -10,7 +10,6 @@
 //!               if the other group has left: compare-swap all waiters of a group in
 //! ```
 
-mod context;
 mod lock_all;
 mod lock_all_word;
 
@@ -18,18 +17,18 @@ use std::future::Future;
 
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
-use self::context::AtLockAllWord;
 use self::lock_all::{Entering, announce};
 use self::lock_all_word::LockAllWord;
+use crate::part::Part;
 use crate::recovery::{self, ANNOUNCED, Announcement, Boxed, POISON};
-use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Rest, Words};
+use crate::{Backoff, Held, Intent, IntentFn, Kept, LockAlgorithm, LockContext, LockUse, Mode, Rest, WordOf, Words};
 
 /// Locks of many targets, and of all of them by one operation, after foMPI (Gerstenberger, Besta,
 /// Hoefler, *Enabling Highly-Scalable Remote Memory Access Programming with MPI-3 One Sided*, SC
 /// 2013, section 2.3). The protocol of the global level is ours; as in room synchronisation, two
 /// groups exclude each other.
 ///
-/// One word that all targets share, the [lock-all word](LockContext::lock_all_word) (foMPI's master
+/// One word that all targets share, the [lock-all word](WordOf::LockAll) (foMPI's master
 /// word), admits two groups in alternation: lock-all owners, which are shared, and exclusive owners
 /// of one target. Owners of one group are admitted together. An exclusive lock of a target takes
 /// the lock-all word for its group, and then the target's own lock, of the algorithm `A`. A shared
@@ -54,7 +53,7 @@ use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse
 /// by at most one turn of the other group.
 ///
 /// Two kinds of owners bypass waiters, because an owner inside may wait for a lock that they hold:
-/// an owner whose rank [is inside](LockContext::is_inside) already, and a waiter that has seen no
+/// an owner whose rank [is inside](Kept::Inside) already, and a waiter that has seen no
 /// owner of its own group leave for 100 ms. So no deadlock arises that would not arise if lock-all
 /// took the locks of all targets one after the other. Exclusive locks that are held for longer than
 /// 100 ms and overlap without a gap starve lock-all owners.
@@ -68,9 +67,9 @@ use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse
 ///
 /// # Overflow
 ///
-/// The four counts have 15 bits. If there may be more [owners](LockContext::owners), an arriving
+/// The four counts have 15 bits. If there may be more [owners](crate::Owners::counted), an arriving
 /// owner reads the word first, and is admitted by compare-swap once the count has room; so is an
-/// owner that is [not counted](LockContext::is_counted), which leaves room for the counted ones.
+/// owner that is [not counted](crate::Owners::is_counted), which leaves room for the counted ones.
 ///
 /// # Death
 ///
@@ -97,7 +96,7 @@ pub struct Global<A, const BITS: u32 = 15> {
 pub(crate) const LOCK_ALL_WORDS: usize = POISON + 1;
 
 impl<A> Global<A> {
-    /// The number of [lock-all words](LockContext::lock_all_word).
+    /// The number of [lock-all words](WordOf::LockAll).
     pub const LOCK_ALL_WORDS: usize = LOCK_ALL_WORDS;
 
     /// Lock-all over the locks `lock` of the targets. Waiters for the lock-all word pause by
@@ -110,7 +109,7 @@ impl<A> Global<A> {
 
 impl<A, const BITS: u32> Global<A, BITS> {
     /// The same with room for 2<sup>`BITS`</sup> - 1 owners of each group, 1 to 15 bits. If there
-    /// may be more [owners](LockContext::owners), arriving owners read the word first and are
+    /// may be more [owners](crate::Owners::counted), arriving owners read the word first and are
     /// admitted by compare-swap.
     #[must_use]
     pub const fn with_bits(lock: A, backoff: Backoff) -> Self {
@@ -141,16 +140,16 @@ impl Level {
 }
 
 impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
-    const fn at_lock_all_word<P>(context: P) -> AtLockAllWord<P> {
-        AtLockAllWord { context, announced: A::NODE_WORDS }
+    const fn at_lock_all_word<P>(context: P) -> Part<P> {
+        Part::of_lock_all(context, A::NODE_WORDS)
     }
 
     /// The use of the lock-all word.
     fn all<'m, M: RemoteMemory, P: LockContext<'m, M>>(
         lock: LockUse<'m, M, P>,
-    ) -> Result<LockUse<'m, M, AtLockAllWord<P>>, Fault> {
+    ) -> Result<LockUse<'m, M, Part<P>>, Fault> {
         let LockUse { memory, context, owner, mode, .. } = lock;
-        let home = context.lock_all_word(0)?;
+        let home = context.word(WordOf::LockAll(0))?;
         Ok(LockUse { memory, context: Self::at_lock_all_word(context), home, owner, mode })
     }
 
@@ -170,7 +169,7 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
     ) -> Result<Held, Fault> {
         let (all, pauses) = (Self::all(lock)?, self.backoff.pauses(lock.context.owner()));
         let announcement = Announcement::of(true);
-        let bypasses = lock.context.is_inside();
+        let bypasses = lock.context.kept(Kept::Inside).is_some_and(|inside| inside != 0);
         let mut entering = Entering::<_, _, BITS> { all, intent, pauses, bypasses, announcement };
         let entered = entering.enter(first).await;
         entering.announcement.end(&entering.all, entered)
@@ -285,7 +284,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let held = self.lock(lock, first, intent).await?;
-        lock.context.mark_inside(true);
+        lock.context.keep(Kept::Inside, 1);
         Ok(held)
     }
 
@@ -300,9 +299,9 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
             return Err(Fault::new(FaultKind::NotHeld));
         }
         match level {
-            Level::LockAll => {
-                Ok(lock.memory.fetch_add(lock.context.lock_all_word(0)?, LockAllWord::<BITS>::leaving(lock.mode)))
-            }
+            Level::LockAll => Ok(lock
+                .memory
+                .fetch_add(lock.context.word(WordOf::LockAll(0))?, LockAllWord::<BITS>::leaving(lock.mode))),
             Level::Target | Level::Both => self.lock.start_release(lock),
         }
     }
@@ -326,7 +325,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
             (Level::Both, _) | (Level::LockAll, None) => Rest::Unknown,
         };
         if rest == Rest::Nothing {
-            lock.context.mark_inside(false);
+            lock.context.keep(Kept::Inside, 0);
         }
         Ok(rest)
     }
@@ -336,7 +335,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         lock: LockUse<'m, M, P>,
         found: Result<u64, Fault>,
     ) -> Result<(), Fault> {
-        lock.context.mark_inside(false);
+        lock.context.keep(Kept::Inside, 0);
         match Level::of(lock) {
             Level::LockAll => lock_all::finish_leaving::<M, BITS>(Self::all(lock)?, found).await,
             Level::Target => boxed(self.lock.finish_release(lock, found)).await,
@@ -360,7 +359,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         lock: LockUse<'m, M, P>,
         why: Fault,
     ) -> Result<(), Fault> {
-        lock.context.mark_inside(false);
+        lock.context.keep(Kept::Inside, 0);
         // In this order: a rank that recovers the target's lock finds both poisoned.
         let left = Self::leave_poisoned(lock, why).await;
         boxed(self.lock.release_poisoned(lock, why)).await.and(left)

@@ -4,7 +4,7 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 
 use super::Boxed;
 use super::announcement::{ANNOUNCED, WAITS, announcement_of};
-use crate::{LockContext, Owner};
+use crate::{LockContext, Owner, WordOf};
 
 /// Whether a rank has ended as a user of the lock's home: it is dead, has left, or its connection
 /// to the home is lost. All scans ask this, or [all of them](ended_at_home); before that they ask
@@ -217,7 +217,7 @@ async fn traces_of<'m, M: RemoteMemory>(
     enough: u64,
 ) -> Option<u64> {
     let mut all = 0;
-    for slot in 0..context.slots() {
+    for slot in 0..context.owners().slots {
         let found = memory.read(context.node_of(rank, slot, ANNOUNCED).ok()?).await.ok()?;
         all += u64::from(found == announcement_of(context.lock()));
         if all >= enough {
@@ -279,12 +279,11 @@ async fn in_use<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M
     if memory.liveness(rank) != Liveness::Alive {
         return Err(End::HasNone);
     }
-    let in_use = match context.slots_in_use(rank) {
-        Ok(None) => return Ok(context.slots()),
-        Ok(Some(in_use)) => look(memory, rank, Ok(in_use)).await?,
-        Err(fault) => look(memory, rank, Err(fault)).await?,
-    };
-    Ok(context.slots().min(in_use as u16))
+    let all = context.owners().slots;
+    match context.word(WordOf::SlotsInUse(rank)) {
+        Err(fault) if fault.kind() == FaultKind::Unsupported => Ok(all),
+        in_use => Ok(all.min(look(memory, rank, in_use).await? as u16)),
+    }
 }
 
 async fn look<'m, M: RemoteMemory>(memory: &M, rank: Rank, word: Result<M::Word<'m>, Fault>) -> Result<u64, End> {

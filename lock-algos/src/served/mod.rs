@@ -22,7 +22,7 @@
 //! - **Request slots.** Each rank has some request slots at the home, a word each. One owner uses a
 //!   slot, from its acquire to its release, so a word has one writer at a time, which need not read
 //!   it first. A new request replaces the previous one: so a release need not be waited for, even
-//!   by the next user of the slot. The [context](LockContext::request_slot_of) determines how many
+//!   by the next user of the slot. The [context](crate::WordOf::Request) determines how many
 //!   slots there are, where they lie, and which are in use.
 //! - **The wake event.** The server can wait for one word only ([`RemoteMemory::wait_until`]), so a
 //!   rank that has written to a request slot then writes to the wake event which slot it was. The

@@ -10,7 +10,7 @@ use super::messages::{Answer, Outcome, Request, Terms, Verb, ring};
 use super::{ANSWER, ENDED, HELD, NOTE, POLL_INTERVAL, WAKE_EVENT};
 use crate::backoff::Pauses;
 use crate::recovery::{self, Boxed};
-use crate::{Held, Intent, IntentFn, LockContext, LockUse, WaitPolicy};
+use crate::{Held, Intent, IntentFn, LockContext, LockUse, WaitPolicy, WordOf};
 
 /// An owner that communicates with the server, which may sleep if it `SLEEPS`.
 pub(super) struct Client<'m, M: RemoteMemory, P, const SLEEPS: bool>(pub(super) LockUse<'m, M, P>);
@@ -49,7 +49,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const SLEEPS: bool> Client<'m, 
         let LockUse { memory, context, .. } = self.0;
         let owner = context.owner();
         let request = Request { id, slot: owner.slot, verb };
-        drop(memory.write(context.request_slot_of(owner.rank, request_slot)?, request.to_bits(), Notify::No));
+        drop(memory.write(context.word(WordOf::Request(owner.rank, request_slot))?, request.to_bits(), Notify::No));
         let notify = if SLEEPS { Notify::Yes } else { Notify::No };
         Ok(memory.write(context.home(WAKE_EVENT)?, ring(owner.rank, request_slot, request), notify))
     }

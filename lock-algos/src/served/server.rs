@@ -9,7 +9,7 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Patience, Rank,
 use super::messages::{Answer, NO_REQUEST_SLOT, Request, Verb, named_by};
 use super::queue::LockQueue;
 use super::{ANSWER, ENDED, POLL_INTERVAL, STATE, WAKE_EVENT};
-use crate::LockContext;
+use crate::{LockContext, WordOf};
 
 /// How many request slots are checked between two reads of the wake event: a rank that has just
 /// written does not wait for a check of all slots of a large world.
@@ -58,6 +58,8 @@ struct Server<'m, M: RemoteMemory, P> {
     request_slots: Vec<M::Word<'m>>,
     /// By rank: its index among the ranks with request slots.
     members: Vec<Option<usize>>,
+    /// How many ranks those are.
+    ranks: usize,
     wake_event: M::Word<'m>,
     /// Replies in flight.
     told: Vec<M::Op>,
@@ -70,20 +72,20 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
         let mut queue = LockQueue::default();
         let mut request_slots = Vec::new();
         let ranks: Vec<_> =
-            (0..memory.size()).map(Rank).filter(|rank| context.request_slot_of(*rank, 0).is_ok()).collect();
+            (0..memory.size()).map(Rank).filter(|rank| context.word(WordOf::Request(*rank, 0)).is_ok()).collect();
         let mut members = vec![None; memory.size() as usize];
         for (member, rank) in ranks.iter().enumerate() {
             members[rank.index()] = Some(member);
         }
         // The first slot of every rank, then the second ones, which are rarely used.
-        for request_slot in 0..context.request_slots() {
-            for rank in &ranks {
-                request_slots.push(context.request_slot_of(*rank, request_slot)?);
-                queue.add(*rank);
-            }
+        for (request_slot, rank) in (0..).flat_map(|slot| ranks.iter().map(move |rank| (slot, *rank))) {
+            let Ok(word) = context.word(WordOf::Request(rank, request_slot)) else { break };
+            request_slots.push(word);
+            queue.add(rank);
         }
         let wake_event = context.home(WAKE_EVENT)?;
-        Ok(Self { memory, context, queue, request_slots, members, wake_event, told: Vec::new(), unreached: false })
+        let (ranks, told) = (ranks.len(), Vec::new());
+        Ok(Self { memory, context, queue, request_slots, members, ranks, wake_event, told, unreached: false })
     }
 
     async fn run(&mut self, is_open: impl Fn() -> bool + Send + Sync) -> Result<(), Fault> {
@@ -144,8 +146,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
     fn named(&self, ring: u64) -> Option<usize> {
         let (rank, request_slot) = named_by(ring);
         let member = self.members.get(rank.index()).copied().flatten()?;
-        let members = self.request_slots.len().checked_div(usize::from(self.context.request_slots()))?;
-        Some(usize::from(request_slot) * members + member).filter(|client| *client < self.request_slots.len())
+        Some(usize::from(request_slot) * self.ranks + member).filter(|client| *client < self.request_slots.len())
     }
 
     /// Handles a client's new request.

@@ -22,7 +22,7 @@ use self::lease::Lease;
 use self::waiter::Waiter;
 use self::word::{FREE, Holder, holder, taken};
 pub(crate) use self::word::{hand_back, poisoned_word};
-use crate::backoff::Pauses;
+use crate::backoff::{BackoffCap, Pauses};
 use crate::owner::EXCLUSIVE;
 use crate::recovery::{self, ANNOUNCED};
 use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, Rest, Words};
@@ -34,7 +34,7 @@ use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse
 /// it counts readers. Uncontended, an acquire is one compare-swap and a release is one write
 /// (shared: one fetch-add) that need not be waited for. The lock is not fair: the next owner is the
 /// first to try after the release. If the [`LockContext`] keeps a
-/// [`BackoffCap`](crate::BackoffCap), the longest pause follows what the rank's last acquires
+/// [cap](crate::Kept::BackoffCap), the longest pause follows what the rank's last acquires
 /// needed.
 ///
 /// The exclusive release is the paper's plain write if writes are atomic with compare-swaps: while
@@ -176,7 +176,7 @@ impl LockAlgorithm for TestAndSet {
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> impl Future<Output = Result<Held, Fault>> + Send {
-        let pauses = self.backoff.pauses(lock.context.owner()).within(lock.context.backoff_cap());
+        let pauses = self.backoff.pauses(lock.context.owner()).within(BackoffCap::of(lock.context));
         let mut waiter = Waiter::new(lock, first, intent, pauses, self.lease.as_ref());
         async move {
             let held = waiter.acquire().await;

@@ -9,7 +9,7 @@ use super::word::{FREE, Holder, READERS, Readers, ended_owner, holder, may_have_
 use crate::backoff::Pauses;
 use crate::cohort::{cohort_ended, cohort_may_have_ended, is_cohort};
 use crate::recovery::{Announcement, Boxed, Reopened, Suspicion, nonce};
-use crate::{Held, IntentFn, LockContext, LockUse, Mode, Owner, WaitPolicy};
+use crate::{Held, IntentFn, Kept, LockContext, LockUse, Mode, Owner, WaitPolicy};
 
 /// How often a reader that lost only against other readers retries without a pause.
 const READER_RACES: u32 = 8;
@@ -165,7 +165,7 @@ impl<'m, 'w, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, 'w, M, P> {
     }
 
     fn acquired(&mut self, held: Held) -> Result<Held, Fault> {
-        self.lock.context.keep_backoff_cap(self.pauses.backoff_cap());
+        self.lock.context.keep(Kept::BackoffCap, self.pauses.backoff_cap().0);
         if held.mode == Mode::Exclusive {
             self.announcement.retract(&self.lock)?; // the word names the owner
         }

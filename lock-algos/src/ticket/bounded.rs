@@ -14,15 +14,6 @@ use crate::{LockContext, recovery};
 const RACES: u32 = 8;
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Waiter<'m, '_, M, P, R, BITS> {
-    /// How many tickets of a mode may be out after this owner has taken one by bounded admission.
-    fn room(&self) -> u64 {
-        let all = Counters::<BITS>::ROOM;
-        match self.lock.context.owners() {
-            counted if counted > all || self.lock.context.is_counted() => all,
-            counted => all - counted,
-        }
-    }
-
     /// Takes a ticket by bounded admission, or for a try only if it is served at once. Returns the
     /// word before it, or `None` if the word is under recovery and there is no ticket. This owner
     /// is announced already.
@@ -38,7 +29,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Wai
                 if found.is_recovering() && !intent.is_over() {
                     return Ok(None);
                 }
-                let is_full = found.out(self.lock.mode) >= self.room();
+                let is_full = found.out(self.lock.mode) >= self.lock.context.owners().share(Counters::<BITS>::ROOM);
                 if intent.is_over() || !intent.is_patient() && (is_full || found.ahead(found, self.lock.mode) > 0) {
                     return Err(intent.given_up());
                 }

@@ -54,9 +54,9 @@ use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse
 /// ## Bounded admission
 ///
 /// At most 2<sup>BITS</sup> - 1 tickets of a mode can be out. If there may be more
-/// [owners](LockContext::owners), an arriving owner reads the word and takes its ticket by
+/// [owners](crate::Owners::counted), an arriving owner reads the word and takes its ticket by
 /// compare-swap, once there is room: two round trips at least, and the order is that of the
-/// tickets, not that of arrival. An owner that is [not counted](LockContext::is_counted) among them
+/// tickets, not that of arrival. An owner that is [not counted](crate::Owners::is_counted) among them
 /// does the same, and leaves room for the counted ones.
 ///
 /// # Cancellation
@@ -171,7 +171,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         context: impl LockContext<'m, M>,
         intent: Intent,
     ) -> Result<Words<'m, M>, Fault> {
-        let has_room = context.owners() <= Counters::<BITS>::ROOM && context.is_counted();
+        let has_room = context.owners().fit(Counters::<BITS>::ROOM);
         let reads_first = if has_room && intent.is_patient() { 0 } else { READS_FIRST };
         Ok((context.home(0)?, context.owner().to_bits() | reads_first))
     }

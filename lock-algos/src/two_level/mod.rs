@@ -28,7 +28,8 @@ use crate::owner::EXCLUSIVE;
 use crate::recovery::{is_announced, is_lost};
 use crate::test_and_set::{hand_back, poisoned_word};
 use crate::{
-    Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, Rest, TestAndSet, Ticket, Words,
+    Backoff, Held, Intent, IntentFn, Kept, LockAlgorithm, LockContext, LockUse, Mode, Owner, Rest, TestAndSet, Ticket,
+    WordOf, Words,
 };
 
 /// A lock that the ranks of a host hand over among themselves, after HOCL (Wang, Lu, Shu, *Sherman:
@@ -47,7 +48,7 @@ use crate::{
 /// [`BYPASSES`](Self::BYPASSES) times in a row.
 ///
 /// The two levels have separate words. The queue lies in the memory of a rank of the host, and only
-/// the host's ranks access it ([`LockContext::host_word`]): its atomics are the CPU's. All ranks
+/// the host's ranks access it ([`WordOf::Host`]): its atomics are the CPU's. All ranks
 /// access the home's word: its atomics are the card's. So the two kinds of atomics, which are not
 /// atomic with one another, never meet on a word, and no rank uses the card to reach its own host.
 ///
@@ -171,7 +172,7 @@ impl LockAlgorithm for TwoLevel {
         context: impl LockContext<'m, M>,
         intent: Intent,
     ) -> Result<Words<'m, M>, Fault> {
-        let bypasses = if context.bypasses() < self.passes { PASSES } else { 0 };
+        let bypasses = if context.kept(Kept::Bypasses).unwrap_or(0) < self.passes { PASSES } else { 0 };
         // A try does not queue.
         let flag = if intent.is_patient() { bypasses } else { EXCLUSIVE };
         Ok((context.home(0)?, flag | context.owner().to_bits()))
@@ -182,7 +183,8 @@ impl LockAlgorithm for TwoLevel {
         crate::starts::count(Self::NAME);
         if lock.mode == Mode::Exclusive {
             if lock.owner & PASSES != 0 {
-                lock.context.keep_bypasses(lock.context.bypasses().saturating_add(1));
+                let bypasses = lock.context.kept(Kept::Bypasses).unwrap_or(0);
+                lock.context.keep(Kept::Bypasses, bypasses.saturating_add(1));
             } else if lock.owner & EXCLUSIVE == 0
                 && let Some(queued) = self.queue_up(lock.memory, lock.context)?
             {
@@ -206,7 +208,7 @@ impl LockAlgorithm for TwoLevel {
         async move {
             if lock.mode == Mode::Exclusive && lock.owner & EXCLUSIVE == 0 {
                 if lock.owner & PASSES != 0 && first.is_ok() && !intent().is_over() {
-                    lock.context.keep_bypasses(self.passes); // by the queue from now on, until it is empty
+                    lock.context.keep(Kept::Bypasses, self.passes); // by the queue from now on, until it is empty
                     if let Some(queued) = self.queue_up(lock.memory, lock.context)? {
                         first = queued.await;
                     }
@@ -259,7 +261,7 @@ impl LockAlgorithm for TwoLevel {
         if queues(&lock) {
             match Note::of(lock.memory.load(lock.node(NOTE)?)?) {
                 Note::Has(owner_word) => {
-                    if let Ok(state) = lock.context.host_word(owner_word.leader(), STATE) {
+                    if let Ok(state) = lock.context.word(WordOf::Host(owner_word.leader(), STATE)) {
                         return Ok(lock.memory.read(state));
                     }
                     // The queue is gone: the retracted announcement tells what was posted.

@@ -6,11 +6,12 @@ use onesided_remote_memory::{Fault, FaultKind, Notify, Rank, RemoteMemory};
 
 use super::TwoLevel;
 use super::note::{NOTE, waits_at};
-use crate::cohort::{AtHost, CohortOwner, GlobalState, State, has_ended_member};
+use crate::cohort::{CohortOwner, GlobalState, STATE, State, has_ended_member};
+use crate::part::Part;
 use crate::recovery::{self, Boxed, is_lost};
 use crate::test_and_set::hand_back;
 use crate::ticket::counters::Counters;
-use crate::{Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode};
+use crate::{Held, Intent, IntentFn, Kept, LockAlgorithm, LockContext, LockUse, Mode, WordOf};
 
 impl TwoLevel {
     /// Posts the first operation in the queue of the host, if there is one.
@@ -20,7 +21,7 @@ impl TwoLevel {
         context: impl LockContext<'m, M>,
     ) -> Result<Option<M::Op>, Fault> {
         let Some(leader) = context.cohort_home() else { return Ok(None) };
-        let host = AtHost { context, leader };
+        let host = Part::of_host(context, leader);
         let Ok(words) = self.queue.words(host, Intent::LOCK) else { return Ok(None) };
         let queued = self.queue.start(LockUse::new(memory, host, words, Mode::Exclusive))?;
         memory.store(context.node(NOTE)?, waits_at(leader))?;
@@ -54,12 +55,12 @@ pub(super) enum Global {
 }
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'_, 'm, M, P> {
-    pub(super) fn host(&self) -> AtHost<P> {
-        AtHost { context: self.used.context, leader: self.leader }
+    pub(super) fn host(&self) -> Part<P> {
+        Part::of_host(self.used.context, self.leader)
     }
 
     /// The use of the host's queue.
-    fn queue(&self) -> Result<LockUse<'m, M, AtHost<P>>, Fault> {
+    fn queue(&self) -> Result<LockUse<'m, M, Part<P>>, Fault> {
         Ok(LockUse::new(
             self.used.memory,
             self.host(),
@@ -68,12 +69,16 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'_, 'm, M, P> {
         ))
     }
 
+    fn state_word(&self) -> Result<M::Word<'m>, Fault> {
+        self.used.context.word(WordOf::Host(self.leader, STATE))
+    }
+
     pub(super) async fn state(&self) -> Result<State, Fault> {
-        self.used.memory.read(self.host().state()?).await.map(State::of)
+        self.used.memory.read(self.state_word()?).await.map(State::of)
     }
 
     pub(super) async fn set(&self, state: State) -> Result<(), Fault> {
-        self.used.memory.write(self.host().state()?, state.word(), Notify::No).await.map(drop)
+        self.used.memory.write(self.state_word()?, state.word(), Notify::No).await.map(drop)
     }
 
     /// The cohort's owner word of this generation.
@@ -92,11 +97,11 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'_, 'm, M, P> {
 
     /// The use of the queue in which this owner waits, unless the first operation found that it is
     /// its turn.
-    pub(super) fn waits(&self, first: Result<u64, Fault>) -> Result<Option<LockUse<'m, M, AtHost<P>>>, Fault> {
+    pub(super) fn waits(&self, first: Result<u64, Fault>) -> Result<Option<LockUse<'m, M, Part<P>>>, Fault> {
         let queue = self.queue()?;
         let has_turn = first.is_ok_and(|first| self.lock.queue.holds(queue.owner, queue.mode, first));
         if has_turn {
-            self.used.context.keep_bypasses(0);
+            self.used.context.keep(Kept::Bypasses, 0);
         }
         Ok((!has_turn).then_some(queue))
     }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use onesided_fabric::{Fabric, Segment};
-use onesided_lock_algos::{BackoffCap, Global, LockAlgorithm, LockContext, Owner, TestAndSet};
+use onesided_lock_algos::{Global, Kept, LockAlgorithm, LockContext, Owner, Owners, TestAndSet, WordOf};
 use onesided_remote_memory::{At, Fault, FaultKind, Rank, RegionId};
 
 /// Where the words lie in the memory of every rank: those of its node, one that is never written,
@@ -55,10 +55,8 @@ pub(super) struct LockMemory<S> {
 pub(super) struct Site<'m, F: Fabric, A> {
     pub(super) fabric: F,
     place: &'m LockMemory<F::Segment>,
-    /// See [`LockContext::bypasses`].
-    bypasses: AtomicU8,
-    /// See [`LockContext::backoff_cap`].
-    backoff_cap: AtomicU8,
+    /// [`Kept::BackoffCap`] and [`Kept::Bypasses`].
+    kept: [AtomicU8; 2],
     /// Of the acquire under way.
     pub(super) generation: u32,
     of: PhantomData<fn() -> A>,
@@ -68,7 +66,7 @@ impl<'m, F: Fabric, A: LockAlgorithm> Site<'m, F, A> {
     const WORDS: Words = Words::of::<A>();
 
     pub(super) fn new(fabric: F, place: &'m LockMemory<F::Segment>) -> Self {
-        Self { fabric, place, bypasses: 0.into(), backoff_cap: 0.into(), generation: 0, of: PhantomData }
+        Self { fabric, place, kept: Default::default(), generation: 0, of: PhantomData }
     }
 
     fn leader(&self) -> Option<&F::Segment> {
@@ -83,6 +81,16 @@ impl<'m, F: Fabric, A: LockAlgorithm> Site<'m, F, A> {
                 self.fabric.word_in(segment, offset)
             }
             None => self.fabric.word(At { rank, region: RegionId(0), offset }),
+        }
+    }
+
+    /// As windows keep it: the cap where an attempt is a round trip.
+    fn kept(&self, what: Kept) -> Option<&AtomicU8> {
+        let [cap, bypasses] = &self.kept;
+        match what {
+            Kept::BackoffCap => self.place.segments.is_none().then_some(cap),
+            Kept::Bypasses => Some(bypasses),
+            Kept::Inside => None,
         }
     }
 
@@ -110,7 +118,7 @@ impl<'m, F: Fabric, A: LockAlgorithm> LockContext<'m, F> for Spot<'m, F, A> {
     }
 
     fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<F::Word<'m>, Fault> {
-        if slot >= self.slots() {
+        if slot >= self.owners().slots {
             return Err(Fault::of(FaultKind::OutOfRange, rank));
         }
         self.0.word(rank, index)
@@ -120,22 +128,29 @@ impl<'m, F: Fabric, A: LockAlgorithm> LockContext<'m, F> for Spot<'m, F, A> {
         Rank(0)
     }
 
-    fn slots(&self) -> u16 {
-        u16::from(Site::<F, A>::WORDS.node > 0)
+    fn owners(&self) -> Owners {
+        Owners::all_counted(u16::from(Site::<F, A>::WORDS.node > 0), self.0.fabric.size().into())
     }
 
-    fn owners(&self) -> u64 {
-        u64::from(self.0.fabric.size())
-    }
-
-    fn per_rank_word(&self, rank: Rank) -> Result<F::Word<'m>, Fault> {
-        self.0.word(rank, usize::from(Site::<F, A>::WORDS.node) + 1)
-    }
-
-    fn host_word(&self, rank: Rank, index: usize) -> Result<F::Word<'m>, Fault> {
-        let leader =
-            self.0.leader().filter(|leader| leader.rank() == rank).ok_or(Fault::of(FaultKind::Unsupported, rank))?;
-        self.0.fabric.same_host_word(leader, 8 * (usize::from(Site::<F, A>::WORDS.host) + index) as u64)
+    fn word(&self, of: WordOf) -> Result<F::Word<'m>, Fault> {
+        let unsupported = Fault::new(FaultKind::Unsupported);
+        match (of, &self.0.place.segments) {
+            (WordOf::Rank(rank), _) => self.0.word(rank, usize::from(Site::<F, A>::WORDS.node) + 1),
+            (WordOf::Host(rank, index), _) => {
+                let leader = self.0.leader().filter(|leader| leader.rank() == rank).ok_or(unsupported)?;
+                self.0.fabric.same_host_word(leader, 8 * (usize::from(Site::<F, A>::WORDS.host) + index) as u64)
+            }
+            // The last words of the home.
+            (WordOf::LockAll(index), _) => {
+                let first = A::HOME_WORDS.checked_sub(Global::<TestAndSet>::LOCK_ALL_WORDS);
+                self.home(first.ok_or(unsupported)? + index)
+            }
+            // Only of a simulated home: threads serve no lock.
+            (WordOf::Request(rank, 0), None) => {
+                self.0.fabric.word(At { rank: Rank(0), region: REQUEST_SLOTS, offset: 8 * u64::from(rank.0) })
+            }
+            _ => Err(unsupported),
+        }
     }
 
     fn cohort_home(&self) -> Option<Rank> {
@@ -146,43 +161,19 @@ impl<'m, F: Fabric, A: LockAlgorithm> LockContext<'m, F> for Spot<'m, F, A> {
         self.0.fabric.host_of(rank)
     }
 
-    /// Only of a simulated home: threads serve no lock.
-    fn request_slot_of(&self, rank: Rank, line: u16) -> Result<F::Word<'m>, Fault> {
-        match (&self.0.place.segments, line) {
-            (None, 0) => self.0.fabric.word(At { rank: Rank(0), region: REQUEST_SLOTS, offset: 8 * u64::from(rank.0) }),
-            _ => Err(Fault::of(FaultKind::Unsupported, rank)),
-        }
-    }
-
-    /// The last words of the home.
-    fn lock_all_word(&self, index: usize) -> Result<F::Word<'m>, Fault> {
-        let first = A::HOME_WORDS.checked_sub(Global::<TestAndSet>::LOCK_ALL_WORDS);
-        self.home(first.ok_or(Fault::new(FaultKind::Unsupported))? + index)
-    }
-
     /// There is one target.
     fn is_lock_all(&self) -> bool {
         true
     }
 
-    /// As windows keep it, where an attempt is a round trip.
-    fn backoff_cap(&self) -> BackoffCap {
-        if self.0.place.segments.is_some() {
-            return BackoffCap::ALL;
+    fn kept(&self, what: Kept) -> Option<u8> {
+        self.0.kept(what).map(|kept| kept.load(Ordering::Relaxed))
+    }
+
+    fn keep(&self, what: Kept, value: u8) {
+        if let Some(kept) = self.0.kept(what) {
+            kept.store(value, Ordering::Relaxed);
         }
-        BackoffCap(self.0.backoff_cap.load(Ordering::Relaxed))
-    }
-
-    fn keep_backoff_cap(&self, BackoffCap(cap): BackoffCap) {
-        self.0.backoff_cap.store(cap, Ordering::Relaxed);
-    }
-
-    fn bypasses(&self) -> u8 {
-        self.0.bypasses.load(Ordering::Relaxed)
-    }
-
-    fn keep_bypasses(&self, bypasses: u8) {
-        self.0.bypasses.store(bypasses, Ordering::Relaxed);
     }
 
     fn lock(&self) -> u64 {

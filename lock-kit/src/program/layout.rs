@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use onesided_lock_algos::{Global, LockAlgorithm, LockContext, Owner, TestAndSet};
+use onesided_lock_algos::{Global, LockAlgorithm, LockContext, Owner, Owners, TestAndSet, WordOf};
 use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Rank, RegionId, RemoteMemory};
 
 use super::{Crashable, Section};
@@ -270,24 +270,29 @@ impl<'m, M: Crashable> LockContext<'m, M> for Layout<'m, M> {
     }
 
     fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<M::Word<'m>, Fault> {
-        if index >= self.words.node || slot >= self.slots() {
+        if index >= self.words.node || slot >= self.slots.each {
             return Err(Fault::new(FaultKind::OutOfRange));
         }
         self.asked(rank, self.words.node_at(slot) + index)
     }
 
-    fn per_rank_word(&self, rank: Rank) -> Result<M::Word<'m>, Fault> {
-        match self.words.per_rank {
-            true => word(self.memory, rank, self.words.per_rank_word_at()),
-            false => Err(Fault::new(FaultKind::Unsupported)),
-        }
-    }
-
-    fn host_word(&self, rank: Rank, index: usize) -> Result<M::Word<'m>, Fault> {
-        if index >= self.words.host || self.host_of(rank) != self.host_of(self.owner.rank) {
-            return Err(Fault::of(FaultKind::Unsupported, rank));
-        }
-        word(self.memory, rank, self.words.host_words_at() + index)
+    fn word(&self, of: WordOf) -> Result<M::Word<'m>, Fault> {
+        let here = self.host_of(self.owner.rank);
+        let (rank, index) = match of {
+            WordOf::Rank(rank) if self.words.per_rank => (rank, self.words.per_rank_word_at()),
+            WordOf::Host(rank, index) if index < self.words.host && self.host_of(rank) == here => {
+                (rank, self.words.host_words_at() + index)
+            }
+            // The last words of a lock with a lock-all operation.
+            WordOf::LockAll(index) => (HOME, LOCK + self.words.home - Global::<TestAndSet>::LOCK_ALL_WORDS + index),
+            WordOf::Request(rank, line)
+                if self.words.served && rank.0 < RANKS.min(self.memory.size()) && line < self.slots.each =>
+            {
+                (HOME, self.words.request_slot_at(self.slots, rank, line))
+            }
+            _ => return Err(Fault::new(FaultKind::Unsupported)),
+        };
+        word(self.memory, rank, index)
     }
 
     fn cohort_home(&self) -> Option<Rank> {
@@ -300,17 +305,9 @@ impl<'m, M: Crashable> LockContext<'m, M> for Layout<'m, M> {
         rank.0 / self.slots.per_host
     }
 
-    fn slots(&self) -> u16 {
-        self.slots.each
-    }
-
-    fn owners(&self) -> u64 {
-        u64::from(self.memory.size()) * u64::from(self.slots.each)
-    }
-
-    /// The last words of a lock with a lock-all operation.
-    fn lock_all_word(&self, index: usize) -> Result<M::Word<'m>, Fault> {
-        word(self.memory, HOME, LOCK + self.words.home - Global::<TestAndSet>::LOCK_ALL_WORDS + index)
+    fn owners(&self) -> Owners {
+        let slots = self.slots.each;
+        Owners::all_counted(slots, u64::from(self.memory.size()) * u64::from(slots))
     }
 
     /// There is one target.
@@ -320,13 +317,6 @@ impl<'m, M: Crashable> LockContext<'m, M> for Layout<'m, M> {
 
     fn home_rank(&self) -> Rank {
         HOME
-    }
-
-    fn request_slot_of(&self, rank: Rank, line: u16) -> Result<M::Word<'m>, Fault> {
-        if !self.words.served || rank.0 >= RANKS.min(self.memory.size()) || line >= self.request_slots() {
-            return Err(Fault::of(FaultKind::OutOfRange, rank));
-        }
-        word(self.memory, HOME, self.words.request_slot_at(self.slots, rank, line))
     }
 
     fn lock(&self) -> u64 {

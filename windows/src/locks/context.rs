@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
-use onesided_lock_algos::{BackoffCap, LockAlgorithm, LockContext, LockUse, Mcs, Mode, Owner};
+use onesided_lock_algos::{Kept, LockAlgorithm, LockContext, LockUse, Mcs, Mode, Owner, Owners, WordOf};
 
-use crate::locks::layout::LockId;
+use crate::locks::layout::{LockId, request_slots_of_each};
 use crate::locks::slots::{self, BIASED_SLOT};
 use crate::locks::window_lock::Used;
 use crate::window::inner::Inner;
@@ -128,25 +128,25 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
         let Self { inner, target, id, .. } = *self;
         match id.is_window_lock() {
             true => inner.fabric().word_in(&target.locks, inner.locks.layout.word(index)),
-            false if id.is_all() => self.lock_all_word(index),
+            false if id.is_all() => self.word(WordOf::LockAll(index)),
             false => inner.fabric().word_in(&target.data, inner.locks.table.word(id, index as u64)),
         }
     }
 
-    fn per_rank_word(&self, rank: Rank) -> Result<F::Word<'w>, Fault> {
-        if !self.id.is_window_lock() {
-            return Err(Fault::of(FaultKind::Unsupported, rank)); // tables have no such words
+    #[inline(always)] // each call is for one kind of word
+    fn word(&self, of: WordOf) -> Result<F::Word<'w>, Fault> {
+        let Self { inner, target, id, .. } = *self;
+        let (fabric, world, layout) = (inner.fabric(), &inner.world, &inner.locks.layout);
+        match of {
+            WordOf::Rank(rank) | WordOf::Host(rank, _) if !id.is_window_lock() => {
+                Err(Fault::of(FaultKind::Unsupported, rank)) // tables have no such words
+            }
+            WordOf::Rank(rank) => fabric.word_in(self.hidden(rank)?, layout.per_rank(target.rank)),
+            WordOf::Host(rank, index) => fabric.same_host_word(self.hidden(rank)?, layout.per_host(target.rank, index)),
+            WordOf::LockAll(index) => fabric.word_in(&inner.target(LOCK_ALL_RANK)?.locks, layout.lock_all(index)),
+            WordOf::Request(rank, line) => fabric.word_in(&target.locks, layout.request_slot(world, rank, line)?),
+            WordOf::SlotsInUse(rank) => fabric.word_in(self.hidden(rank)?, slots::in_use(world.size())),
         }
-        self.inner.fabric().word_in(self.hidden(rank)?, self.inner.locks.layout.per_rank(self.target.rank))
-    }
-
-    fn host_word(&self, rank: Rank, index: usize) -> Result<F::Word<'w>, Fault> {
-        if !self.id.is_window_lock() {
-            return Err(Fault::of(FaultKind::Unsupported, rank)); // tables have no such words
-        }
-        self.inner
-            .fabric()
-            .same_host_word(self.hidden(rank)?, self.inner.locks.layout.per_host(self.target.rank, index))
     }
 
     fn cohort_home(&self) -> Option<Rank> {
@@ -172,22 +172,14 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
         self.inner.fabric().word_in(&self.inner.memory.hidden, self.inner.locks.layout.node(self.slot(), index))
     }
 
-    #[inline]
-    fn slots(&self) -> u16 {
-        self.inner.locks.slots.slots
-    }
-
-    #[inline]
-    fn owners(&self) -> u64 {
-        match self.inner.locks.slots.counted {
+    #[inline(always)] // as `home`
+    fn owners(&self) -> Owners {
+        let slots = &self.inner.locks.slots;
+        let counted = match slots.counted {
             0 => u64::MAX, // no owner is
             counted => u64::from(self.inner.world.size()) * u64::from(counted),
-        }
-    }
-
-    #[inline]
-    fn is_counted(&self) -> bool {
-        self.owner().slot < self.inner.locks.slots.counted
+        };
+        Owners { slots: slots.slots, counted, is_counted: self.owner().slot < slots.counted }
     }
 
     fn home_rank(&self) -> Rank {
@@ -195,32 +187,13 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
     }
 
     #[inline]
-    fn request_slots(&self) -> u16 {
-        crate::locks::layout::request_slots_of_each(self.inner.world.size())
-    }
-
-    #[inline]
-    fn request_slot_of(&self, rank: Rank, line: u16) -> Result<F::Word<'w>, Fault> {
-        let of = self.inner.world.rank_of(rank).ok_or(Fault::of(FaultKind::NoSuchRegion, rank))?;
-        self.inner.fabric().word_in(&self.target.locks, self.inner.locks.layout.request_slot(of, line))
-    }
-
-    #[inline]
     fn take_request_slot(&self) -> Option<u16> {
-        self.target.request_slots.take(self.request_slots())
+        self.target.request_slots.take(request_slots_of_each(self.inner.world.size()))
     }
 
     #[inline]
     fn release_request_slot(&self, line: u16) {
         self.target.request_slots.give_back(line);
-    }
-
-    fn slots_in_use(&self, rank: Rank) -> Result<Option<F::Word<'w>>, Fault> {
-        self.inner.fabric().word_in(self.hidden(rank)?, slots::in_use(self.inner.world.size())).map(Some)
-    }
-
-    fn lock_all_word(&self, index: usize) -> Result<F::Word<'w>, Fault> {
-        self.inner.fabric().word_in(&self.inner.target(LOCK_ALL_RANK)?.locks, self.inner.locks.layout.lock_all(index))
     }
 
     fn lock_all_rank(&self) -> Rank {
@@ -231,36 +204,27 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
         self.id.is_all()
     }
 
-    fn is_inside(&self) -> bool {
-        self.inner.locks.slots.is_inside()
-    }
-
-    fn mark_inside(&self, inside: bool) {
-        self.inner.locks.slots.mark_inside(self.owner().slot, inside);
-    }
-
-    fn backoff_cap(&self) -> BackoffCap {
-        // Where an attempt is an instruction, the owner of the core progresses while others pause:
-        // that is best.
-        if self.inner.completes_at_post {
-            BackoffCap::ALL
-        } else {
-            BackoffCap(self.inner.locks.slots.backoff_cap.load(Ordering::Relaxed))
+    #[inline(always)] // as `word`
+    fn kept(&self, what: Kept) -> Option<u8> {
+        let slots = &self.inner.locks.slots;
+        match what {
+            // Where an attempt is an instruction, the owner of the core progresses while others pause:
+            // the whole table is best.
+            Kept::BackoffCap if self.inner.completes_at_post => None,
+            Kept::BackoffCap => Some(slots.backoff_cap.load(Ordering::Relaxed)),
+            Kept::Bypasses => Some(slots.bypasses(self.slot())),
+            Kept::Inside => Some(slots.is_inside().into()),
         }
     }
 
-    fn keep_backoff_cap(&self, BackoffCap(reach): BackoffCap) {
-        self.inner.locks.slots.backoff_cap.store(reach, Ordering::Relaxed);
-    }
-
-    #[inline]
-    fn bypasses(&self) -> u8 {
-        self.inner.locks.slots.bypasses(self.slot())
-    }
-
-    #[inline]
-    fn keep_bypasses(&self, passes: u8) {
-        self.inner.locks.slots.set_bypasses(self.slot(), passes);
+    #[inline(always)] // as `word`
+    fn keep(&self, what: Kept, value: u8) {
+        let slots = &self.inner.locks.slots;
+        match what {
+            Kept::BackoffCap => slots.backoff_cap.store(value, Ordering::Relaxed),
+            Kept::Bypasses => slots.set_bypasses(self.slot(), value),
+            Kept::Inside => slots.mark_inside(self.owner().slot, value != 0),
+        }
     }
 
     #[inline]

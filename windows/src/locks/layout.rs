@@ -4,7 +4,8 @@
 //! there lie behind the signals, as do the per-rank words of a lock (one for each rank's lock), its
 //! host-local words and the nodes.
 
-use onesided_fabric::slot_bytes;
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
+use onesided_fabric::{Fabric, World, slot_bytes};
 use onesided_lock_algos::{Global, TestAndSet};
 
 use crate::locks::window_lock::LockWords;
@@ -186,9 +187,14 @@ impl HiddenLayout {
         self.per_host + 8 * (self.per_host_words as u64 * of as u64 + index as u64)
     }
 
-    /// A request slot of a rank.
-    pub(crate) const fn request_slot(self, of: u32, request_slot: u16) -> u64 {
-        self.request_slots + (request_slot as u64 * self.size as u64 + of as u64) * stride(self.size)
+    /// A request slot of a rank, which the fabric names.
+    ///
+    /// # Errors
+    /// `NoSuchRegion`: the rank has no such slot.
+    pub(crate) fn request_slot<F: Fabric>(self, world: &World<F>, rank: Rank, request_slot: u16) -> Result<u64, Fault> {
+        let of = world.rank_of(rank).filter(|_| request_slot < request_slots_of_each(self.size));
+        let of = of.ok_or(Fault::of(FaultKind::NoSuchRegion, rank))?;
+        Ok(self.request_slots + (u64::from(request_slot) * u64::from(self.size) + u64::from(of)) * stride(self.size))
     }
 
     /// The word by which a rank requests a revocation from this one.

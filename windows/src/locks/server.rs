@@ -9,9 +9,9 @@ use std::thread::JoinHandle;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Fabric, SegmentKey, ServerThread, World};
-use onesided_lock_algos::{LockContext, Owner, served};
+use onesided_lock_algos::{LockContext, Owner, Owners, WordOf, served};
 
-use crate::locks::layout::{HiddenLayout, request_slots_of_each};
+use crate::locks::layout::HiddenLayout;
 use crate::window::retry::{poll_once, poll_until};
 
 /// This rank's request slots at a target that are in use: a bit each.
@@ -176,21 +176,21 @@ impl<'a, F: Fabric> LockContext<'a, F> for ServerContext<'a, F> {
         self.fabric().word_in(self.hidden(rank)?, self.server.layout.node(slot, index))
     }
 
-    fn slots(&self) -> u16 {
-        self.server.layout.slots()
+    fn owners(&self) -> Owners {
+        Owners::all_counted(self.server.layout.slots(), u64::MAX)
     }
 
     fn home_rank(&self) -> Rank {
         self.fabric().rank()
     }
 
-    fn request_slots(&self) -> u16 {
-        request_slots_of_each(self.server.world.size())
-    }
-
-    fn request_slot_of(&self, rank: Rank, line: u16) -> Result<F::Word<'a>, Fault> {
-        let of = self.server.world.rank_of(rank).ok_or(Fault::of(FaultKind::NoSuchRegion, rank))?;
-        self.fabric().word_in(&self.server.own, self.server.layout.request_slot(of, line))
+    /// It needs no other words.
+    fn word(&self, of: WordOf) -> Result<F::Word<'a>, Fault> {
+        let LockServer { world, layout, own, .. } = self.server;
+        match of {
+            WordOf::Request(rank, line) => world.fabric().word_in(own, layout.request_slot(world, rank, line)?),
+            _ => Err(Fault::new(FaultKind::Unsupported)),
+        }
     }
 
     fn lock(&self) -> u64 {

@@ -1,7 +1,7 @@
 //! The ticket lock.
 
 use crate::right::ticket;
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockContext, LockUse, Mode, Owner, Ticket};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockContext, LockUse, Mode, Owner, Owners, Ticket};
 use onesided_lock_kit::program::region_words;
 use onesided_lock_kit::random::drive;
 use onesided_lock_kit::{Layout, ModelMemory, Slots};
@@ -37,16 +37,8 @@ impl<'m> LockContext<'m, ModelMemory> for CountedOwners<'m> {
         self.0.home_rank()
     }
 
-    fn slots(&self) -> u16 {
-        self.0.slots()
-    }
-
-    fn owners(&self) -> u64 {
-        1
-    }
-
-    fn is_counted(&self) -> bool {
-        self.owner().slot == 0
+    fn owners(&self) -> Owners {
+        Owners { counted: 1, is_counted: self.owner().slot == 0, ..self.0.owners() }
     }
 
     fn lock(&self) -> u64 {
