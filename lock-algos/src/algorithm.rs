@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use onesided_remote_memory::{Fault, RemoteMemory};
 
-use crate::recovery::RecoverableWord;
+use crate::recovery::{Participants, RecoverableWord};
 use crate::{Held, Intent, IntentFn, LockContext, Mode, Owner};
 
 /// The resolved words of a lock: its first word at the home, and the owner's bits
@@ -63,6 +63,11 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockUse<'m, M, P> {
     #[inline(always)]
     pub(crate) fn node(&self, index: usize) -> Result<M::Word<'m>, Fault> {
         self.context.node(index)
+    }
+
+    /// The ranks that may participate in the lock.
+    pub(crate) const fn participants(&self) -> Participants<'m, M, P> {
+        Participants { memory: self.memory, context: self.context }
     }
 
     /// Reads the first word at the home.

@@ -7,7 +7,7 @@ use onesided_remote_memory::{Fault, Rank, RemoteMemory};
 
 pub(crate) use self::owner::{CohortOwner, GlobalState, State};
 use crate::part::Part;
-use crate::recovery::{ANNOUNCED, Trace, are_cut, ended_participant, has_ended, none_announced, participant_ended};
+use crate::recovery::{ANNOUNCED, Participants, Trace, participant_ended};
 use crate::{LockAlgorithm, LockContext, LockUse, Ticket};
 
 // Host words.
@@ -54,65 +54,53 @@ pub(crate) async fn cohort_ended<'m, M: RemoteMemory>(
     seen: &mut (u64, u64),
     found: u64,
 ) -> Result<Option<Fault>, Fault> {
-    let LockUse { memory, context, .. } = *lock;
     let Some(owner_word) = CohortOwner::of(found) else { return Ok(None) };
+    let cohort = cohort(lock, owner_word.leader());
     // First: an owner that joins the host's queue after its node was scanned knows of the death.
-    if !has_ended_member(memory, context, owner_word.leader()) {
-        return Ok(None);
-    }
-    if !are_cut(memory, context, |rank| context.host_of(rank) == context.host_of(owner_word.leader())).await? {
+    if !cohort.has_ended_member() || !lock.participants().are_cut(|rank| cohort.context.may_participate(rank)).await? {
         return Ok(None);
     }
     // Twice: an owner that joined during the first scan is announced by now, and changes the owner
-    // word when it hands over.
+    // word when it hands over. If a rank of the host has died, a later owner changes the cohort's owner
+    // word before it holds the lock.
     for _ in 0..2 {
-        if !holds_nobody(memory, context, owner_word.leader()).await? {
-            *seen = (found, memory.now());
+        if !cohort.none_announced().await? {
+            *seen = (found, lock.memory.now());
             return Ok(None);
         }
     }
-    Ok(Some(member_ended(memory, context, owner_word.leader()).await))
+    Ok(Some(cohort.ended_member().await))
 }
 
-/// Whether no live rank waits in a host's queue, or was admitted by it. If a rank of the host has
-/// died, a later owner changes the cohort's owner word before it holds the lock.
-async fn holds_nobody<'m, M: RemoteMemory>(
-    memory: &M,
-    context: impl LockContext<'m, M>,
+/// The ranks of a host, as participants in its queue at `leader`.
+pub(crate) fn cohort<'m, M: RemoteMemory, P: LockContext<'m, M>>(
+    lock: &LockUse<'m, M, P>,
     leader: Rank,
-) -> Result<bool, Fault> {
-    none_announced(memory, Part::of_host(context, leader)).await
+) -> Participants<'m, M, Part<P>> {
+    Participants { memory: lock.memory, context: Part::of_host(lock.context, leader) }
 }
 
-/// The ranks of a host that have ended, as users of the lock's home or of the host's queue.
-fn ended_on<'a, 'm, M: RemoteMemory>(
-    memory: &'a M,
-    context: impl LockContext<'m, M> + 'a,
-    leader: Rank,
-) -> impl Iterator<Item = Rank> + 'a {
-    let host = context.host_of(leader);
-    let has_ended = move |rank: &Rank| has_ended(memory, context, *rank) || memory.has_failed(leader, *rank);
-    (0..memory.size()).map(Rank).filter(move |rank| context.host_of(*rank) == host).filter(has_ended)
-}
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Participants<'m, M, Part<P>> {
+    /// The ranks of the host that have ended, as users of the lock's home or of the host's queue.
+    fn ended_members(&self) -> impl Iterator<Item = Rank> {
+        let at_home = Participants { memory: self.memory, context: self.context.context };
+        self.all().filter(move |rank| at_home.has_ended(*rank) || self.has_ended(*rank))
+    }
 
-/// Whether there is one.
-pub(crate) fn has_ended_member<'m, M: RemoteMemory>(
-    memory: &M,
-    context: impl LockContext<'m, M>,
-    leader: Rank,
-) -> bool {
-    memory.ends() != 0 && ended_on(memory, context, leader).next().is_some()
-}
+    /// Whether there is one.
+    pub(crate) fn has_ended_member(&self) -> bool {
+        self.memory.ends() != 0 && self.ended_members().next().is_some()
+    }
 
-/// The fault of a holder on a host: of a rank of it that has ended and was in the queue, as far as
-/// the nodes tell, or else of any.
-pub(crate) async fn member_ended<'m, M: RemoteMemory>(
-    memory: &M,
-    context: impl LockContext<'m, M>,
-    leader: Rank,
-) -> Fault {
-    match ended_participant(memory, Part::of_host(context, leader)).await {
-        Some(ended) if ended.trace != Trace::None => ended.fault(memory),
-        _ => participant_ended(memory, ended_on(memory, context, leader).next().unwrap_or(leader)),
+    /// The fault of a holder on the host: of a rank of it that has ended and was in the queue, as far as
+    /// the nodes tell, or else of any.
+    pub(crate) async fn ended_member(&self) -> Fault {
+        match self.ended().await {
+            Some(ended) if ended.trace != Trace::None => ended.fault(self.memory),
+            _ => {
+                let ended = self.ended_members().next().unwrap_or(self.context.home_rank());
+                participant_ended(self.memory, ended)
+            }
+        }
     }
 }

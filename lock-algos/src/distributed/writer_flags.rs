@@ -3,7 +3,7 @@
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Rank, RemoteMemory};
 
 use crate::backoff::Pauses;
-use crate::recovery::{POISON, all_are_cut, are_cut};
+use crate::recovery::{POISON, Participants};
 use crate::{IntentFn, LockContext, WordOf};
 
 /// The word at the home with the state of the writer flags.
@@ -123,6 +123,10 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
         failed.map(|()| all)
     }
 
+    const fn participants(&self) -> Participants<'m, M, P> {
+        Participants { memory: self.memory, context: self.context }
+    }
+
     fn everybody(&self) -> impl Iterator<Item = Rank> + use<'m, M, P> {
         (0..self.memory.size()).map(Rank)
     }
@@ -157,7 +161,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
         // Before the first flag: an owner that takes over from this one has to know.
         self.write(State::Changing).await?;
         // The previous owner died, and may have flags in flight: a flag that is set twice is lost.
-        while state == State::Changing && !all_are_cut(memory, context).await? {
+        while state == State::Changing && !self.participants().all_are_cut().await? {
             if !intent().is_patient() {
                 return Err(intent().given_up());
             }
@@ -171,7 +175,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
                 found.into_iter().map(|(rank, _)| rank).partition(|rank| self.is_alive(*rank));
             dead.extend(gone);
             // Failed ranks may have been readers, and may read at the home until they are cut.
-            let waits = !living.is_empty() || !are_cut(memory, context, |_| true).await?;
+            let waits = !living.is_empty() || !self.participants().are_cut(|_| true).await?;
             let intent = intent();
             if intent.is_over() || waits && !intent.is_patient() {
                 self.clear().await?;

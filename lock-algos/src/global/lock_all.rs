@@ -311,7 +311,7 @@ pub(super) async fn leave_poisoned<'m, M: RemoteMemory, const BITS: u32>(
     all: LockUse<'m, M, impl LockContext<'m, M>>,
     why: Fault,
 ) -> Result<(), Fault> {
-    let left = match recovery::note_poison(all.memory, all.context, why).await {
+    let left = match recovery::note_poison(&all, why).await {
         Ok(()) => renew::<M, BITS>(all, None).await,
         lost => lost,
     };

@@ -178,7 +178,7 @@ impl LockAlgorithm for Mcs {
         lock: LockUse<'m, M, P>,
         why: Fault,
     ) -> Result<(), Fault> {
-        let left = match note_poison(lock.memory, lock.context, why).await {
+        let left = match note_poison(&lock, why).await {
             Ok(()) => Queue(lock).give_up_queue().await,
             lost => lost,
         };

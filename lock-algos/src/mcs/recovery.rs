@@ -5,7 +5,7 @@ use onesided_remote_memory::{Fault, Rank, RemoteMemory};
 use super::Queue;
 use super::home::{Home, Why};
 use super::node::clean;
-use crate::recovery::{Boxed, POLL_INTERVAL, RecoverableWord, has_ended, nonce, none_announced, retract};
+use crate::recovery::{Boxed, POLL_INTERVAL, RecoverableWord, nonce, retract};
 use crate::{LockContext, LockUse, Owner};
 
 impl RecoverableWord for Home {
@@ -42,7 +42,7 @@ impl RecoverableWord for Home {
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
     pub(super) fn has_ended(&self, rank: Rank) -> bool {
-        has_ended(self.0.memory, self.0.context, rank)
+        self.0.participants().has_ended(rank)
     }
 
     /// Puts the word under recovery, which rejects arrivals. Returns the new word.
@@ -79,7 +79,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
             if ends {
                 retract(memory, context)?;
             }
-            while !none_announced(memory, context).await? {
+            while !self.0.participants().none_announced().await? {
                 memory.pause(self.0.home, POLL_INTERVAL).await;
                 if ends && !self.0.look::<Home>().await?.is_same_recovery(recovering) {
                     break; // the owner that took it has scanned the participants

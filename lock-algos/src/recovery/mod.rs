@@ -39,7 +39,7 @@
 //! ([`WaitPolicy::Leaving`](crate::WaitPolicy::Leaving)): it puts the word under recovery and
 //! retracts itself, so that all waiters start over, and no rank is suspected. A rank that left and
 //! is announced still, because a guard was leaked or there was no time for that, is found as a dead
-//! one is. One answer for all scans: [`has_ended`].
+//! one is. One answer for all scans: [`Participants::has_ended`].
 //!
 //! # Operations that fail
 //!
@@ -67,11 +67,7 @@ pub use self::announcement::announces;
 pub(crate) use self::announcement::{
     ANNOUNCED, Announcement, announce, announce_waiting, announcement_of, is_announced, retract,
 };
-use self::scan::has_gone;
-pub(crate) use self::scan::{
-    Trace, all_are_cut, are_cut, ended_owners, ended_participant, has_ended, is_cut, is_lost, none_announced,
-    owner_ended, participant_ended,
-};
+pub(crate) use self::scan::{Participants, Trace, is_lost, owner_ended, participant_ended};
 pub(crate) use self::suspicion::Suspicion;
 use crate::backoff::{Pauses, mixed};
 use crate::{Held, IntentFn, LockContext, LockUse, Mode, Owner};
@@ -175,7 +171,8 @@ impl Announcement {
                 return Err(Fault::new(FaultKind::Closed));
             }
             // An owner that is announced after the scan has changed the word.
-            if !none_announced(memory, context).await? || will_end(memory, context, found, &mut gone_since).await {
+            let waits = !lock.participants().none_announced().await?;
+            if waits || lock.participants().will_end(found, &mut gone_since).await {
                 if !(intent().is_patient() || W::NODE_IS_SHARED && intent().is_over()) {
                     return Err(intent().given_up());
                 }
@@ -183,7 +180,7 @@ impl Announcement {
                 continue;
             }
             W::reset_node(memory, context)?;
-            let (intent, left) = (intent(), poison(memory, context, found).await?);
+            let (intent, left) = (intent(), lock.participants().poison(found).await?);
             if intent.is_over() {
                 return Err(Fault::new(FaultKind::Closed));
             }
@@ -208,57 +205,50 @@ impl Announcement {
     }
 }
 
-/// Whether the rank for which the word was put under recovery has gone, and its end may still become
-/// known.
-async fn will_end<'m, M: RemoteMemory, W: RecoverableWord>(
-    memory: &M,
-    context: impl LockContext<'m, M>,
-    found: W,
-    gone_since: &mut Option<u64>,
-) -> bool {
-    match found.suspected() {
-        Some(rank) if !has_ended(memory, context, rank) && has_gone(memory, context, rank).await => {
-            let now = memory.now();
-            now.saturating_sub(*gone_since.get_or_insert(now)) < DETECTION_TIMEOUT
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Participants<'m, M, P> {
+    /// Whether the rank for which the word was put under recovery has gone, and its end may still become
+    /// known.
+    async fn will_end<W: RecoverableWord>(&self, found: W, gone_since: &mut Option<u64>) -> bool {
+        match found.suspected() {
+            Some(rank) if !self.has_ended(rank) && self.has_gone(rank).await => {
+                let now = self.memory.now();
+                now.saturating_sub(*gone_since.get_or_insert(now)) < DETECTION_TIMEOUT
+            }
+            _ => false,
         }
-        _ => false,
     }
-}
 
-/// The fault of a poisoned lock.
-async fn poison<'m, M: RemoteMemory, W: RecoverableWord>(
-    memory: &M,
-    context: impl LockContext<'m, M>,
-    found: W,
-) -> Result<Option<Fault>, Fault> {
-    if !found.may_be_poisoned() {
-        return Ok(None);
+    /// The fault of a poisoned lock.
+    async fn poison<W: RecoverableWord>(&self, found: W) -> Result<Option<Fault>, Fault> {
+        let Self { memory, context } = *self;
+        if !found.may_be_poisoned() {
+            return Ok(None);
+        }
+        let noted = Fault::from_bits(memory.read(context.home(POISON)?).await?);
+        if noted.is_some() {
+            return Ok(noted);
+        }
+        if let Some(explained) = found.explained()
+            && self.ended_owners().await <= explained
+        {
+            return Ok(None);
+        }
+        Ok(match found.suspected() {
+            Some(rank) if self.has_ended(rank) => Some(participant_ended(memory, rank)),
+            // It has closed its window.
+            Some(rank) if self.has_gone(rank).await => Some(Fault::of(FaultKind::ParticipantLeft, rank)),
+            _ => self.ended().await.map(|ended| ended.fault(memory)),
+        })
     }
-    let noted = Fault::from_bits(memory.read(context.home(POISON)?).await?);
-    if noted.is_some() {
-        return Ok(noted);
-    }
-    if let Some(explained) = found.explained()
-        && ended_owners(memory, context).await <= explained
-    {
-        return Ok(None);
-    }
-    Ok(match found.suspected() {
-        Some(rank) if has_ended(memory, context, rank) => Some(participant_ended(memory, rank)),
-        // It has closed its window.
-        Some(rank) if has_gone(memory, context, rank).await => Some(Fault::of(FaultKind::ParticipantLeft, rank)),
-        _ => ended_participant(memory, context).await.map(|ended| ended.fault(memory)),
-    })
 }
 
 /// Notes the fault for which this exclusive owner leaves the lock poisoned. It stays in the lock's
 /// word, which it puts under recovery next.
 pub(crate) async fn note_poison<'m, M: RemoteMemory>(
-    memory: &M,
-    context: impl LockContext<'m, M>,
+    lock: &LockUse<'m, M, impl LockContext<'m, M>>,
     why: Fault,
 ) -> Result<(), Fault> {
-    memory.write(context.home(POISON)?, why.to_bits(), Notify::No).await.map(drop)
+    lock.memory.write(lock.context.home(POISON)?, why.to_bits(), Notify::No).await.map(drop)
 }
 
 #[cfg(test)]

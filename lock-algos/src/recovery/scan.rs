@@ -6,11 +6,213 @@ use super::Boxed;
 use super::announcement::{ANNOUNCED, WAITS, announcement_of};
 use crate::{LockContext, Owner, WordOf};
 
-/// Whether a rank has ended as a user of the lock's home: it is dead, has left, or its connection
-/// to the home is lost. All scans ask this, or [all of them](ended_at_home); before that they ask
-/// whether [any](RemoteMemory::ends) has.
-pub(crate) fn has_ended<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, rank: Rank) -> bool {
-    memory.liveness(rank) != Liveness::Alive || memory.has_failed(context.home_rank(), rank)
+/// The ranks that may participate in a lock, as this rank knows and reaches them.
+pub(crate) struct Participants<'m, M, P> {
+    pub(crate) memory: &'m M,
+    pub(crate) context: P,
+}
+
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Participants<'m, M, P> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = Rank> + Send + use<'_, 'm, M, P> {
+        (0..self.memory.size()).map(Rank).filter(|rank| self.context.may_participate(*rank))
+    }
+
+    /// Whether a rank has ended as a user of the lock's home: it is dead, has left, or its connection
+    /// to the home is lost. All scans ask this, or [all of them](Self::ended_at_home); before that they
+    /// ask whether [any](RemoteMemory::ends) has.
+    pub(crate) fn has_ended(&self, rank: Rank) -> bool {
+        self.memory.liveness(rank) != Liveness::Alive || self.has_failed(rank)
+    }
+
+    /// Whether its connection to the home is lost.
+    fn has_failed(&self, rank: Rank) -> bool {
+        self.memory.has_failed(self.context.home_rank(), rank)
+    }
+
+    /// Whether the lock's home has cut a failed rank: none of its operations there takes effect any
+    /// more.
+    pub(crate) async fn is_cut(&self, rank: Rank) -> Result<bool, Fault> {
+        has_cut(self.memory, self.context.home_rank(), rank).await
+    }
+
+    /// The same of all ranks that have ended, of those that it `concerns`.
+    pub(crate) async fn are_cut(&self, concerns: impl Fn(Rank) -> bool + Send) -> Result<bool, Fault> {
+        for rank in self.ended_at_home().filter(|rank| concerns(*rank)) {
+            if !self.is_cut(rank).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether every live rank that may participate has cut every one that died, and the ranks of lost
+    /// connections have cut each other. Ranks that have failed at the home do not matter.
+    pub(crate) async fn all_are_cut(&self) -> Result<bool, Fault> {
+        let memory = self.memory;
+        for rank in self.all().filter(|rank| !self.has_ended(*rank)) {
+            let dead = dead_ranks(memory).filter(|dead| self.context.may_participate(*dead));
+            // A rank that has lost this one cannot be asked by it.
+            for failed in dead.chain(lost_by(memory, rank).filter(|lost| *lost != memory.rank())) {
+                if !has_cut(memory, rank, failed).await? {
+                    return Ok(false);
+                }
+            }
+        }
+        self.are_cut(|_| true).await
+    }
+
+    /// The ranks that have [ended](Self::has_ended): those that left, those that lost the connection to
+    /// the lock's home, and those that died, in the order in which this rank learned of it.
+    fn ended_at_home(&self) -> impl Iterator<Item = Rank> + Send + use<'m, M, P> {
+        let memory = self.memory;
+        let left = (0..memory.size()).map(Rank).filter(|rank| memory.liveness(*rank) == Liveness::Left);
+        left.chain(lost_by(memory, self.context.home_rank())).chain(dead_ranks(memory))
+    }
+
+    /// Whether no live rank is announced for the lock, this owner aside, and no failed one can change
+    /// its words any more. The answer holds for a lock under recovery whose word has not changed since
+    /// before the scan: an owner that is announced later has changed it.
+    ///
+    /// # Errors
+    /// The connection to a participant is lost: this rank cannot tell.
+    pub(crate) fn none_announced(&self) -> Boxed<'_, Result<bool, Fault>> {
+        Box::pin(async move {
+            let announcement = announcement_of(self.context.lock());
+            for rank in self.all() {
+                match self.announced_at(rank, |found| found & !WAITS == announcement, 1).await {
+                    Ok(0) | Err(End::HasNone) => {}
+                    Ok(_) | Err(End::MayBe) => return Ok(false),
+                    Err(End::Lost(_)) if self.has_failed(rank) => {}
+                    Err(End::Lost(fault)) => return Err(fault),
+                }
+            }
+            self.all_are_cut().await
+        })
+    }
+
+    /// Whether fewer live owners are announced than the lock's word has `counted`, this owner aside.
+    ///
+    /// # Errors
+    /// The connection to a participant is lost, and the others are too few: this rank cannot tell.
+    pub(super) async fn fewer_announced(&self, counted: u64) -> Result<bool, Fault> {
+        let (mut all, mut unasked) = (0, None);
+        let announcement = announcement_of(self.context.lock());
+        for rank in self.all() {
+            match self.announced_at(rank, |found| found == announcement, u64::MAX).await {
+                Ok(there) => all += there,
+                Err(End::HasNone) => {}
+                Err(End::Lost(_)) if self.has_failed(rank) => {}
+                Err(End::Lost(fault)) => unasked = Some(fault),
+                Err(End::MayBe) => return Ok(false),
+            }
+        }
+        match unasked {
+            Some(fault) if all < counted => Err(fault),
+            _ => Ok(all < counted),
+        }
+    }
+
+    /// How many nodes of a rank have such a value, at most `enough`, this owner's aside.
+    async fn announced_at(
+        &self,
+        rank: Rank,
+        is_announced: impl Fn(u64) -> bool + Send,
+        enough: u64,
+    ) -> Result<u64, End> {
+        let Owner { rank: me, slot: mine, .. } = self.context.owner();
+        let mut all = 0;
+        for slot in (0..self.in_use(rank).await?).filter(|slot| (rank, *slot) != (me, mine)) {
+            all += u64::from(is_announced(self.look(rank, self.context.node_of(rank, slot, ANNOUNCED)).await?));
+            if all >= enough {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    /// Of those that have ended and may have been the owner the likeliest: one that was announced, or
+    /// else the last one whose nodes are gone. A rank that died is likelier than one that left.
+    pub(crate) async fn ended(&self) -> Option<Ended> {
+        let mut likeliest: Option<Ended> = None;
+        for rank in self.ended_at_home().filter(|rank| self.context.may_participate(*rank)) {
+            let trace = match self.traces_of(rank, 1).await {
+                Some(0) => Trace::None,
+                Some(_) => Trace::Announced,
+                None => Trace::Unknown,
+            };
+            likeliest = match likeliest {
+                Some(other) if other.trace > trace => Some(other),
+                Some(other) if other.trace == trace => Some(Ended { rank, trace, others: other.others + 1 }),
+                _ => Some(Ended { rank, trace, others: 0 }),
+            };
+            if trace == Trace::Announced {
+                break;
+            }
+        }
+        likeliest
+    }
+
+    /// How many nodes of a rank that has ended are announced, at most `enough`; `None` if that is
+    /// [unknown](Trace::Unknown).
+    async fn traces_of(&self, rank: Rank, enough: u64) -> Option<u64> {
+        let Self { memory, context } = *self;
+        let mut all = 0;
+        for slot in 0..context.owners().slots {
+            let found = memory.read(context.node_of(rank, slot, ANNOUNCED).ok()?).await.ok()?;
+            all += u64::from(found == announcement_of(context.lock()));
+            if all >= enough {
+                return Some(all);
+            }
+        }
+        let has_lost_home = memory.lost_connection(context.home_rank(), rank) == Some(rank);
+        (!has_lost_home).then_some(all)
+    }
+
+    /// How many owners there may have been on ranks that have ended. A rank that left, and whose nodes
+    /// are gone, had none: it retracted them, as all but a leaked guard do. An owner that was recovered
+    /// from long ago counts still.
+    pub(super) async fn ended_owners(&self) -> u64 {
+        let mut all = 0;
+        for rank in self.ended_at_home().filter(|rank| self.context.may_participate(*rank)) {
+            let unknown = u64::from(self.memory.liveness(rank) != Liveness::Left);
+            all += self.traces_of(rank, u64::MAX).await.unwrap_or(unknown);
+        }
+        all
+    }
+
+    /// Whether a rank is not alive, or its nodes are gone.
+    pub(super) async fn has_gone(&self, rank: Rank) -> bool {
+        matches!(self.look(rank, self.context.node_of(rank, 0, ANNOUNCED)).await, Err(End::HasNone))
+    }
+
+    /// A bound on the slots of a rank in use.
+    async fn in_use(&self, rank: Rank) -> Result<u16, End> {
+        if self.memory.liveness(rank) != Liveness::Alive {
+            return Err(End::HasNone);
+        }
+        let all = self.context.owners().slots;
+        match self.context.word(WordOf::SlotsInUse(rank)) {
+            Err(fault) if fault.kind() == FaultKind::Unsupported => Ok(all),
+            in_use => Ok(all.min(self.look(rank, in_use).await? as u16)),
+        }
+    }
+
+    async fn look(&self, rank: Rank, word: Result<M::Word<'m>, Fault>) -> Result<u64, End> {
+        let is_alive = || self.memory.liveness(rank) == Liveness::Alive;
+        if !is_alive() {
+            return Err(End::HasNone);
+        }
+        let found = match word {
+            Ok(word) => self.memory.read(word).await,
+            Err(fault) => Err(fault),
+        };
+        found.map_err(|fault| match fault.kind() {
+            FaultKind::NoSuchRegion => End::HasNone,
+            _ if is_lost(fault) => End::Lost(Fault::of(FaultKind::ConnectionLost, rank)),
+            _ if !is_alive() => End::HasNone,
+            _ => End::MayBe, // its end is not known here yet
+        })
+    }
 }
 
 /// Whether this fault says that the connection to the target is lost.
@@ -26,59 +228,6 @@ async fn has_cut<M: RemoteMemory>(memory: &M, home: Rank, failed: Rank) -> Resul
     }
 }
 
-/// Whether the lock's home has cut a failed rank: none of its operations there takes effect any
-/// more.
-pub(crate) async fn is_cut<'m, M: RemoteMemory>(
-    memory: &M,
-    context: impl LockContext<'m, M>,
-    rank: Rank,
-) -> Result<bool, Fault> {
-    has_cut(memory, context.home_rank(), rank).await
-}
-
-/// The same of all ranks that have ended, of those that it `concerns`.
-pub(crate) async fn are_cut<'m, M: RemoteMemory>(
-    memory: &M,
-    context: impl LockContext<'m, M>,
-    concerns: impl Fn(Rank) -> bool + Send,
-) -> Result<bool, Fault> {
-    for rank in ended_at_home(memory, context).filter(|rank| concerns(*rank)) {
-        if !is_cut(memory, context, rank).await? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// Whether every live rank that may participate has cut every one that died, and the ranks of lost
-/// connections have cut each other. Ranks that have failed at the home do not matter.
-pub(crate) async fn all_are_cut<'m, M: RemoteMemory>(
-    memory: &M,
-    context: impl LockContext<'m, M>,
-) -> Result<bool, Fault> {
-    let participants = || (0..memory.size()).map(Rank).filter(move |rank| context.may_participate(*rank));
-    for rank in participants().filter(|rank| !has_ended(memory, context, *rank)) {
-        let dead = dead_ranks(memory).filter(|dead| context.may_participate(*dead));
-        // A rank that has lost this one cannot be asked by it.
-        for failed in dead.chain(lost_by(memory, rank).filter(|lost| *lost != memory.rank())) {
-            if !has_cut(memory, rank, failed).await? {
-                return Ok(false);
-            }
-        }
-    }
-    are_cut(memory, context, |_| true).await
-}
-
-/// The ranks that have [ended](has_ended): those that left, those that lost the connection to the
-/// lock's home, and those that died, in the order in which this rank learned of it.
-fn ended_at_home<'a, 'm, M: RemoteMemory>(
-    memory: &'a M,
-    context: impl LockContext<'m, M> + 'a,
-) -> impl Iterator<Item = Rank> + 'a {
-    let left = (0..memory.size()).map(Rank).filter(|rank| memory.liveness(*rank) == Liveness::Left);
-    left.chain(lost_by(memory, context.home_rank())).chain(dead_ranks(memory))
-}
-
 fn dead_ranks<M: RemoteMemory>(memory: &M) -> impl Iterator<Item = Rank> + '_ {
     (0..memory.failures()).filter_map(|index| memory.failure(index))
 }
@@ -87,76 +236,6 @@ fn dead_ranks<M: RemoteMemory>(memory: &M) -> impl Iterator<Item = Rank> + '_ {
 fn lost_by<M: RemoteMemory>(memory: &M, rank: Rank) -> impl Iterator<Item = Rank> + '_ {
     let next = move |lost: &Rank| memory.lost_connection(rank, Rank(lost.0 + 1));
     std::iter::successors(memory.lost_connection(rank, Rank(0)), next)
-}
-
-/// Whether no live rank is announced for the lock, this owner aside, and no failed one can change
-/// its words any more. The answer holds for a lock under recovery whose word has not changed since
-/// before the scan: an owner that is announced later has changed it.
-///
-/// # Errors
-/// The connection to a participant is lost: this rank cannot tell.
-pub(crate) fn none_announced<'a, 'm: 'a, M: RemoteMemory>(
-    memory: &'a M,
-    context: impl LockContext<'m, M> + 'a,
-) -> Boxed<'a, Result<bool, Fault>> {
-    Box::pin(scan(memory, context))
-}
-
-async fn scan<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<bool, Fault> {
-    let is_announced = |found: u64| found & !WAITS == announcement_of(context.lock());
-    for rank in (0..memory.size()).map(Rank).filter(|rank| context.may_participate(*rank)) {
-        match announced_at(memory, context, rank, is_announced, 1).await {
-            Ok(0) | Err(End::HasNone) => {}
-            Ok(_) | Err(End::MayBe) => return Ok(false),
-            Err(End::Lost(_)) if memory.has_failed(context.home_rank(), rank) => {}
-            Err(End::Lost(fault)) => return Err(fault),
-        }
-    }
-    all_are_cut(memory, context).await
-}
-
-/// Whether fewer live owners are announced than the lock's word has `counted`, this owner aside.
-///
-/// # Errors
-/// The connection to a participant is lost, and the others are too few: this rank cannot tell.
-pub(super) async fn fewer_announced<'m, M: RemoteMemory>(
-    memory: &M,
-    context: impl LockContext<'m, M>,
-    counted: u64,
-) -> Result<bool, Fault> {
-    let (mut all, mut unasked) = (0, None);
-    for rank in (0..memory.size()).map(Rank).filter(|rank| context.may_participate(*rank)) {
-        match announced_at(memory, context, rank, |found| found == announcement_of(context.lock()), u64::MAX).await {
-            Ok(there) => all += there,
-            Err(End::HasNone) => {}
-            Err(End::Lost(_)) if memory.has_failed(context.home_rank(), rank) => {}
-            Err(End::Lost(fault)) => unasked = Some(fault),
-            Err(End::MayBe) => return Ok(false),
-        }
-    }
-    match unasked {
-        Some(fault) if all < counted => Err(fault),
-        _ => Ok(all < counted),
-    }
-}
-
-/// How many nodes of a rank have such a value, at most `enough`, this owner's aside.
-async fn announced_at<'m, M: RemoteMemory>(
-    memory: &M,
-    context: impl LockContext<'m, M>,
-    rank: Rank,
-    is_announced: impl Fn(u64) -> bool + Send,
-    enough: u64,
-) -> Result<u64, End> {
-    let Owner { rank: me, slot: mine, .. } = context.owner();
-    let mut all = 0;
-    for slot in (0..in_use(memory, context, rank).await?).filter(|slot| (rank, *slot) != (me, mine)) {
-        all += u64::from(is_announced(look(memory, rank, context.node_of(rank, slot, ANNOUNCED)).await?));
-        if all >= enough {
-            break;
-        }
-    }
-    Ok(all)
 }
 
 /// What the nodes of a rank that has ended tell of its use of a lock.
@@ -179,67 +258,6 @@ pub(crate) struct Ended {
     others: u32,
 }
 
-/// The likeliest of them: one that was announced, or else the last one whose nodes are gone. A rank
-/// that died is likelier than one that left.
-pub(crate) async fn ended_participant<'m, M: RemoteMemory>(
-    memory: &M,
-    context: impl LockContext<'m, M>,
-) -> Option<Ended> {
-    let mut likeliest: Option<Ended> = None;
-    for rank in ended_at_home(memory, context).filter(|rank| context.may_participate(*rank)) {
-        let trace = trace_of(memory, context, rank).await;
-        likeliest = match likeliest {
-            Some(other) if other.trace > trace => Some(other),
-            Some(other) if other.trace == trace => Some(Ended { rank, trace, others: other.others + 1 }),
-            _ => Some(Ended { rank, trace, others: 0 }),
-        };
-        if trace == Trace::Announced {
-            break;
-        }
-    }
-    likeliest
-}
-
-async fn trace_of<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, rank: Rank) -> Trace {
-    match traces_of(memory, context, rank, 1).await {
-        Some(0) => Trace::None,
-        Some(_) => Trace::Announced,
-        None => Trace::Unknown,
-    }
-}
-
-/// How many nodes of a rank that has ended are announced, at most `enough`; `None` if that is
-/// [unknown](Trace::Unknown).
-async fn traces_of<'m, M: RemoteMemory>(
-    memory: &M,
-    context: impl LockContext<'m, M>,
-    rank: Rank,
-    enough: u64,
-) -> Option<u64> {
-    let mut all = 0;
-    for slot in 0..context.owners().slots {
-        let found = memory.read(context.node_of(rank, slot, ANNOUNCED).ok()?).await.ok()?;
-        all += u64::from(found == announcement_of(context.lock()));
-        if all >= enough {
-            return Some(all);
-        }
-    }
-    let has_lost_home = memory.lost_connection(context.home_rank(), rank) == Some(rank);
-    (!has_lost_home).then_some(all)
-}
-
-/// How many owners there may have been on ranks that have ended. A rank that left, and whose nodes
-/// are gone, had none: it retracted them, as all but a leaked guard do. An owner that was recovered
-/// from long ago counts still.
-pub(crate) async fn ended_owners<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> u64 {
-    let mut all = 0;
-    for rank in ended_at_home(memory, context).filter(|rank| context.may_participate(*rank)) {
-        let unknown = u64::from(memory.liveness(rank) != Liveness::Left);
-        all += traces_of(memory, context, rank, u64::MAX).await.unwrap_or(unknown);
-    }
-    all
-}
-
 /// The fault of a lock whose exclusive owner was this rank, which has ended.
 pub(crate) fn owner_ended<M: RemoteMemory>(memory: &M, rank: Rank) -> Fault {
     let kind = if memory.liveness(rank) == Liveness::Left { FaultKind::OwnerLeft } else { FaultKind::OwnerDied };
@@ -259,11 +277,6 @@ impl Ended {
     }
 }
 
-/// Whether a rank is not alive, or its nodes are gone.
-pub(super) async fn has_gone<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, rank: Rank) -> bool {
-    matches!(look(memory, rank, context.node_of(rank, 0, ANNOUNCED)).await, Err(End::HasNone))
-}
-
 /// Why the scan of a rank's nodes ends.
 enum End {
     /// The rank is not alive, or has freed the nodes.
@@ -272,32 +285,4 @@ enum End {
     MayBe,
     /// The connection to it is lost.
     Lost(Fault),
-}
-
-/// A bound on the slots of a rank in use.
-async fn in_use<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, rank: Rank) -> Result<u16, End> {
-    if memory.liveness(rank) != Liveness::Alive {
-        return Err(End::HasNone);
-    }
-    let all = context.owners().slots;
-    match context.word(WordOf::SlotsInUse(rank)) {
-        Err(fault) if fault.kind() == FaultKind::Unsupported => Ok(all),
-        in_use => Ok(all.min(look(memory, rank, in_use).await? as u16)),
-    }
-}
-
-async fn look<'m, M: RemoteMemory>(memory: &M, rank: Rank, word: Result<M::Word<'m>, Fault>) -> Result<u64, End> {
-    if memory.liveness(rank) != Liveness::Alive {
-        return Err(End::HasNone);
-    }
-    let found = match word {
-        Ok(word) => memory.read(word).await,
-        Err(fault) => Err(fault),
-    };
-    found.map_err(|fault| match fault.kind() {
-        FaultKind::NoSuchRegion => End::HasNone,
-        _ if is_lost(fault) => End::Lost(Fault::of(FaultKind::ConnectionLost, rank)),
-        _ if memory.liveness(rank) != Liveness::Alive => End::HasNone,
-        _ => End::MayBe, // its end is not known here yet
-    })
 }

@@ -3,7 +3,7 @@
 use onesided_remote_memory::{Fault, RemoteMemory};
 
 use super::Boxed;
-use super::scan::{Trace, ended_participant, fewer_announced};
+use super::scan::{Participants, Trace};
 use crate::{LockContext, LockUse};
 
 /// The suspicion timeout, in milliseconds: how long a waiter expects participants to release after
@@ -69,26 +69,26 @@ impl Suspicion {
         lock: &'a LockUse<'m, M, impl LockContext<'m, M>>,
         counted: u64,
     ) -> Boxed<'a, Result<bool, Fault>> {
-        Box::pin(self.scan(lock.memory, lock.context, counted))
+        Box::pin(self.scan(lock.participants(), counted))
     }
 
     async fn scan<'m, M: RemoteMemory>(
         &mut self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
+        participants: Participants<'m, M, impl LockContext<'m, M>>,
         counted: u64,
     ) -> Result<bool, Fault> {
         if self.timeout <= BLIND {
-            let ended = ended_participant(memory, context).await;
+            let ended = participants.ended().await;
             if ended.is_none_or(|ended| ended.trace != Trace::Announced) {
                 self.timeout = BLIND + 1;
                 return Ok(false);
             }
         }
-        if fewer_announced(memory, context, counted).await? {
+        if participants.fewer_announced(counted).await? {
             return Ok(true);
         }
-        (self.since, self.timeout) = (millis(memory), TIMEOUTS.len().min(usize::from(self.timeout) + 1) as u8);
+        (self.since, self.timeout) =
+            (millis(participants.memory), TIMEOUTS.len().min(usize::from(self.timeout) + 1) as u8);
         Ok(false)
     }
 }

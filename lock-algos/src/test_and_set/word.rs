@@ -3,7 +3,7 @@
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
 use crate::owner::EXCLUSIVE;
-use crate::recovery::{RecoverableWord, has_ended, is_cut, owner_ended};
+use crate::recovery::{RecoverableWord, owner_ended};
 use crate::{LockContext, LockUse, Mode, Owner};
 
 pub(crate) const FREE: u64 = 0;
@@ -88,7 +88,7 @@ pub(crate) fn poisoned_word(mine: u64, why: Fault) -> u64 {
 /// Whether the owner that a word names may have [ended](ended_owner).
 pub(super) fn may_have_ended<'m, M: RemoteMemory>(lock: &LockUse<'m, M, impl LockContext<'m, M>>, found: u64) -> bool {
     let Owner { rank, slot, .. } = Owner::from_bits(found);
-    slot == PANICKED || has_ended(lock.memory, lock.context, rank)
+    slot == PANICKED || lock.participants().has_ended(rank)
 }
 
 /// The fault of the owner that a word names, if it panicked, or if it died and its operations take
@@ -101,7 +101,7 @@ pub(super) async fn ended_owner<'m, M: RemoteMemory>(
     if slot == PANICKED {
         return Ok(Some(Fault::of(FaultKind::OwnerPanicked, rank)));
     }
-    let ended = may_have_ended(lock, found) && is_cut(lock.memory, lock.context, rank).await?;
+    let ended = may_have_ended(lock, found) && lock.participants().is_cut(rank).await?;
     Ok(ended.then(|| owner_ended(lock.memory, rank)))
 }
 

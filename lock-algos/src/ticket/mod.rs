@@ -248,7 +248,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         lock: LockUse<'m, M, P>,
         why: Fault,
     ) -> Result<(), Fault> {
-        let left = match note_poison(lock.memory, lock.context, why).await {
+        let left = match note_poison(&lock, why).await {
             Ok(()) => leave_out::<M, BITS>(lock).await,
             lost => lost,
         };

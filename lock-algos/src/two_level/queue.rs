@@ -6,7 +6,7 @@ use onesided_remote_memory::{Fault, FaultKind, Notify, Rank, RemoteMemory};
 
 use super::TwoLevel;
 use super::note::{NOTE, waits_at};
-use crate::cohort::{CohortOwner, GlobalState, STATE, State, has_ended_member};
+use crate::cohort::{CohortOwner, GlobalState, STATE, State, cohort};
 use crate::part::Part;
 use crate::recovery::{self, Boxed, is_lost};
 use crate::test_and_set::hand_back;
@@ -121,7 +121,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'_, 'm, M, P> {
         async move {
             let mut state = self.state().await?;
             if let (GlobalState::Kept(_), None) = (state.global, died)
-                && has_ended_member(self.used.memory, self.used.context, self.leader)
+                && cohort(self.used, self.leader).has_ended_member()
             {
                 state = self.renew(state).await?; // not boxed: a rank may have left long ago
             }

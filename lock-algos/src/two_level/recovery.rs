@@ -3,7 +3,7 @@
 use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
 use super::queue::{Global, InQueue};
-use crate::cohort::{CohortOwner, GlobalState, State, has_ended_member, member_ended};
+use crate::cohort::{CohortOwner, GlobalState, State, cohort};
 use crate::recovery::participant_ended;
 use crate::{Held, IntentFn, LockContext, LockUse, Mode};
 
@@ -16,7 +16,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'_, 'm, M, P> {
         died: Option<Rank>,
         intent: IntentFn<'_>,
     ) -> Result<Global, Fault> {
-        let (LockUse { memory, context, home, .. }, leader) = (*self.used, self.leader);
+        let (LockUse { memory, home, .. }, leader) = (*self.used, self.leader);
         let state = State { global: GlobalState::Uncertain, ..state };
         self.set(state).await?;
         let left = memory.read(home).await?;
@@ -24,9 +24,10 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'_, 'm, M, P> {
             // Another owner has recovered it, or there was nothing to recover.
             return self.try_global(state, intent).await;
         }
+        let cohort = cohort(self.used, leader);
         let ended = match died {
             Some(rank) => Some(participant_ended(memory, rank)),
-            None if has_ended_member(memory, context, leader) => Some(member_ended(memory, context, leader).await),
+            None if cohort.has_ended_member() => Some(cohort.ended_member().await),
             None => None,
         };
         if intent().is_over() {
