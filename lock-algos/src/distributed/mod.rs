@@ -204,7 +204,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         intent: IntentFn<'_>,
     ) -> impl Future<Output = Result<Held, Fault>> + Send {
         let is_near = is_near(lock.owner, lock.mode);
-        let mut waiter = self.tickets.waiter(of_tickets(lock), first, intent, ());
+        let mut waiter = self.tickets.waiter(of_tickets(lock), first, intent);
         async move {
             if is_near {
                 let gone = match waiter.found {

@@ -10,16 +10,8 @@
 
 mod ring;
 
-use std::future::Future;
-
-use onesided_remote_memory::{Fault, RemoteMemory};
-
-use self::ring::RingSlot;
-pub(crate) use self::ring::{InRing, Waited};
-use crate::recovery::retract;
-use crate::ticket::counters::Counters;
-use crate::ticket::not_held;
-use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Rest, Ticket, Words};
+pub(crate) use self::ring::{GRANT, InRing, RingSlot, Waited};
+use crate::Ticket;
 
 /// A queue reader-writer lock by fetch-add, after DecLock (*DecLock: A Case of Decoupled Locking
 /// for Disaggregated Memory*, arXiv 2505.17641): the tickets of [`Ticket`] define the order, and a
@@ -62,128 +54,7 @@ use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse
 ///
 /// As in [`Ticket`]. The counters are the same, the numbers in the ring wrap with them, and entries
 /// of dead owners are overwritten in time.
-#[derive(Clone, Copy, Debug)]
-pub struct FetchAddQueue<const BITS: u32 = 15, const RING: usize = 16> {
-    tickets: Ticket<BITS>,
-}
-
-impl FetchAddQueue {
-    /// A lock whose owners pause by this table when they poll the home: owners without an entry in
-    /// the ring, under bounded admission, and after a death.
-    #[must_use]
-    pub const fn new(backoff: Backoff) -> Self {
-        Self::with_bits(backoff)
-    }
-}
-
-impl Default for FetchAddQueue {
-    fn default() -> Self {
-        Self::new(Backoff::default())
-    }
-}
-
-impl<const BITS: u32, const RING: usize> FetchAddQueue<BITS, RING> {
-    /// The same with counters of `BITS` bits, 1 to 15, and rings of `RING` entries, a power of two
-    /// and at most the number of tickets. Small values are for tests that fill the ring.
-    #[must_use]
-    pub const fn with_bits(backoff: Backoff) -> Self {
-        const { assert!(RING.is_power_of_two() && RING <= 1 << BITS) };
-        Self { tickets: Ticket::with_bits(backoff) }
-    }
-}
-
-/// The counters after a release in this mode, if they may let a waiter in.
-#[inline]
-fn left_to_others<const BITS: u32>(found: u64, mode: Mode) -> Option<Counters<BITS>> {
-    let left = Counters::<BITS>(found.wrapping_add(Counters::<BITS>::returning(mode)));
-    let waits = left.out(Mode::Exclusive) > 0 || mode == Mode::Exclusive && left.out(Mode::Shared) > 0;
-    (waits && !left.is_recovering()).then_some(left)
-}
-
-impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, RING> {
-    const NAME: &'static str = "fetch-add-queue";
-    const HOME_WORDS: usize = ring::FIRST + 2 * RING;
-    const NODE_WORDS: usize = ring::GRANT + 1;
-
-    /// The ring does not matter.
-    fn is_free(home: &[u64]) -> bool {
-        Ticket::<BITS>::is_free(home)
-    }
-
-    #[inline(always)] // as `start`
-    fn words<'m, M: RemoteMemory>(
-        &self,
-        context: impl LockContext<'m, M>,
-        intent: Intent,
-    ) -> Result<Words<'m, M>, Fault> {
-        self.tickets.words(context, intent)
-    }
-
-    #[inline(always)] // a lock's words that pass through memory cost a third of the lock
-    fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
-        crate::starts::count(Self::NAME);
-        self.tickets.start(lock)
-    }
-
-    #[inline]
-    fn holds(&self, owner: u64, mode: Mode, first: u64) -> bool {
-        self.tickets.holds(owner, mode, first)
-    }
-
-    fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
-        &'m self,
-        lock: LockUse<'m, M, P>,
-        first: Result<u64, Fault>,
-        intent: IntentFn<'_>,
-    ) -> impl Future<Output = Result<Held, Fault>> + Send {
-        self.tickets.contend_in(lock, first, intent, RingSlot::new(RING as u16))
-    }
-
-    #[inline(always)] // as `start`
-    fn start_release<'m, M: RemoteMemory>(
-        &self,
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-    ) -> Result<M::Op, Fault> {
-        self.tickets.start_release(lock)
-    }
-
-    #[inline(always)] // as `start`
-    fn released<'m, M: RemoteMemory>(
-        &self,
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-        found: Option<u64>,
-    ) -> Result<Rest, Fault> {
-        if found.is_some_and(|found| left_to_others::<BITS>(found, lock.mode).is_some()) {
-            return Ok(Rest::Unknown);
-        }
-        self.tickets.released(lock, found)
-    }
-
-    fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
-        &'m self,
-        lock: LockUse<'m, M, P>,
-        found: Result<u64, Fault>,
-    ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
-        async move {
-            let Some((found, left)) =
-                found.ok().and_then(|found| Some((found, left_to_others::<BITS>(found, lock.mode)?)))
-            else {
-                return self.tickets.finish_release(lock, found).await;
-            };
-            let outcome = match Counters::<BITS>(found).out(lock.mode) {
-                0 => not_held::<M, BITS>(lock).await,
-                _ => ring::hand_over::<_, BITS, RING>(lock, left).await,
-            };
-            retract(lock.memory, lock.context)?;
-            outcome
-        }
-    }
-
-    async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
-        &'m self,
-        lock: LockUse<'m, M, P>,
-        why: Fault,
-    ) -> Result<(), Fault> {
-        self.tickets.release_poisoned(lock, why).await
-    }
-}
+///
+/// The type is that of [`Ticket`], with rings. `RING` is a power of two and at most the number of
+/// tickets; small values are for tests that fill the rings.
+pub type FetchAddQueue<const BITS: u32 = 15, const RING: usize = 16> = Ticket<BITS, RingSlot<RING>>;

@@ -3,6 +3,7 @@
 //! The counters alone define whose turn it is: an entry only tells how to notify its owner. So an
 //! entry that is missing, late or of an owner that left delays no rank for long, and admits none.
 
+use std::fmt::Debug;
 use std::future::Future;
 
 use onesided_remote_memory::{Chain, Fault, FaultKind, Link, Notify, Patience, Rank, RemoteMemory};
@@ -14,10 +15,10 @@ use crate::{LockContext, LockUse, Mode, Owner};
 
 /// The word of a node to which notifications are written. Its owner waits until it changes, and
 /// never writes to it.
-pub(super) const GRANT: usize = ANNOUNCED + 1;
+pub(crate) const GRANT: usize = ANNOUNCED + 1;
 
 /// The first entry, among the words at the home.
-pub(super) const FIRST: usize = POISON + 1;
+const FIRST: usize = POISON + 1;
 
 /// When a waiter first reads the counters without a notification, in nanoseconds. The interval then
 /// doubles.
@@ -99,7 +100,8 @@ const fn other(mode: Mode) -> Mode {
 }
 
 /// The result of a wait.
-pub(crate) enum Waited<const BITS: u32> {
+#[derive(Debug)]
+pub enum Waited<const BITS: u32> {
     /// The ticket is served.
     Granted,
     /// It may be. The current counters.
@@ -108,10 +110,16 @@ pub(crate) enum Waited<const BITS: u32> {
     Standing,
 }
 
-/// What a waiter does with its ticket's place in a ring.
-pub(crate) trait InRing: Send + Sync {
+/// How the waiters of a ticket lock learn that they are served: by their places in a ring, or not at
+/// all, if it is `()`. The value is a waiter's state of its place.
+pub trait InRing: Copy + Debug + Default + Send + Sync + 'static {
+    /// The name of the lock.
+    const NAME: &'static str;
+    /// Entries of each mode.
+    const ENTRIES: usize;
+
     /// Starts with another ticket.
-    fn begin(&mut self);
+    fn begin(&mut self) {}
 
     /// Waits until the ticket that was taken from the word `before` is served; `word` was read
     /// since.
@@ -120,43 +128,46 @@ pub(crate) trait InRing: Send + Sync {
         lock: &LockUse<'m, M, impl LockContext<'m, M>>,
         before: Counters<BITS>,
         word: Counters<BITS>,
-    ) -> impl Future<Output = Result<Waited<BITS>, Fault>> + Send;
-}
-
-/// There is no ring.
-impl InRing for () {
-    fn begin(&mut self) {}
-
-    fn wait<'m, M: RemoteMemory, const BITS: u32>(
-        &mut self,
-        _lock: &LockUse<'m, M, impl LockContext<'m, M>>,
-        _before: Counters<BITS>,
-        _word: Counters<BITS>,
     ) -> impl Future<Output = Result<Waited<BITS>, Fault>> + Send {
+        let _ = (lock, before, word);
         std::future::ready(Ok(Waited::Standing))
+    }
+
+    /// Notifies the owners that are served now. `left` are the counters after the release of this use
+    /// of the lock.
+    fn hand_over<'m, M: RemoteMemory, const BITS: u32>(
+        lock: LockUse<'m, M, impl LockContext<'m, M> + 'm>,
+        left: Counters<BITS>,
+    ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
+        let _ = (lock, left);
+        std::future::ready(Ok(()))
     }
 }
 
+impl InRing for () {
+    const NAME: &'static str = "ticket";
+    const ENTRIES: usize = 0;
+}
+
 /// A waiter's state of its ring slot. There may be very many: small.
-pub(crate) struct RingSlot {
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RingSlot<const RING: usize> {
     /// The last value of the node's word.
     last: u64,
     attempt: u32,
-    /// Entries of each mode.
-    ring: u16,
     /// How often it polled without a notification.
     looked: u8,
     /// Whether the ticket has an entry.
     is_entered: bool,
 }
 
-impl RingSlot {
-    pub(super) const fn new(ring: u16) -> Self {
-        Self { last: 0, attempt: 0, ring, looked: 0, is_entered: false }
-    }
-}
+impl<const RING: usize> InRing for RingSlot<RING> {
+    const NAME: &'static str = "fetch-add-queue";
+    const ENTRIES: usize = {
+        assert!(RING.is_power_of_two());
+        RING
+    };
 
-impl InRing for RingSlot {
     fn begin(&mut self) {
         (self.attempt, self.is_entered) = (self.attempt.wrapping_add(1), false);
     }
@@ -169,7 +180,7 @@ impl InRing for RingSlot {
     ) -> impl Future<Output = Result<Waited<BITS>, Fault>> + Send {
         // A ticket that is further behind gets its entry later.
         let ahead = before.given(lock.mode).wrapping_sub(word.came_back(lock.mode)) & Counters::<BITS>::ROOM;
-        let is_near = ahead < u64::from(self.ring);
+        let is_near = ahead < RING as u64;
         async move {
             if !self.is_entered {
                 return match (is_near, lock.mode) {
@@ -194,9 +205,29 @@ impl InRing for RingSlot {
             lock.look().await.map(Waited::Seen)
         }
     }
+
+    fn hand_over<'m, M: RemoteMemory, const BITS: u32>(
+        lock: LockUse<'m, M, impl LockContext<'m, M> + 'm>,
+        left: Counters<BITS>,
+    ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
+        async move {
+            if lock.mode == Mode::Exclusive && left.out(Mode::Shared) > 0 {
+                // Boxed: in the future of every owner it would be the largest.
+                return Box::pin(hand_over_to_readers::<_, BITS, RING>(lock, left)).await;
+            }
+            let owner = read_entry::<_, BITS, RING>(lock, Mode::Exclusive, left.came_back(Mode::Exclusive))?;
+            let now = lock.look().await?;
+            if is_served(left, now)
+                && let Some(told) = tell_owner(lock, Entry(owner.await?), left, now)
+            {
+                let _ = told.await; // an owner that cannot be notified polls
+            }
+            Ok(())
+        }
+    }
 }
 
-impl RingSlot {
+impl<const RING: usize> RingSlot<RING> {
     /// Waits for a notification, a failure, or a while. Returns the node's word.
     fn wait_for_grant<'m, M: RemoteMemory>(
         &self,
@@ -226,7 +257,7 @@ impl RingSlot {
         before: Counters<BITS>,
         link: impl FnOnce(M::Word<'m>) -> Link<M::Word<'m>>,
     ) -> Result<Chain<M::Op, 2>, Fault> {
-        let word = lock.context.home(index(lock.mode, before.given(lock.mode), self.ring.into()))?;
+        let word = lock.context.home(index(lock.mode, before.given(lock.mode), RING))?;
         Ok(lock.memory.post([link(word), Link::Read { word: lock.home, waited: true }]))
     }
 
@@ -286,28 +317,6 @@ impl RingSlot {
         before: Counters<BITS>,
     ) -> u64 {
         self.entry(lock, before).grant(lock.context.lock(), before.given(lock.mode))
-    }
-}
-
-/// Notifies the owners that are served now. `left` are the counters after the release of this use
-/// of the lock.
-pub(super) fn hand_over<'m, M: RemoteMemory, const BITS: u32, const RING: usize>(
-    lock: LockUse<'m, M, impl LockContext<'m, M> + 'm>,
-    left: Counters<BITS>,
-) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
-    async move {
-        if lock.mode == Mode::Exclusive && left.out(Mode::Shared) > 0 {
-            // Boxed: in the future of every owner it would be the largest.
-            return Box::pin(hand_over_to_readers::<_, BITS, RING>(lock, left)).await;
-        }
-        let owner = read_entry::<_, BITS, RING>(lock, Mode::Exclusive, left.came_back(Mode::Exclusive))?;
-        let now = lock.look().await?;
-        if is_served(left, now)
-            && let Some(told) = tell_owner(lock, Entry(owner.await?), left, now)
-        {
-            let _ = told.await; // an owner that cannot be notified polls
-        }
-        Ok(())
     }
 }
 

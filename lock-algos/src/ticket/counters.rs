@@ -11,7 +11,7 @@ use crate::Mode;
 /// value is meaningless, and it is cleared before a second carry can arrive. The carry of the
 /// highest counter is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Counters<const BITS: u32>(pub(crate) u64);
+pub struct Counters<const BITS: u32>(pub(crate) u64);
 
 impl<const BITS: u32> Counters<BITS> {
     /// The most tickets of one mode that may be out at a time.

@@ -14,14 +14,14 @@ pub(crate) mod counters;
 mod recovery;
 
 use std::future::Future;
+use std::marker::PhantomData;
 
 use onesided_remote_memory::{Fault, FaultKind, Link, RemoteMemory};
 
 use self::counters::Counters;
-pub(crate) use self::recovery::not_held;
-use self::recovery::{Waiting, leave_out};
+use self::recovery::{Waiting, leave_out, not_held};
 use crate::backoff::Pauses;
-use crate::fetch_add_queue::{InRing, Waited};
+use crate::fetch_add_queue::{GRANT, InRing, Waited};
 use crate::recovery::{ANNOUNCED, Announcement, POISON, Reopened, announce, is_announced, note_poison, retract};
 use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, Rest, Words};
 
@@ -80,65 +80,60 @@ use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse
 /// owners. If only readers' are, the next owner takes the lock. If exclusive ones are, acquires
 /// that do not recover fail with `ParticipantDied`, the word stays under recovery, and the first
 /// recovering owner holds the lock exclusively. The order of the waiters starts over.
+///
+/// `R`: how waiters are notified; with rings it is a [`FetchAddQueue`](crate::FetchAddQueue).
 #[derive(Clone, Copy, Debug)]
-pub struct Ticket<const BITS: u32 = 15> {
+pub struct Ticket<const BITS: u32 = 15, R = ()> {
     backoff: Backoff,
+    ring: PhantomData<R>,
 }
 
-impl Ticket {
-    /// A lock whose waiters pause by this table.
+impl<R: InRing> Ticket<15, R> {
+    /// A lock whose waiters pause by this table. With rings only those without an entry do, those
+    /// under bounded admission, and all after a death.
     #[must_use]
     pub const fn new(backoff: Backoff) -> Self {
         Self::with_bits(backoff)
     }
 }
 
-impl Default for Ticket {
+impl<R: InRing> Default for Ticket<15, R> {
     fn default() -> Self {
         Self::new(Backoff::default())
     }
 }
 
-impl<const BITS: u32> Ticket<BITS> {
+impl<const BITS: u32, R: InRing> Ticket<BITS, R> {
     /// The same with counters of `BITS` bits, 1 to 15. Narrow ones are for tests of the
     /// wrap-around.
     #[must_use]
     pub const fn with_bits(backoff: Backoff) -> Self {
-        Self { backoff }
+        const { assert!(R::ENTRIES <= 1 << BITS) };
+        Self { backoff, ring: PhantomData }
     }
-}
 
-impl<const BITS: u32> Ticket<BITS> {
     pub(crate) const fn pauses(&self, owner: Owner) -> Pauses<'_> {
         self.backoff.pauses(owner)
     }
 
-    /// An acquire that did not end with its first operation, of an owner that may have a ring slot.
-    pub(crate) fn waiter<'m, 'w, M: RemoteMemory, P: LockContext<'m, M>, R: InRing>(
+    /// An acquire that did not end with its first operation.
+    pub(crate) fn waiter<'m, 'w, M: RemoteMemory, P: LockContext<'m, M>>(
         &'m self,
         lock: LockUse<'m, M, P>,
         found: Result<u64, Fault>,
         intent: IntentFn<'w>,
-        ring_slot: R,
     ) -> Waiter<'m, 'w, M, P, R, BITS> {
         let (announcement, pauses) = (Announcement::of(true), self.pauses(lock.context.owner()));
-        Waiter { lock, found, intent, pauses, announcement, ring_slot }
+        Waiter { lock, found, intent, pauses, announcement, ring_slot: R::default() }
     }
+}
 
-    /// [`LockAlgorithm::contend`], for an owner that may have a ring slot.
-    pub(crate) fn contend_in<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
-        &'m self,
-        lock: LockUse<'m, M, P>,
-        first: Result<u64, Fault>,
-        intent: IntentFn<'_>,
-        ring_slot: impl InRing,
-    ) -> impl Future<Output = Result<Held, Fault>> + Send {
-        let mut waiter = self.waiter(lock, first, intent, ring_slot);
-        async move {
-            let held = waiter.acquire().await;
-            waiter.announcement.end(&waiter.lock, held)
-        }
-    }
+/// The counters after a release in this mode, if they may let in a waiter that is to be notified.
+#[inline]
+fn left_to_others<R: InRing, const BITS: u32>(found: u64, mode: Mode) -> Option<Counters<BITS>> {
+    let left = Counters::<BITS>(found.wrapping_add(Counters::<BITS>::returning(mode)));
+    let waits = left.out(Mode::Exclusive) > 0 || mode == Mode::Exclusive && left.out(Mode::Shared) > 0;
+    (R::ENTRIES > 0 && waits && !left.is_recovering()).then_some(left)
 }
 
 /// Set in the owner's bits if the word is read before a ticket is taken: there may be more owners
@@ -155,12 +150,13 @@ fn release<W, const BITS: u32>(home: W, mode: Mode) -> Link<W> {
     Link::FetchAdd { word: home, add: Counters::<BITS>::returning(mode), waited: false }
 }
 
-impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
-    const NAME: &'static str = "ticket";
-    const HOME_WORDS: usize = POISON + 1;
-    const NODE_WORDS: usize = ANNOUNCED + 1;
-    const NODES_ARE_OWN: bool = true;
+impl<const BITS: u32, R: InRing> LockAlgorithm for Ticket<BITS, R> {
+    const NAME: &'static str = R::NAME;
+    const HOME_WORDS: usize = POISON + 1 + 2 * R::ENTRIES;
+    const NODE_WORDS: usize = if R::ENTRIES > 0 { GRANT + 1 } else { ANNOUNCED + 1 };
+    const NODES_ARE_OWN: bool = R::ENTRIES == 0;
 
+    /// The rings do not matter.
     fn is_free(home: &[u64]) -> bool {
         home.first().map(|word| Counters::<BITS>(*word)).is_none_or(|word| !word.is_recovering() && word.nothing_out())
     }
@@ -197,7 +193,11 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> impl Future<Output = Result<Held, Fault>> + Send {
-        self.contend_in(lock, first, intent, ())
+        let mut waiter = self.waiter(lock, first, intent);
+        async move {
+            let held = waiter.acquire().await;
+            waiter.announcement.end(&waiter.lock, held)
+        }
     }
 
     #[inline(always)] // as `start`
@@ -218,6 +218,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         found: Option<u64>,
     ) -> Result<Rest, Fault> {
         match found {
+            Some(found) if left_to_others::<R, BITS>(found, lock.mode).is_some() => Ok(Rest::Unknown),
             Some(found) if Counters::<BITS>(found).out(lock.mode) > 0 => {
                 retract(lock.memory, lock.context).map(|()| Rest::Nothing)
             }
@@ -233,8 +234,11 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
         async move {
             let outcome = match found {
-                Ok(found) if self.released(lock, Some(found))? == Rest::Nothing => return Ok(()),
-                Ok(_) => not_held::<M, BITS>(lock).await,
+                Ok(found) if Counters::<BITS>(found).out(lock.mode) == 0 => not_held::<M, BITS>(lock).await,
+                Ok(found) => match left_to_others::<R, BITS>(found, lock.mode) {
+                    Some(left) => R::hand_over(lock, left).await,
+                    None => Ok(()),
+                },
                 Err(fault) => Err(fault),
             };
             retract(lock.memory, lock.context)?;

@@ -96,7 +96,7 @@ pub(super) async fn leave_out<'m, M: RemoteMemory, const BITS: u32>(
 
 /// Undoes a release by a rank that did not hold the lock.
 #[cold]
-pub(crate) fn not_held<'m, M: RemoteMemory, const BITS: u32>(
+pub(super) fn not_held<'m, M: RemoteMemory, const BITS: u32>(
     lock: LockUse<'m, M, impl LockContext<'m, M> + 'm>,
 ) -> Boxed<'m, Result<(), Fault>> {
     Box::pin(async move {

@@ -223,7 +223,7 @@ impl LockAlgorithm for TwoLevel {
                             // A rank that died in the queue may not have held the lock: the home's
                             // word tells.
                             let intent = || intent().recovering();
-                            self.queue.contend_in(queue, first, &intent, ()).await
+                            self.queue.contend(queue, first, &intent).await
                         }
                     };
                     let held = match turn {

@@ -133,8 +133,8 @@ fn dead_owners_of_all_locks_are_found_early() {
     for mode in [Mode::Exclusive, Mode::Shared] {
         dead_owners_are_found_early(&TestAndSet::default(), mode);
         dead_owners_are_found_early(&Mcs::default(), mode);
-        dead_owners_are_found_early(&Ticket::default(), mode);
-        dead_owners_are_found_early(&FetchAddQueue::default(), mode);
+        dead_owners_are_found_early(&<Ticket>::default(), mode);
+        dead_owners_are_found_early(&<FetchAddQueue>::default(), mode);
         dead_owners_are_found_early(&DistributedCounters::default(), mode);
         dead_owners_are_found_early(&TwoLevel::default(), mode);
     }
