@@ -4,15 +4,12 @@ use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
 use super::lock_all_word::{LockAllWord, other};
 use crate::backoff::{Pauses, mixed};
-use crate::recovery::{self, Announcement, RecoverableWord, Reopened, Suspicion, nonce};
+use crate::recovery::{self, Announcement, CountingWord, RecoverableWord, Reopened, Suspicion, join, nonce};
 use crate::{Held, IntentFn, LockContext, LockUse, Mode};
 
 /// How long a waiter lets waiters of the other group go first, in nanoseconds from when it saw an
 /// owner of its own group leave. After that they may be waiting for a lock that it holds itself.
 const DOOR_PATIENCE: u64 = 100_000_000;
-
-/// How many swaps may be lost in a row without a pause.
-const RACES: u32 = 8;
 
 /// The result of a wait.
 enum Entry {
@@ -60,9 +57,25 @@ impl<const BITS: u32> RecoverableWord for LockAllWord<BITS> {
         Self::is_recovering(self)
     }
 
+    fn recovering(self, nonce: u64) -> Self {
+        Self::recovering(self, nonce)
+    }
+
     /// A waiter is not told from an owner that retracts itself.
     fn may_be_poisoned(self) -> bool {
         self.inside(Mode::Exclusive) > 0
+    }
+}
+
+impl<const BITS: u32> CountingWord for LockAllWord<BITS> {
+    const ROOM: u64 = Self::MOST;
+
+    fn of_mode(self, mode: Mode) -> u64 {
+        self.inside(mode) + if self.is_recovering() { 0 } else { self.waiting(mode) }
+    }
+
+    fn owners(self) -> u64 {
+        Self::owners(self)
     }
 }
 
@@ -139,46 +152,20 @@ where
         self.wait(word).await
     }
 
-    /// Enters, or waits, by bounded admission: there may be too many owners.
-    async fn enter_bounded(&mut self, mut found: LockAllWord<BITS>) -> Result<Entry, Fault> {
-        let most = self.all.context.owners().share(LockAllWord::<BITS>::MOST);
-        let mut suspicion = Suspicion::default();
-        let mut lost = 0_u32;
-        loop {
-            let intent = (self.intent)();
-            let is_open = found.is_open(self.all.mode, self.bypasses);
-            let is_full = found.is_full(self.all.mode, most);
-            if found.is_recovering() && !is_open && !intent.is_over() {
-                return Ok(Entry::Void);
-            }
-            if intent.is_over() || !intent.is_patient() && (is_full || !is_open) {
-                return Err(intent.given_up());
-            }
-            if is_full {
-                recovery::announce_waiting(self.all.memory, self.all.context)?;
-                suspicion.seen(found.inside(self.all.mode));
-                let due = suspicion.is_due(self.all.memory);
-                found = match due && suspicion.suspects(&self.all, found.owners()).await? {
-                    true => self.start_recovery(found).await?,
-                    false => self.pause().await?,
-                };
-                continue;
-            }
-            recovery::announce(self.all.memory, self.all.context)?;
-            let add = if is_open {
-                LockAllWord::<BITS>::entering(self.all.mode)
-            } else {
-                LockAllWord::<BITS>::waiting_on(self.all.mode)
-            };
-            let now = self.all.swap(found, found.plus(add)).await?;
-            if now == found {
-                return if is_open { Ok(Entry::Inside) } else { self.wait(found.plus(add)).await };
-            }
-            found = now;
-            lost += 1;
-            if lost.is_multiple_of(RACES) {
-                found = self.pause().await?;
-            }
+    /// Enters, or waits, by [bounded admission](join): there may be too many owners.
+    async fn enter_bounded(&mut self, found: LockAllWord<BITS>) -> Result<Entry, Fault> {
+        let (mode, bypasses) = (self.all.mode, self.bypasses);
+        let is_open = move |word: LockAllWord<BITS>| word.is_open(mode, bypasses);
+        let joined = move |word: LockAllWord<BITS>| {
+            word.plus(match is_open(word) {
+                true => LockAllWord::<BITS>::entering(mode),
+                false => LockAllWord::<BITS>::waiting_on(mode),
+            })
+        };
+        match join(&self.all, found, (self.intent, &mut self.pauses), is_open, joined).await? {
+            Some(before) if is_open(before) => Ok(Entry::Inside),
+            Some(before) => self.wait(joined(before)).await,
+            None => Ok(Entry::Void),
         }
     }
 
@@ -215,12 +202,11 @@ where
             let others = word.inside(other(self.all.mode));
             if others > 0 {
                 suspicion.seen(others);
-                let owners = word.owners().saturating_sub(1);
-                if suspicion.is_due(self.all.memory) {
-                    match suspicion.suspects(&self.all, owners).await {
-                        Ok(false) => {}
-                        Ok(true) => {
-                            word = self.start_recovery(word).await?;
+                if let Some(scan) = suspicion.check(&self.all, word, word.owners().saturating_sub(1)) {
+                    match scan.await {
+                        Ok(None) => {}
+                        Ok(Some(now)) => {
+                            word = now;
                             continue;
                         }
                         Err(fault) => {
@@ -247,11 +233,6 @@ where
     /// Leaves the waiters. Returns the previous word.
     async fn withdraw(&self, word: LockAllWord<BITS>) -> Result<LockAllWord<BITS>, Fault> {
         self.all.swap(word, word.plus(LockAllWord::<BITS>::waiting_on(self.all.mode).wrapping_neg())).await
-    }
-
-    /// Puts the word under recovery, and returns it.
-    async fn start_recovery(&self, word: LockAllWord<BITS>) -> Result<LockAllWord<BITS>, Fault> {
-        self.all.change(word, word.recovering(nonce(self.all.memory, self.all.context.owner()))).await
     }
 }
 

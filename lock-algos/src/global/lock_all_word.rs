@@ -133,12 +133,6 @@ impl<const BITS: u32> LockAllWord<BITS> {
             && self.waiting(Mode::Exclusive) == 0
     }
 
-    /// Whether this group is full.
-    pub(super) const fn is_full(self, mode: Mode, most: u64) -> bool {
-        let waiting = if self.is_recovering() { 0 } else { self.waiting(mode) };
-        self.inside(mode) + waiting >= most
-    }
-
     /// Whether an arriving owner is admitted. It bypasses waiters, and enters a word under
     /// recovery, only if it `bypasses`.
     pub(super) const fn is_open(self, mode: Mode, bypasses: bool) -> bool {

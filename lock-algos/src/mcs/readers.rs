@@ -2,7 +2,7 @@
 
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
-use super::home::{Home, Why};
+use super::home::Home;
 use super::node::clean;
 use super::{Queue, Turn, Waiter};
 use crate::recovery::{Boxed, Suspicion, announce};
@@ -18,9 +18,9 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, '_, M, P> {
                 return Ok(Turn::Mine(Mode::Exclusive));
             }
             suspicion.seen(home.readers());
-            if suspicion.is_due(lock.memory) {
-                match self.queue.suspect(&mut suspicion, home).await {
-                    Ok(now) => home = now,
+            if let Some(scan) = suspicion.check(lock, home, home.readers()) {
+                match scan.await {
+                    Ok(now) => home = now.unwrap_or(home),
                     Err(fault) => return self.queue.pass_on(home, fault).await,
                 }
             }
@@ -37,16 +37,6 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, '_, M, P> {
 }
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
-    /// Puts the word under recovery if its readers are suspected. Returns the current word.
-    fn suspect<'a>(&'a self, suspicion: &'a mut Suspicion, home: Home) -> Boxed<'a, Result<Home, Fault>> {
-        Box::pin(async move {
-            match suspicion.suspects(&self.0, home.readers()).await? {
-                true => self.start_recovery_if(home, Why::Readers).await,
-                false => Ok(home),
-            }
-        })
-    }
-
     /// Ends at the head of the queue: the successor waits for the readers as well.
     fn pass_on(&self, home: Home, why: Fault) -> Boxed<'_, Result<Turn, Fault>> {
         Box::pin(async move {

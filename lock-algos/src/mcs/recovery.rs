@@ -23,6 +23,10 @@ impl RecoverableWord for Home {
         self.is(Self::RECOVERING)
     }
 
+    fn recovering(self, nonce: u64) -> Self {
+        Self::recovering(self, Why::Readers, nonce)
+    }
+
     fn may_be_poisoned(self) -> bool {
         self.is(Self::LOST) || self.is_given_up()
     }

@@ -55,6 +55,7 @@
 //! same word: a nonce ([`nonce`]) or the counts in the word distinguish them.
 
 mod announcement;
+mod bounded;
 mod scan;
 mod suspicion;
 
@@ -67,6 +68,7 @@ pub use self::announcement::announces;
 pub(crate) use self::announcement::{
     ANNOUNCED, Announcement, announce, announce_waiting, announcement_of, is_announced, retract,
 };
+pub(crate) use self::bounded::{CountingWord, join};
 pub(crate) use self::scan::{Participants, Trace, is_lost, owner_ended, participant_ended};
 pub(crate) use self::suspicion::Suspicion;
 use crate::backoff::{Pauses, mixed};
@@ -103,6 +105,9 @@ pub(crate) trait RecoverableWord: Copy + Eq + Send + Sync {
     fn to_bits(self) -> u64;
 
     fn is_recovering(self) -> bool;
+
+    /// The word under recovery, because owners that it counts are suspected.
+    fn recovering(self, nonce: u64) -> Self;
 
     /// Of a word under recovery in which no live owner is left: whether an exclusive owner is.
     fn may_be_poisoned(self) -> bool;

@@ -2,8 +2,8 @@
 
 use onesided_remote_memory::{Fault, RemoteMemory};
 
-use super::Boxed;
 use super::scan::{Participants, Trace};
+use super::{Boxed, RecoverableWord, nonce};
 use crate::{LockContext, LockUse};
 
 /// The suspicion timeout, in milliseconds: how long a waiter expects participants to release after
@@ -33,22 +33,15 @@ fn millis<M: RemoteMemory>(memory: &M) -> u32 {
 }
 
 impl Suspicion {
-    /// Records the current number of participants. If it fell, the timeout starts again.
-    pub(crate) fn seen(&mut self, members: u64) {
+    /// Records the current number of participants, and whether it fell: the timeout starts again then.
+    pub(crate) fn seen(&mut self, members: u64) -> bool {
         let members = u16::try_from(members).unwrap_or(u16::MAX);
-        if members < self.members {
+        let fell = members < self.members;
+        if fell {
             self.timeout = 0;
         }
         self.members = members;
-    }
-
-    /// Whether a rank has ended, and the timeout has passed since: now the owners are to be
-    /// [scanned](Self::suspects).
-    pub(crate) fn is_due<M: RemoteMemory>(&mut self, memory: &M) -> bool {
-        match memory.ends() {
-            0 => false,
-            ends => self.has_passed(ends, millis(memory)),
-        }
+        fell
     }
 
     fn has_passed(&mut self, ends: u32, now: u32) -> bool {
@@ -58,21 +51,33 @@ impl Suspicion {
         now.wrapping_sub(self.since) >= TIMEOUTS[usize::from(self.timeout) - 1]
     }
 
-    /// Of a suspicion that [is due](Self::is_due): whether fewer live owners are announced than the
-    /// lock's word has `counted`, this owner aside. Only for a word that has not changed since
-    /// before the call: an owner that arrives meanwhile changes it.
+    /// The scan of the owners, if a rank has ended and the timeout has passed since. If fewer live
+    /// owners are announced than the lock's word has `counted`, this owner aside, the scan puts the word
+    /// under recovery, and returns the current one.
     ///
     /// # Errors
     /// The connection to a participant is lost: this rank cannot tell, and would wait without end.
-    pub(crate) fn suspects<'a, 'm: 'a, M: RemoteMemory>(
+    pub(crate) fn check<'a, 'm: 'a, M: RemoteMemory, W: RecoverableWord + 'a>(
         &'a mut self,
         lock: &'a LockUse<'m, M, impl LockContext<'m, M>>,
+        word: W,
         counted: u64,
-    ) -> Boxed<'a, Result<bool, Fault>> {
-        Box::pin(self.scan(lock.participants(), counted))
+    ) -> Option<Boxed<'a, Result<Option<W>, Fault>>> {
+        match lock.memory.ends() {
+            0 => None,
+            ends => self.has_passed(ends, millis(lock.memory)).then(|| -> Boxed<'a, _> {
+                Box::pin(async move {
+                    // Only if the word has not changed: an owner that arrives meanwhile changes it.
+                    match self.suspects(lock.participants(), counted).await? {
+                        true => lock.change(word, word.recovering(nonce(lock.memory, lock.me()))).await.map(Some),
+                        false => Ok(None),
+                    }
+                })
+            }),
+        }
     }
 
-    async fn scan<'m, M: RemoteMemory>(
+    async fn suspects<'m, M: RemoteMemory>(
         &mut self,
         participants: Participants<'m, M, impl LockContext<'m, M>>,
         counted: u64,

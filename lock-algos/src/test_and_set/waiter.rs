@@ -5,10 +5,10 @@ use std::future::Future;
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
 use super::lease::Lease;
-use super::word::{FREE, Holder, READERS, Readers, ended_owner, holder, may_have_ended, recovering, taken};
+use super::word::{FREE, Holder, READERS, Readers, ended_owner, holder, may_have_ended, taken};
 use crate::backoff::Pauses;
 use crate::cohort::{cohort_ended, cohort_may_have_ended, is_cohort};
-use crate::recovery::{Announcement, Boxed, Reopened, Suspicion, nonce};
+use crate::recovery::{Announcement, Boxed, Reopened, Suspicion};
 use crate::{Held, IntentFn, Kept, LockContext, LockUse, Mode, Owner, WaitPolicy};
 
 /// How often a reader that lost only against other readers retries without a pause.
@@ -20,8 +20,6 @@ enum Step {
     Take(u64, Held),
     /// Wait for readers, or put the word under recovery if one is suspected to be dead.
     Suspicion,
-    /// Put the word under recovery.
-    Recover,
     /// Retry once, because the last holder may have released before it died, and then fail.
     Report(Fault),
     /// Pause, and try to swap a free word.
@@ -75,9 +73,13 @@ impl<'m, 'w, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, 'w, M, P> {
                 let ended = if self.may_have_ended(found) { self.ended(found).await? } else { None };
                 let mut step = self.step(found, ended);
                 if let Step::Suspicion = step {
-                    let suspects = self.suspicion.is_due(self.lock.memory)
-                        && self.suspicion.suspects(&self.lock, found & READERS).await?;
-                    step = if suspects { Step::Recover } else { Step::Wait };
+                    if let Some(scan) = self.suspicion.check(&self.lock, Readers(found), found & READERS)
+                        && let Some(Readers(now)) = scan.await?
+                    {
+                        self.found = Ok(now);
+                        continue;
+                    }
+                    step = Step::Wait;
                 }
                 if let Step::Wait = step {
                     let races = self.lock.mode == Mode::Shared && matches!(holder(found), Holder::Readers);
@@ -91,7 +93,6 @@ impl<'m, 'w, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, 'w, M, P> {
                 }
                 let (expected, new) = match step {
                     Step::Take(new, _) => (found, new),
-                    Step::Recover => (found, recovering(found, nonce(self.lock.memory, self.lock.context.owner()))),
                     Step::Suspicion | Step::Report(_) | Step::Wait => {
                         (FREE, taken(FREE, self.lock.mode, self.lock.owner))
                     }
@@ -99,7 +100,6 @@ impl<'m, 'w, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, 'w, M, P> {
                 self.announcement.announce(&self.lock)?;
                 let now = self.lock.memory.compare_swap(self.lock.home, expected, new).await?;
                 match step {
-                    Step::Recover if now == expected => self.found = Ok(new),
                     Step::Take(_, held) if now == expected => return self.acquired(held),
                     _ if now == expected => return self.acquired(Held::cleanly(self.lock.mode)),
                     Step::Report(fault) if now == found => return Err(fault),

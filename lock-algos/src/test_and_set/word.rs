@@ -29,11 +29,6 @@ pub(super) const fn taken(word: u64, mode: Mode, owner: u64) -> u64 {
     }
 }
 
-/// The word of readers under recovery.
-pub(super) const fn recovering(word: u64, nonce: u64) -> u64 {
-    word | RECOVERING | nonce & NONCE
-}
-
 /// The holder of a lock.
 pub(super) enum Holder {
     Nobody,
@@ -67,6 +62,10 @@ impl RecoverableWord for Readers {
 
     fn is_recovering(self) -> bool {
         matches!(holder(self.0), Holder::Recovering)
+    }
+
+    fn recovering(self, nonce: u64) -> Self {
+        Self(self.0 | RECOVERING | nonce & NONCE)
     }
 
     fn may_be_poisoned(self) -> bool {

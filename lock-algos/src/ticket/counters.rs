@@ -152,11 +152,6 @@ impl<const BITS: u32> Counters<BITS> {
     pub(crate) const fn came_back(self, mode: Mode) -> u64 {
         self.at(Self::returned_at(mode))
     }
-
-    /// The returned tickets, to detect progress.
-    pub(crate) const fn returned(self) -> (u64, u64) {
-        (self.came_back(Mode::Shared), self.came_back(Mode::Exclusive))
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@
 //!
 //! `before` is the word as it was when the ticket was taken.
 
-mod bounded;
 pub(crate) mod counters;
 mod recovery;
 
@@ -19,10 +18,13 @@ use std::marker::PhantomData;
 use onesided_remote_memory::{Fault, FaultKind, Link, RemoteMemory};
 
 use self::counters::Counters;
-use self::recovery::{Waiting, leave_out, not_held};
+use self::recovery::{leave_out, not_held};
 use crate::backoff::Pauses;
 use crate::fetch_add_queue::{GRANT, InRing, Waited};
-use crate::recovery::{ANNOUNCED, Announcement, POISON, Reopened, announce, is_announced, note_poison, retract};
+use crate::recovery::{
+    ANNOUNCED, Announcement, CountingWord, POISON, Reopened, Suspicion, announce, is_announced, join, note_poison,
+    retract,
+};
 use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, Rest, Words};
 
 /// A ticket reader-writer lock by fetch-add, after DSLR (Yoon, Chowdhury, Mozafari, *Distributed
@@ -290,7 +292,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Wai
         async move {
             loop {
                 let found = Counters(self.found?);
-                if let Some(before) = if self.reads_first() { self.take_bounded(found).await? } else { Some(found) } {
+                let before = if self.reads_first() { self.take_bounded(found).await? } else { Some(found) };
+                if let Some(before) = before {
                     match self.turn(before).await? {
                         Turn::Mine => return Ok(Held::cleanly(self.lock.mode)),
                         Turn::Withdrawn(why) => return Err(why),
@@ -318,6 +321,17 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Wai
         reads_first(self.lock.owner)
     }
 
+    /// Takes a ticket by [bounded admission](join).
+    fn take_bounded(
+        &mut self,
+        found: Counters<BITS>,
+    ) -> impl Future<Output = Result<Option<Counters<BITS>>, Fault>> + Send {
+        let mode = self.lock.mode;
+        let is_open = move |word: Counters<BITS>| !word.is_recovering() && word.ahead(word, mode) == 0;
+        let joined = move |word: Counters<BITS>| word.unguarded().joined(mode);
+        join(&self.lock, found, (self.intent, &mut self.pauses), is_open, joined)
+    }
+
     /// Waits with the ticket that was taken from the word `before`. What can be computed again is
     /// not kept during a wait.
     fn turn(&mut self, before: Counters<BITS>) -> impl Future<Output = Result<Turn, Fault>> + Send {
@@ -328,7 +342,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Wai
                 word = if now == word { word.unguarded() } else { now };
             }
             self.ring_slot.begin();
-            let mut waiting = Waiting::new(word);
+            let mut suspicion = Suspicion::default();
             loop {
                 if word.is_recovering() {
                     return Ok(Turn::Void);
@@ -348,8 +362,11 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Wai
                 if intent.is_leaving() {
                     return self.give_up(word, intent.given_up()).await;
                 }
-                if self.is_due(&mut waiting, word) {
-                    match self.suspect(&mut waiting, word, 1).await {
+                if suspicion.seen(word.ahead(before, Mode::Exclusive)) {
+                    self.pauses.restart();
+                }
+                if let Some(scan) = suspicion.check(&self.lock, word, word.owners().saturating_sub(1)) {
+                    match scan.await {
                         Ok(Some(recovering)) => {
                             word = recovering;
                             continue;

@@ -5,7 +5,7 @@ use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 use super::counters::Counters;
 use super::{Turn, Waiter};
 use crate::fetch_add_queue::InRing;
-use crate::recovery::{Boxed, RecoverableWord, Suspicion};
+use crate::recovery::{Boxed, CountingWord, RecoverableWord};
 use crate::{LockContext, LockUse, Mode};
 
 impl<const BITS: u32> RecoverableWord for Counters<BITS> {
@@ -21,53 +21,30 @@ impl<const BITS: u32> RecoverableWord for Counters<BITS> {
         Self::is_recovering(self)
     }
 
+    /// The counters tell one recovery from another.
+    fn recovering(self, _nonce: u64) -> Self {
+        Self::recovering(self)
+    }
+
     /// A waiter's ticket is not told from an owner's.
     fn may_be_poisoned(self) -> bool {
         self.out(Mode::Exclusive) > 0
     }
 }
 
-/// A wait for tickets to return.
-pub(super) struct Waiting<const BITS: u32> {
-    /// The word when a ticket was last returned.
-    since: Counters<BITS>,
-    /// The suspicion since then.
-    suspicion: Suspicion,
-}
+impl<const BITS: u32> CountingWord for Counters<BITS> {
+    const ROOM: u64 = Self::ROOM;
 
-impl<const BITS: u32> Waiting<BITS> {
-    pub(super) fn new(word: Counters<BITS>) -> Self {
-        Self { since: word, suspicion: Suspicion::default() }
+    fn of_mode(self, mode: Mode) -> u64 {
+        self.out(mode)
+    }
+
+    fn owners(self) -> u64 {
+        self.out(Mode::Exclusive) + self.out(Mode::Shared)
     }
 }
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Waiter<'m, '_, M, P, R, BITS> {
-    /// Whether the holders of this word are to be [suspected](Self::suspect).
-    pub(super) fn is_due(&mut self, waiting: &mut Waiting<BITS>, word: Counters<BITS>) -> bool {
-        if word.returned() != waiting.since.returned() {
-            *waiting = Waiting::new(word);
-            self.pauses.restart();
-        }
-        waiting.suspicion.is_due(self.lock.memory)
-    }
-
-    /// Puts the word under recovery if its holders are suspected, and returns it. `mine`: how many
-    /// of the tickets that are out are this owner's.
-    pub(super) fn suspect<'a>(
-        &'a self,
-        waiting: &'a mut Waiting<BITS>,
-        word: Counters<BITS>,
-        mine: u64,
-    ) -> Boxed<'a, Result<Option<Counters<BITS>>, Fault>> {
-        let others = (word.out(Mode::Exclusive) + word.out(Mode::Shared)).saturating_sub(mine);
-        Box::pin(async move {
-            match waiting.suspicion.suspects(&self.lock, others).await? {
-                true => self.lock.change(word, word.recovering()).await.map(Some),
-                false => Ok(None),
-            }
-        })
-    }
-
     /// Ends without a turn, while `word` counts this owner's ticket: all waiters start over, without
     /// a fault.
     pub(super) fn give_up(&self, word: Counters<BITS>, why: Fault) -> Boxed<'_, Result<Turn, Fault>> {
