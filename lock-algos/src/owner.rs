@@ -11,6 +11,15 @@ pub enum Mode {
     Shared,
 }
 
+impl Mode {
+    pub(crate) const fn other(self) -> Self {
+        match self {
+            Self::Exclusive => Self::Shared,
+            Self::Shared => Self::Exclusive,
+        }
+    }
+}
+
 /// An owner or waiter of a lock. A rank has many slots, so that its threads and its locks do not
 /// collide. The generation of a slot rises with each use, so that a late operation of an earlier
 /// use is recognised.

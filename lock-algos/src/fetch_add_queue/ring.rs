@@ -92,13 +92,6 @@ const fn index(mode: Mode, number: u64, ring: usize) -> usize {
     first + (number % ring as u64) as usize
 }
 
-const fn other(mode: Mode) -> Mode {
-    match mode {
-        Mode::Exclusive => Mode::Shared,
-        Mode::Shared => Mode::Exclusive,
-    }
-}
-
 /// The result of a wait.
 #[derive(Debug)]
 pub enum Waited<const BITS: u32> {
@@ -247,7 +240,7 @@ impl<const RING: usize> RingSlot<RING> {
         lock: &LockUse<'m, M, impl LockContext<'m, M>>,
         before: Counters<BITS>,
     ) -> Entry {
-        Entry::new(lock.context.owner(), before.given(other(lock.mode)), self.attempt)
+        Entry::new(lock.context.owner(), before.given(lock.mode.other()), self.attempt)
     }
 
     /// Posts an operation on that entry, and a read of the counters behind it.

@@ -2,7 +2,7 @@
 
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
-use super::lock_all_word::{LockAllWord, other};
+use super::lock_all_word::LockAllWord;
 use crate::backoff::{Pauses, mixed};
 use crate::recovery::{self, Announcement, CountingWord, RecoverableWord, Reopened, Suspicion, join, nonce};
 use crate::{Held, IntentFn, LockContext, LockUse, Mode};
@@ -199,7 +199,7 @@ where
                 word = if now == word { next.to } else { now };
                 continue;
             }
-            let others = word.inside(other(self.all.mode));
+            let others = word.inside(self.all.mode.other());
             if others > 0 {
                 suspicion.seen(others);
                 if let Some(scan) = suspicion.check(&self.all, word, word.owners().saturating_sub(1)) {
@@ -219,7 +219,7 @@ where
                 self.bypasses = true;
                 continue;
             }
-            if others < before.inside(other(self.all.mode)) {
+            if others < before.inside(self.all.mode.other()) {
                 self.pauses.restart();
             }
             if others > 0 || word.inside(self.all.mode) < before.inside(self.all.mode) {

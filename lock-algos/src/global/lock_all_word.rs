@@ -44,14 +44,6 @@ const fn phase_of(mode: Mode) -> u64 {
     }
 }
 
-/// The group that excludes this one.
-pub(super) const fn other(mode: Mode) -> Mode {
-    match mode {
-        Mode::Shared => Mode::Exclusive,
-        Mode::Exclusive => Mode::Shared,
-    }
-}
-
 /// A change of the word that a waiter may make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Move<const BITS: u32> {
@@ -136,17 +128,17 @@ impl<const BITS: u32> LockAllWord<BITS> {
     /// Whether an arriving owner is admitted. It bypasses waiters, and enters a word under
     /// recovery, only if it `bypasses`.
     pub(super) const fn is_open(self, mode: Mode, bypasses: bool) -> bool {
-        let waits = self.is_recovering() || self.waiting(other(mode)) > 0;
-        self.inside(other(mode)) == 0 && (bypasses || !waits)
+        let waits = self.is_recovering() || self.waiting(mode.other()) > 0;
+        self.inside(mode.other()) == 0 && (bypasses || !waits)
     }
 
     /// The same for a waiter. If no owner is inside, all waiters of a group are admitted at once:
     /// the group whose turn it is, by any waiter.
     pub(super) const fn next(self, mode: Mode, bypasses: bool) -> Option<Move<BITS>> {
-        if self.inside(other(mode)) > 0 {
+        if self.inside(mode.other()) > 0 {
             return None;
         }
-        let alone = bypasses || self.waiting(other(mode)) == 0;
+        let alone = bypasses || self.waiting(mode.other()) == 0;
         if self.inside(mode) > 0 {
             let to = self.plus(Self::stepping_back(mode).wrapping_neg());
             return if alone { Some(Move { to, admits: true }) } else { None };

@@ -78,15 +78,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Participants<'m, M, P> {
     pub(crate) fn none_announced(&self) -> Boxed<'_, Result<bool, Fault>> {
         Box::pin(async move {
             let announcement = announcement_of(self.context.lock());
-            for rank in self.all() {
-                match self.announced_at(rank, |found| found & !WAITS == announcement, 1).await {
-                    Ok(0) | Err(End::HasNone) => {}
-                    Ok(_) | Err(End::MayBe) => return Ok(false),
-                    Err(End::Lost(_)) if self.has_failed(rank) => {}
-                    Err(End::Lost(fault)) => return Err(fault),
-                }
-            }
-            self.all_are_cut().await
+            Ok(self.fewer(1, |found| found & !WAITS == announcement).await? && self.all_are_cut().await?)
         })
     }
 
@@ -95,37 +87,34 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Participants<'m, M, P> {
     /// # Errors
     /// The connection to a participant is lost, and the others are too few: this rank cannot tell.
     pub(super) async fn fewer_announced(&self, counted: u64) -> Result<bool, Fault> {
-        let (mut all, mut unasked) = (0, None);
         let announcement = announcement_of(self.context.lock());
+        self.fewer(counted, |found| found == announcement).await
+    }
+
+    /// The same of nodes with such a value.
+    async fn fewer(&self, counted: u64, is_announced: impl Fn(u64) -> bool + Send + Sync) -> Result<bool, Fault> {
+        let (mut all, mut unasked) = (0, None);
         for rank in self.all() {
-            match self.announced_at(rank, |found| found == announcement, u64::MAX).await {
+            match self.announced_at(rank, &is_announced).await {
                 Ok(there) => all += there,
                 Err(End::HasNone) => {}
                 Err(End::Lost(_)) if self.has_failed(rank) => {}
                 Err(End::Lost(fault)) => unasked = Some(fault),
                 Err(End::MayBe) => return Ok(false),
             }
+            if all >= counted {
+                return Ok(false);
+            }
         }
-        match unasked {
-            Some(fault) if all < counted => Err(fault),
-            _ => Ok(all < counted),
-        }
+        unasked.map_or(Ok(true), Err)
     }
 
-    /// How many nodes of a rank have such a value, at most `enough`, this owner's aside.
-    async fn announced_at(
-        &self,
-        rank: Rank,
-        is_announced: impl Fn(u64) -> bool + Send,
-        enough: u64,
-    ) -> Result<u64, End> {
+    /// How many nodes of a rank have such a value, this owner's aside.
+    async fn announced_at(&self, rank: Rank, is_announced: impl Fn(u64) -> bool + Send) -> Result<u64, End> {
         let Owner { rank: me, slot: mine, .. } = self.context.owner();
         let mut all = 0;
         for slot in (0..self.in_use(rank).await?).filter(|slot| (rank, *slot) != (me, mine)) {
             all += u64::from(is_announced(self.look(rank, self.context.node_of(rank, slot, ANNOUNCED)).await?));
-            if all >= enough {
-                break;
-            }
         }
         Ok(all)
     }
