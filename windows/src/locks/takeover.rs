@@ -11,7 +11,7 @@ use crate::{Error, LeasePolicy};
 
 impl<F: Fabric> Inner<F> {
     /// The contended rest of an acquire, with the policy for expired leases.
-    pub(crate) async fn contend<'m>(
+    pub(crate) async fn contend_leased<'m>(
         &'m self,
         used: Used<'m, F>,
         mut first: Result<u64, Fault>,

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Drive, Fabric, block_on, telling};
-use onesided_lock_algos::{Intent, LockAlgorithm, LockUse, Mode, Words};
+use onesided_lock_algos::{Intent, IntentFn, LockAlgorithm, LockUse, Mode, Words};
 
 use crate::locks::layout::LockId;
 use crate::locks::window_lock::by_design;
@@ -130,20 +130,31 @@ pub(super) fn contend<'w, F: Drive>(
     (mode, intent): (Mode, Intent),
     first: Result<u64, Fault>,
 ) -> Result<Holding, Fault> {
-    let used = inner.lock_use((target, id), owner, mode)?;
     let what = || {
         let found = first.ok().and_then(|first| inner.locks.algorithm.rank_found(first));
         inner.lock_wait((target.rank, id), mode, (owner, found))
     };
     let intent = || intent;
-    let contended = pin!(inner.contend(used, first, &intent));
-    let held = block_on(inner.fabric(), telling(contended, what));
-    held.map(Holding::of).inspect_err(|fault| inner.end_cancelled(owner, first, *fault))
+    let contended = pin!(inner.contend((target, id), owner, mode, first, &intent));
+    block_on(inner.fabric(), telling(contended, what))
 }
 
 impl<F: Fabric> Inner<F> {
+    /// The same, as a future.
+    pub(crate) async fn contend<'w>(
+        &'w self,
+        target_lock: (&'w Target<F>, LockId),
+        owner: u64,
+        mode: Mode,
+        first: Result<u64, Fault>,
+        intent: IntentFn<'_>,
+    ) -> Result<Holding, Fault> {
+        let held = self.contend_leased(self.lock_use(target_lock, owner, mode)?, first, intent).await;
+        held.map(Holding::of).inspect_err(|fault| self.end_failed_acquire(owner, first, *fault))
+    }
+
     /// Frees the slot of an owner whose acquire failed, given the result of its first operation.
-    pub(crate) fn end_cancelled(&self, owner: u64, first: Result<u64, Fault>, fault: Fault) {
+    fn end_failed_acquire(&self, owner: u64, first: Result<u64, Fault>, fault: Fault) {
         // After an unknown outcome the lock may refer to the node, until others recover it.
         let never_began = first.is_err_and(|fault| !fault.is_unknown());
         // A node whose queue failed may still be written to: it is never reused.

@@ -68,7 +68,6 @@ impl<F: Fabric> Cancellable<F> {
         let cancelled = Arc::new(AtomicBool::new(false));
         let (theirs, is_cancelled) = (Arc::clone(&inner), Arc::clone(&cancelled));
         let rest = Box::pin(async move {
-            let used = theirs.lock_use((theirs.target(target_lock.0)?, target_lock.1), owner, mode)?;
             let first = first.await;
             if first.is_ok_and(|first| theirs.locks.algorithm.holds(owner, mode, first)) {
                 return Ok(Holding::cleanly(mode));
@@ -81,8 +80,7 @@ impl<F: Fabric> Cancellable<F> {
                 };
                 Intent { wanted, ..intent }
             };
-            let held = theirs.contend(used, first, intent).await;
-            held.map(Holding::of).inspect_err(|fault| theirs.end_cancelled(owner, first, *fault))
+            theirs.contend((theirs.target(target_lock.0)?, target_lock.1), owner, mode, first, intent).await
         });
         Self { inner, target_lock, owner, mode, cancelled, found: None, rest: Some(rest), told: Told::NOTHING }
     }

@@ -138,18 +138,8 @@ impl<T: Element> Kind<T> for () {
     }
 }
 
-/// A lock, and whether the first operation sufficed.
+/// A lock, and whether the first operation sufficed, which executed at the target.
 type PollHeld<'w, T, F> = Result<(Epoch<'w, T, F>, bool), Fault>;
-
-/// The components of an epoch.
-type Acquired<'w, F> = (&'w Target<F>, Words<'w, F>, How);
-
-/// How a lock was acquired.
-struct How {
-    holding: Holding,
-    /// By the first operation, which executed at the target.
-    by_first: bool,
-}
 
 /// The rest of an acquire whose first operation did not suffice, and its deadline.
 struct Contended<'w, F: Fabric> {
@@ -279,48 +269,46 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
     }
 
     pub(crate) fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<PollHeld<'w, T, F>> {
-        let (inner, id) = (self.window.inner(), self.id);
         if let Some(after) = self.deadline.take() {
             self.contended.get_or_insert_default().limit.said = Some(after);
         }
         let outcome = match self.poll_stage(cx) {
             Poll::Pending => {
                 let Some(contended) = &mut self.contended else { return Poll::Pending };
-                ready!(contended.limit.poll(cx, inner.fabric()));
+                ready!(contended.limit.poll(cx, self.window.inner().fabric()));
                 Err(cancel(self.contended.take()).map_or(Fault::new(FaultKind::TimedOut), |cancelled| cancelled.fault))
             }
             Poll::Ready(outcome) => outcome,
         };
         // The endpoint finishes what was started.
         self.cancel_rest();
-        Poll::Ready(outcome.map(|(target, words, How { holding, by_first })| {
-            (Epoch::new(inner, (target, id), words, holding), by_first)
-        }))
+        Poll::Ready(outcome)
     }
 
     /// The lock if the first operation took it; otherwise nothing is held or waited for yet.
     pub(crate) fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Epoch<'w, T, F>>, Error>> {
         let first = ready!(self.poll_started(cx)).map_err(|fault| self.failed(fault))?;
-        Poll::Ready(Ok(first.map(|(target, words, How { holding, .. })| {
+        if first.is_some() {
             self.cancel_rest(); // the epoch owns the lock
-            Epoch::new(self.inner(), (target, self.id), words, holding)
-        })))
+        }
+        Poll::Ready(Ok(first))
     }
 
-    fn poll_stage(&mut self, cx: &mut Context<'_>) -> Poll<Result<Acquired<'w, F>, Fault>> {
-        if let Some(held) = ready!(self.poll_started(cx))? {
-            return Poll::Ready(Ok(held));
+    fn poll_stage(&mut self, cx: &mut Context<'_>) -> Poll<PollHeld<'w, T, F>> {
+        let (inner, id) = (self.window.inner(), self.id);
+        if let Some(epoch) = ready!(self.poll_started(cx))? {
+            return Poll::Ready(Ok((epoch, inner.locks.starts_at_target())));
         }
         match self.contended.as_mut().and_then(|contended| contended.rest.as_mut()) {
             Some((target, words, rest)) => {
-                rest.poll(cx).map_ok(|holding| (*target, *words, How { holding, by_first: false }))
+                rest.poll(cx).map_ok(|holding| (Epoch::new(inner, (*target, id), *words, holding), false))
             }
             None => over(),
         }
     }
 
     /// The first operation. `None` once more than it is needed.
-    fn poll_started(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Acquired<'w, F>>, Fault>> {
+    fn poll_started(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Epoch<'w, T, F>>, Fault>> {
         let (inner, target_lock, mode) = (self.window.inner(), (self.rank, self.id), self.mode);
         match &mut self.started {
             // In place, so that dropping the request meanwhile drops this too.
@@ -330,9 +318,8 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
                 self.started = None; // nothing left to cancel
                 match first {
                     Ok(first) if inner.locks.algorithm.holds(words.1, mode, first) => {
-                        let by_first = inner.locks.starts_at_target();
-                        let had = How { holding: Holding::cleanly(mode), by_first };
-                        return Poll::Ready(Ok(Some((target, words, had))));
+                        let epoch = Epoch::new(inner, (target, self.id), words, Holding::cleanly(mode));
+                        return Poll::Ready(Ok(Some(epoch)));
                     }
                     first => {
                         let found = first.ok().and_then(|first| inner.locks.algorithm.rank_found(first));

@@ -122,7 +122,8 @@ fn release_checked<'w, F: Fabric>(
     let used = fork::check().and_then(|()| inner.lock_use((target, id), owner, mode));
     let started = used.and_then(|used| inner.locks.algorithm.start_release(used));
     let (theirs, rank) = (Arc::clone(inner), target.rank);
-    Releasing::new(inner, rank, async move { theirs.finish_release((rank, id), owner, mode, started?).await })
+    let rest = Box::pin(async move { theirs.finish_release((rank, id), owner, mode, started?).await });
+    Releasing { inner: Arc::clone(inner), rank, rest: Some(rest) }
 }
 
 #[inline(always)]
@@ -269,7 +270,7 @@ fn spawn_release<F: Fabric>(
     let theirs = Arc::clone(inner);
     inner.run_or_spawn(async move {
         if let Err(fault) = theirs.finish_release(target_lock, owner, mode, started).await {
-            theirs.lifecycle.defer(theirs.failed_or_expired("unlock", target_lock.0, fault));
+            defer_error(&theirs, target_lock.0, fault);
         }
     });
 }
@@ -325,14 +326,12 @@ pub(crate) async fn release<F: Fabric>(
         flushed.and(released) // released even if the flush failed
     };
     if let Err(fault) = outcome.await {
-        inner.lifecycle.defer(inner.failed_or_expired("unlock", rank, fault));
+        defer_error(&inner, rank, fault);
     }
 }
 
 /// A release that is waited for. If it is dropped before it completes, the endpoint finishes it.
-pub(crate) struct Releasing<F: Fabric>(Box<ReleaseTask<F>>);
-
-struct ReleaseTask<F: Fabric> {
+pub(crate) struct Releasing<F: Fabric> {
     inner: Arc<Inner<F>>,
     rank: u32,
     /// `None` once it is done.
@@ -341,37 +340,24 @@ struct ReleaseTask<F: Fabric> {
 
 type Task = Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>;
 
-impl<F: Fabric> Releasing<F> {
-    pub(crate) fn new(
-        inner: &Arc<Inner<F>>,
-        rank: u32,
-        rest: impl Future<Output = Result<(), Fault>> + Send + 'static,
-    ) -> Self {
-        Self(Box::new(ReleaseTask { inner: Arc::clone(inner), rank, rest: Some(Box::pin(rest)) }))
-    }
-}
-
 impl<F: Fabric> Future for Releasing<F> {
     type Output = Result<(), Fault>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let rest = &mut self.0.rest;
-        let released = match rest {
-            Some(release) => ready!(release.as_mut().poll(cx)),
-            None => Ok(()),
-        };
-        *rest = None;
+        let Some(rest) = &mut self.rest else { return Poll::Ready(Ok(())) };
+        let released = ready!(rest.as_mut().poll(cx));
+        self.rest = None;
         Poll::Ready(released)
     }
 }
 
-impl<F: Fabric> Drop for ReleaseTask<F> {
+impl<F: Fabric> Drop for Releasing<F> {
     fn drop(&mut self) {
         let Some(rest) = self.rest.take() else { return };
         let (inner, rank) = (Arc::clone(&self.inner), self.rank);
         self.inner.spawn(Box::pin(async move {
             if let Err(fault) = rest.await {
-                inner.lifecycle.defer(inner.failed_or_expired("unlock", rank, fault));
+                defer_error(&inner, rank, fault);
             }
         }));
     }
