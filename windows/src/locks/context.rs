@@ -15,59 +15,27 @@ use crate::window::target::Target;
 /// The rank with the lock-all word of a [global](crate::LockAllDesign::Global) lock.
 pub(crate) const LOCK_ALL_RANK: u32 = 0;
 
-/// The context of one target's lock for one owner, whose node is looked up when needed or known
-/// already.
-pub(crate) struct WindowLockContext<'w, F: Fabric, N = LookedUp> {
+/// The context of one target's lock for one owner. The first `N` words of its node are known already:
+/// all or none. A lock uses them so often that looking them up one by one takes a fifth of its time.
+pub(crate) struct WindowLockContext<'w, F: Fabric, const N: usize = 0> {
     pub(crate) inner: &'w Inner<F>,
     pub(crate) target: &'w Target<F>,
     pub(crate) id: LockId,
     pub(crate) owner: u64,
-    pub(crate) node: N,
+    /// Those of the biased slot 0.
+    node: [F::Word<'w>; N],
 }
 
-/// How a context finds its owner's node.
-pub(crate) trait Node<'w, F: Fabric>: Copy + Send + Sync {
-    /// Whether the owner is known to have the biased slot 0.
-    const BIASED: bool;
+/// The words of a node that are used often; no lock with a biased slot has more.
+const CACHED: usize = Mcs::NODE_WORDS;
 
-    /// A word of the node, if it is known.
-    fn word(&self, index: usize) -> Option<F::Word<'w>>;
-}
-
-/// Looks up each word.
-#[derive(Clone, Copy)]
-pub(crate) struct LookedUp;
-
-/// The words of slot 0's node; no lock has more. A lock uses them so often that looking them up one
-/// by one takes a fifth of its time.
-#[derive(Clone, Copy)]
-pub(crate) struct CachedNode<W>([W; Mcs::NODE_WORDS]);
-
-impl<'w, F: Fabric> Node<'w, F> for LookedUp {
-    const BIASED: bool = false;
-
-    #[inline]
-    fn word(&self, _index: usize) -> Option<F::Word<'w>> {
-        None
-    }
-}
-
-impl<'w, F: Fabric> Node<'w, F> for CachedNode<F::Word<'w>> {
-    const BIASED: bool = true;
-
-    #[inline]
-    fn word(&self, index: usize) -> Option<F::Word<'w>> {
-        self.0.get(index).copied()
-    }
-}
-
-impl<F: Fabric, N: Copy> Clone for WindowLockContext<'_, F, N> {
+impl<F: Fabric, const N: usize> Clone for WindowLockContext<'_, F, N> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<F: Fabric, N: Copy> Copy for WindowLockContext<'_, F, N> {}
+impl<F: Fabric, const N: usize> Copy for WindowLockContext<'_, F, N> {}
 
 impl<F: Fabric> Inner<F> {
     /// The lock context of a target, for an owner.
@@ -78,7 +46,7 @@ impl<F: Fabric> Inner<F> {
         id: LockId,
         owner: u64,
     ) -> WindowLockContext<'w, F> {
-        WindowLockContext { inner: self, target, id, owner, node: LookedUp }
+        WindowLockContext { inner: self, target, id, owner, node: [] }
     }
 
     /// The use of a lock by an owner whose acquire has started.
@@ -97,14 +65,14 @@ impl<F: Fabric> Inner<F> {
 impl<'w, F: Fabric> WindowLockContext<'w, F> {
     /// For the owner of the biased slot 0.
     #[inline(always)]
-    pub(crate) fn with_cached_node(self) -> Result<WindowLockContext<'w, F, CachedNode<F::Word<'w>>>, Fault> {
-        let Self { inner, target, id, owner, node: LookedUp } = self;
-        let node = CachedNode(inner.fabric().words_in(&inner.memory.hidden, inner.locks.layout.node(BIASED_SLOT, 0))?);
+    pub(crate) fn with_cached_node(self) -> Result<WindowLockContext<'w, F, CACHED>, Fault> {
+        let Self { inner, target, id, owner, node: [] } = self;
+        let node = inner.fabric().words_in(&inner.memory.hidden, inner.locks.layout.node(BIASED_SLOT, 0))?;
         Ok(WindowLockContext { inner, target, id, owner, node })
     }
 }
 
-impl<'w, F: Fabric, N: Node<'w, F>> WindowLockContext<'w, F, N> {
+impl<'w, F: Fabric, const N: usize> WindowLockContext<'w, F, N> {
     /// The hidden region of a rank of the fabric.
     #[inline]
     fn hidden(&self, rank: Rank) -> Result<&'w F::Segment, Fault> {
@@ -118,11 +86,11 @@ impl<'w, F: Fabric, N: Node<'w, F>> WindowLockContext<'w, F, N> {
     /// The owner's slot.
     #[inline(always)] // as its callers
     fn slot(&self) -> u16 {
-        if N::BIASED { BIASED_SLOT } else { LockContext::owner(self).slot }
+        if N > 0 { BIASED_SLOT } else { LockContext::owner(self).slot }
     }
 }
 
-impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w, F, N> {
+impl<'w, F: Fabric, const N: usize> LockContext<'w, F> for WindowLockContext<'w, F, N> {
     #[inline(always)] // a call is a tenth of an uncontended lock
     fn home(&self, index: usize) -> Result<F::Word<'w>, Fault> {
         let Self { inner, target, id, .. } = *self;
@@ -165,8 +133,8 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
 
     #[inline(always)] // as `home`
     fn node(&self, index: usize) -> Result<F::Word<'w>, Fault> {
-        if let Some(word) = self.node.word(index) {
-            return Ok(word);
+        if let Some(word) = self.node.get(index) {
+            return Ok(*word);
         }
         // The slot is one of those that exist.
         self.inner.fabric().word_in(&self.inner.memory.hidden, self.inner.locks.layout.node(self.slot(), index))
