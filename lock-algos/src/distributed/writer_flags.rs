@@ -58,27 +58,6 @@ pub(super) struct WriterFlags<'m, M, P> {
     pub(super) context: P,
 }
 
-/// An operation on a counter.
-#[derive(Clone, Copy)]
-enum Task {
-    Look,
-    Set,
-    Clear,
-    /// For a dead rank: resets its readers.
-    Reset,
-}
-
-impl Task {
-    fn post<M: RemoteMemory>(self, memory: &M, counter: M::Word<'_>) -> M::Op {
-        match self {
-            Self::Look => memory.read(counter),
-            Self::Set => memory.fetch_add(counter, FLAG),
-            Self::Clear => memory.fetch_add(counter, FLAG.wrapping_neg()),
-            Self::Reset => memory.write(counter, FLAG, Notify::No),
-        }
-    }
-}
-
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
     fn is_alive(&self, rank: Rank) -> bool {
         self.memory.liveness(rank) == Liveness::Alive
@@ -93,7 +72,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
         self.memory.write(self.context.home(STATE)?, state.word(), Notify::No).await.map(drop)
     }
 
-    /// The result of a task, `None` if the rank or its memory is gone.
+    /// The result of an operation, `None` if the rank or its memory is gone.
     fn found(&self, rank: Rank, outcome: Result<u64, Fault>) -> Result<Option<u64>, Fault> {
         match outcome {
             Ok(found) => Ok(Some(found)),
@@ -102,12 +81,14 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
         }
     }
 
-    /// Runs a task on the counters of all these ranks at once and returns their previous values,
+    /// Posts an operation on the counters of all these ranks at once and returns their previous values,
     /// without those of ranks that are gone.
-    async fn all(&self, ranks: impl Iterator<Item = Rank> + Send, task: Task) -> Result<Vec<(Rank, u64)>, Fault> {
-        let posted: Vec<_> = ranks
-            .map(|rank| (rank, self.context.word(WordOf::Rank(rank)).map(|counter| task.post(self.memory, counter))))
-            .collect();
+    async fn all(
+        &self,
+        ranks: impl Iterator<Item = Rank> + Send,
+        post: impl Fn(M::Word<'m>) -> M::Op + Send,
+    ) -> Result<Vec<(Rank, u64)>, Fault> {
+        let posted: Vec<_> = ranks.map(|rank| (rank, self.context.word(WordOf::Rank(rank)).map(&post))).collect();
         let mut all = Vec::with_capacity(posted.len());
         let mut failed = Ok(());
         for (rank, posted) in posted {
@@ -133,12 +114,13 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
 
     /// Sets the missing writer flags and returns the previous counters.
     async fn set_missing(&self, state: State) -> Result<Vec<(Rank, u64)>, Fault> {
+        let set = |counter| self.memory.fetch_add(counter, FLAG);
         if state == State::Open {
-            return self.all(self.everybody(), Task::Set).await;
+            return self.all(self.everybody(), set).await;
         }
-        let found = self.all(self.everybody(), Task::Look).await?;
+        let found = self.all(self.everybody(), |counter| self.memory.read(counter)).await?;
         let (mut flagged, unset): (Vec<_>, Vec<_>) = found.into_iter().partition(|(_, found)| is_flagged(*found));
-        flagged.extend(self.all(unset.into_iter().map(|(rank, _)| rank), Task::Set).await?);
+        flagged.extend(self.all(unset.into_iter().map(|(rank, _)| rank), set).await?);
         Ok(flagged)
     }
 
@@ -190,10 +172,10 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
                 None => home,
             };
             memory.pause(word, pauses.next_nanos()).await;
-            found = self.all(living.into_iter(), Task::Look).await?;
+            found = self.all(living.into_iter(), |counter| memory.read(counter)).await?;
         }
         // No other owner changes them.
-        self.all(dead.into_iter(), Task::Reset).await?;
+        self.all(dead.into_iter(), |counter| memory.write(counter, FLAG, Notify::No)).await?;
         self.write(State::Set).await
     }
 
@@ -203,7 +185,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
             return Ok(());
         }
         self.write(State::Changing).await?;
-        self.all(self.everybody(), Task::Clear).await?;
+        self.all(self.everybody(), |counter| self.memory.fetch_add(counter, FLAG.wrapping_neg())).await?;
         self.write(State::Open).await
     }
 }
