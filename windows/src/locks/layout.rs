@@ -101,12 +101,6 @@ impl Table {
     }
 }
 
-/// The offset of a word of a rank's own lock.
-#[inline]
-const fn word(overflow: u64, index: usize) -> u64 {
-    if index < IN_LINE { 8 * index as u64 } else { overflow + 8 * (index - IN_LINE) as u64 }
-}
-
 /// The offsets of all words: the same at every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HiddenLayout {
@@ -131,7 +125,7 @@ pub(crate) struct HiddenLayout {
     size: u32,
     /// The nodes of the rank's slots.
     nodes: u64,
-    slots: u16,
+    pub(crate) slots: u16,
 }
 
 impl HiddenLayout {
@@ -169,7 +163,7 @@ impl HiddenLayout {
     /// A word of the rank's own lock.
     #[inline]
     pub(crate) const fn word(self, index: usize) -> u64 {
-        word(self.overflow, index)
+        if index < IN_LINE { 8 * index as u64 } else { self.overflow + 8 * (index - IN_LINE) as u64 }
     }
 
     /// A lock-all word, at rank 0.
@@ -226,11 +220,6 @@ impl HiddenLayout {
     #[inline]
     pub(crate) const fn node(self, slot: u16, index: usize) -> u64 {
         self.nodes + slots::node(slot, index)
-    }
-
-    /// The slots of each rank.
-    pub(crate) const fn slots(self) -> u16 {
-        self.slots
     }
 
     /// The end of the layout.

@@ -79,7 +79,7 @@ impl<F: Fabric> LockServer<F> {
             let Done(server) = &theirs;
             let open = || !server.closed.load(Ordering::Acquire);
             // It fails only on its own memory, or because this rank has left: nothing to report.
-            let _ = served::serve(server.world.fabric(), ServerContext { server }, open).await;
+            let _ = served::serve(server.world.fabric(), &**server, open).await;
         });
         let started = match per_window {
             false => server.world.assist(task, server_thread).map(|()| None),
@@ -98,12 +98,12 @@ impl<F: Fabric> LockServer<F> {
 
     /// Tells peers that have the window already that this rank's lock has no server.
     fn give_up(&self) {
-        let _ = poll_once(served::serve(self.world.fabric(), ServerContext { server: self }, || false)); // it never waits
+        let _ = poll_once(served::serve(self.world.fabric(), self, || false)); // it never waits
     }
 
     fn wake(&self) {
         // The write is posted at the first poll, and is not waited for.
-        let _ = poll_once(served::wake(self.world.fabric(), ServerContext { server: self }));
+        let _ = poll_once(served::wake(self.world.fabric(), self));
     }
 
     /// Stops granting the lock. Does not wait.
@@ -133,26 +133,9 @@ impl<F: Fabric> Drop for Done<F> {
     }
 }
 
-/// The lock context of this rank's lock, for its server.
-struct ServerContext<'a, F: Fabric> {
-    server: &'a LockServer<F>,
-}
-
-impl<F: Fabric> Clone for ServerContext<'_, F> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<F: Fabric> Copy for ServerContext<'_, F> {}
-
-impl<'a, F: Fabric> ServerContext<'a, F> {
-    fn fabric(&self) -> &'a F {
-        self.server.world.fabric()
-    }
-
-    fn hidden(&self, rank: Rank) -> Result<&'a F::Segment, Fault> {
-        let LockServer { world, own, keys, peers, .. } = self.server;
+impl<F: Fabric> LockServer<F> {
+    fn hidden(&self, rank: Rank) -> Result<&F::Segment, Fault> {
+        let Self { world, own, keys, peers, .. } = self;
         if rank == world.fabric().rank() {
             return Ok(own);
         }
@@ -167,26 +150,27 @@ impl<'a, F: Fabric> ServerContext<'a, F> {
     }
 }
 
-impl<'a, F: Fabric> LockContext<'a, F> for ServerContext<'a, F> {
+/// For the server of this rank's lock.
+impl<'a, F: Fabric> LockContext<'a, F> for &'a LockServer<F> {
     fn home(&self, index: usize) -> Result<F::Word<'a>, Fault> {
-        self.fabric().word_in(&self.server.own, self.server.layout.word(index))
+        self.world.fabric().word_in(&self.own, self.layout.word(index))
     }
 
     fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<F::Word<'a>, Fault> {
-        self.fabric().word_in(self.hidden(rank)?, self.server.layout.node(slot, index))
+        self.world.fabric().word_in(LockServer::hidden(self, rank)?, self.layout.node(slot, index))
     }
 
     fn owners(&self) -> Owners {
-        Owners::all_counted(self.server.layout.slots(), u64::MAX)
+        Owners::all_counted(self.layout.slots, u64::MAX)
     }
 
     fn home_rank(&self) -> Rank {
-        self.fabric().rank()
+        self.world.fabric().rank()
     }
 
     /// It needs no other words.
     fn word(&self, of: WordOf) -> Result<F::Word<'a>, Fault> {
-        let LockServer { world, layout, own, .. } = self.server;
+        let LockServer { world, layout, own, .. } = *self;
         match of {
             WordOf::Request(rank, line) => world.fabric().word_in(own, layout.request_slot(world, rank, line)?),
             _ => Err(Fault::new(FaultKind::Unsupported)),
@@ -194,11 +178,11 @@ impl<'a, F: Fabric> LockContext<'a, F> for ServerContext<'a, F> {
     }
 
     fn lock(&self) -> u64 {
-        self.server.world.rank().into()
+        self.world.rank().into()
     }
 
     fn owner(&self) -> Owner {
-        Owner { rank: self.fabric().rank(), slot: Owner::NO_SLOT, generation: 0 }
+        Owner { rank: self.world.fabric().rank(), slot: Owner::NO_SLOT, generation: 0 }
     }
 }
 
