@@ -152,61 +152,53 @@ impl Announcement {
         pauses: &'a mut Pauses<'_>,
         taken: impl Fn(W, Mode) -> W + Send + 'a,
     ) -> Boxed<'a, Result<Reopened<W>, Fault>> {
-        Box::pin(self.reopened(lock, intent, pauses, taken))
-    }
-
-    async fn reopened<'m, M: RemoteMemory, W: RecoverableWord>(
-        &mut self,
-        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
-        intent: IntentFn<'_>,
-        pauses: &mut Pauses<'_>,
-        taken: impl Fn(W, Mode) -> W + Send,
-    ) -> Result<Reopened<W>, Fault> {
-        let LockUse { memory, context, home: word, mode, .. } = *lock;
-        self.retract(lock)?;
-        pauses.restart();
-        let mut gone_since = None;
-        loop {
-            let found = W::from_bits(memory.read(word).await?);
-            if !found.is_recovering() {
-                return Ok(Reopened::Open(found));
-            }
-            let may_end = !W::NODE_IS_SHARED || intent().is_leaving(); // its node is not used again then
-            if may_end && intent().is_over() {
-                return Err(Fault::new(FaultKind::Closed));
-            }
-            // An owner that is announced after the scan has changed the word.
-            let waits = !lock.participants().none_announced().await?;
-            if waits || lock.participants().will_end(found, &mut gone_since).await {
-                if !(intent().is_patient() || W::NODE_IS_SHARED && intent().is_over()) {
-                    return Err(intent().given_up());
-                }
-                memory.pause(word, pauses.next_nanos()).await;
-                continue;
-            }
-            W::reset_node(memory, context)?;
-            let (intent, left) = (intent(), lock.participants().poison(found).await?);
-            if intent.is_over() {
-                return Err(Fault::new(FaultKind::Closed));
-            }
-            let held = match left {
-                Some(fault) if intent.recovers => Held::after(fault, Mode::Exclusive),
-                // Another owner may have recovered it meanwhile.
-                Some(fault) if W::from_bits(memory.read(word).await?) == found => return Err(fault),
-                Some(_) => continue,
-                None => Held::cleanly(mode),
-            };
-            self.announce(lock)?;
-            let new = taken(found, held.mode).to_bits();
-            if memory.compare_swap(word, found.to_bits(), new).await? == found.to_bits() {
-                if let Some(left) = left {
-                    // Unless another owner of the lock-all word has noted its own meanwhile.
-                    memory.compare_swap(context.home(POISON)?, left.to_bits(), 0).await?;
-                }
-                return Ok(Reopened::Taken(held));
-            }
+        Box::pin(async move {
+            let LockUse { memory, context, home: word, mode, .. } = *lock;
             self.retract(lock)?;
-        }
+            pauses.restart();
+            let mut gone_since = None;
+            loop {
+                let found = W::from_bits(memory.read(word).await?);
+                if !found.is_recovering() {
+                    return Ok(Reopened::Open(found));
+                }
+                let may_end = !W::NODE_IS_SHARED || intent().is_leaving(); // its node is not used again then
+                if may_end && intent().is_over() {
+                    return Err(Fault::new(FaultKind::Closed));
+                }
+                // An owner that is announced after the scan has changed the word.
+                let waits = !lock.participants().none_announced().await?;
+                if waits || lock.participants().will_end(found, &mut gone_since).await {
+                    if !(intent().is_patient() || W::NODE_IS_SHARED && intent().is_over()) {
+                        return Err(intent().given_up());
+                    }
+                    memory.pause(word, pauses.next_nanos()).await;
+                    continue;
+                }
+                W::reset_node(memory, context)?;
+                let (intent, left) = (intent(), lock.participants().poison(found).await?);
+                if intent.is_over() {
+                    return Err(Fault::new(FaultKind::Closed));
+                }
+                let held = match left {
+                    Some(fault) if intent.recovers => Held::after(fault, Mode::Exclusive),
+                    // Another owner may have recovered it meanwhile.
+                    Some(fault) if W::from_bits(memory.read(word).await?) == found => return Err(fault),
+                    Some(_) => continue,
+                    None => Held::cleanly(mode),
+                };
+                self.announce(lock)?;
+                let new = taken(found, held.mode).to_bits();
+                if memory.compare_swap(word, found.to_bits(), new).await? == found.to_bits() {
+                    if let Some(left) = left {
+                        // Unless another owner of the lock-all word has noted its own meanwhile.
+                        memory.compare_swap(context.home(POISON)?, left.to_bits(), 0).await?;
+                    }
+                    return Ok(Reopened::Taken(held));
+                }
+                self.retract(lock)?;
+            }
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use onesided_remote_memory::{Fault, RemoteMemory};
 
-use super::scan::{Participants, Trace};
+use super::scan::Trace;
 use super::{Boxed, RecoverableWord, nonce};
 use crate::{LockContext, LockUse};
 
@@ -67,34 +67,24 @@ impl Suspicion {
             0 => None,
             ends => self.has_passed(ends, millis(lock.memory)).then(|| -> Boxed<'a, _> {
                 Box::pin(async move {
-                    // Only if the word has not changed: an owner that arrives meanwhile changes it.
-                    match self.suspects(lock.participants(), counted).await? {
-                        true => lock.change(word, word.recovering(nonce(lock.memory, lock.me()))).await.map(Some),
-                        false => Ok(None),
+                    let participants = lock.participants();
+                    if self.timeout <= BLIND {
+                        let ended = participants.ended().await;
+                        if ended.is_none_or(|ended| ended.trace != Trace::Announced) {
+                            self.timeout = BLIND + 1;
+                            return Ok(None);
+                        }
                     }
+                    if participants.fewer_announced(counted).await? {
+                        // If it has not changed: an owner that arrives meanwhile changes it.
+                        return lock.change(word, word.recovering(nonce(lock.memory, lock.me()))).await.map(Some);
+                    }
+                    let next = usize::from(self.timeout) + 1;
+                    (self.since, self.timeout) = (millis(lock.memory), TIMEOUTS.len().min(next) as u8);
+                    Ok(None)
                 })
             }),
         }
-    }
-
-    async fn suspects<'m, M: RemoteMemory>(
-        &mut self,
-        participants: Participants<'m, M, impl LockContext<'m, M>>,
-        counted: u64,
-    ) -> Result<bool, Fault> {
-        if self.timeout <= BLIND {
-            let ended = participants.ended().await;
-            if ended.is_none_or(|ended| ended.trace != Trace::Announced) {
-                self.timeout = BLIND + 1;
-                return Ok(false);
-            }
-        }
-        if participants.fewer_announced(counted).await? {
-            return Ok(true);
-        }
-        (self.since, self.timeout) =
-            (millis(participants.memory), TIMEOUTS.len().min(usize::from(self.timeout) + 1) as u8);
-        Ok(false)
     }
 }
 

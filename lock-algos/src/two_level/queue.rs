@@ -36,14 +36,6 @@ pub(super) struct InQueue<'a, 'm, M: RemoteMemory, P> {
     pub(super) leader: Rank,
 }
 
-impl<M: RemoteMemory, P> Clone for InQueue<'_, '_, M, P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<M: RemoteMemory, P> Copy for InQueue<'_, '_, M, P> {}
-
 /// How far an owner is whose turn it is in the queue.
 pub(super) enum Global {
     /// The lock is held, by this owner word of the cohort.
