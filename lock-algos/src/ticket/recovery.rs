@@ -1,4 +1,5 @@
-//! The recovery of a ticket lock: suspected tickets, and tickets without an owner.
+//! What the recovery of a ticket lock asks of it: suspected tickets, and tickets without an owner. The takeover itself is
+//! that of all locks that count their owners (`recovery`).
 
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
