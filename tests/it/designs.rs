@@ -236,7 +236,7 @@ fn a_cancelled_acquire_leaves_nothing_locked() {
 }
 
 /// The names of the tests that lock begin with these.
-pub(crate) const THAT_LOCK: &[&str] = &[
+const THAT_LOCK: &[&str] = &[
     "exclusion::",
     "litmus::lock_hands_over::threads",
     "litmus::locked_update::threads",
@@ -252,13 +252,24 @@ pub(crate) fn is_one_of_many() -> bool {
     std::env::var_os("ONESIDED_LOCK").is_some() && std::env::var_os("ONESIDED_LONG").is_none()
 }
 
-/// Whether tests of all these names have run.
-pub(crate) fn all_of_them(output: &str) -> bool {
-    THAT_LOCK.iter().all(|name| output.contains(&format!("test {name}")))
+/// Runs those tests once more under each of these settings, two at a time: they wait for much.
+pub(crate) fn those_that_lock_pass<const N: usize>(settings: &[[(&str, &str); N]]) {
+    let start = |setting: &[(&str, &str); N]| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(THAT_LOCK).envs(*setting).stdout(Stdio::piped()).spawn().unwrap()
+    };
+    for two in settings.chunks(2) {
+        for (setting, started) in two.iter().zip(two.iter().map(start).collect::<Vec<_>>()) {
+            let ended = started.wait_with_output().unwrap();
+            let output = String::from_utf8_lossy(&ended.stdout);
+            let all = THAT_LOCK.iter().all(|name| output.contains(&format!("test {name}")));
+            assert!(ended.status.success() && all, "{setting:?}: {output}");
+        }
+    }
 }
 
-/// Further tests that lock, under every design but the default, two at a time: they wait for much. A thread for
-/// each window serves as one for all does: `scenarios` runs with both.
+/// Further tests that lock, under every design but the default. A thread for each window serves as one for all
+/// does: `scenarios` runs with both.
 #[test]
 fn the_tests_that_lock_pass_under_every_design() {
     if std::env::var_os("ONESIDED_LOCK").is_some() {
@@ -267,16 +278,5 @@ fn the_tests_that_lock_pass_under_every_design() {
     let long = std::env::var_os("ONESIDED_LONG").is_some();
     let tested = |design: &LockDesign| long || !design.name().ends_with("per-window");
     let designs = LockDesign::ALL.iter().filter(|design| **design != LockDesign::default() && tested(design));
-    let test = |design: &LockDesign| {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(THAT_LOCK).env("ONESIDED_LOCK", design.name());
-        (*design, command.stdout(Stdio::piped()).spawn().unwrap())
-    };
-    for two in designs.collect::<Vec<_>>().chunks(2) {
-        for (design, started) in two.iter().map(|design| test(design)).collect::<Vec<_>>() {
-            let ended = started.wait_with_output().unwrap();
-            let output = String::from_utf8_lossy(&ended.stdout);
-            assert!(ended.status.success() && all_of_them(&output), "{design}: {output}");
-        }
-    }
+    those_that_lock_pass(&designs.map(|design| [("ONESIDED_LOCK", design.name())]).collect::<Vec<_>>());
 }

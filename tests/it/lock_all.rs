@@ -1,11 +1,10 @@
 //! `lock_all` by one operation: deaths inside it, and further tests that lock.
 
-use std::process::Command;
 use std::time::Duration;
 
 use onesided::{Error, FaultKind, LeasePolicy, LockAllDesign, LockDesign, Mode, Mutex, PreviousOwner, Window, World};
 
-use crate::designs::{THAT_LOCK, all_of_them};
+use crate::designs::those_that_lock_pass;
 use crate::jobs::{self, Role, die, ok};
 use crate::support::{DEADLINE, eventually, ranks};
 
@@ -167,14 +166,9 @@ fn the_tests_that_lock_pass() {
         return; // it was started by this test
     }
     let (simple, fair) = (LockDesign::TestAndSet, LockDesign::Ticket);
-    for (design, all) in [(simple, Global), (fair, Global), (simple, EachTarget), (fair, OnDemand)] {
-        let ended = Command::new(std::env::current_exe().unwrap())
-            .args(THAT_LOCK)
-            .env("ONESIDED_LOCK", design.name())
-            .env("ONESIDED_LOCK_ALL", all.name())
-            .output()
-            .unwrap();
-        let output = String::from_utf8_lossy(&ended.stdout);
-        assert!(ended.status.success() && all_of_them(&output), "{design}, {all}: {output}");
-    }
+    let all = [(simple, Global), (fair, Global), (simple, EachTarget), (fair, OnDemand)];
+    let setting = |(design, all): (LockDesign, LockAllDesign)| {
+        [("ONESIDED_LOCK", design.name()), ("ONESIDED_LOCK_ALL", all.name())]
+    };
+    those_that_lock_pass(&all.map(setting));
 }
