@@ -176,7 +176,9 @@ impl World {
             }
         }
         host.unlock(net);
-        self.check();
+        if !self.is_again() {
+            self.check();
+        }
     }
 
     /// `false`: nothing more happens.
@@ -298,6 +300,12 @@ impl World {
             let left = (engine.matcher.receives.len(), engine.sends.len(), engine.matcher.lens(), engine.busy.len());
             assert_eq!(left, (0, 0, (0, 0, 0), 0), "something is left");
         }
+    }
+
+    /// Whether this step has been taken by an earlier order, which checked what holds after it.
+    fn is_again(&self) -> bool {
+        let Choices { path, at, .. } = &self.net.choices;
+        path.get(*at).is_some_and(|(_, of)| *of > 0)
     }
 
     pub(super) fn is_new(&self) -> bool {
