@@ -90,8 +90,8 @@ pub use onesided_two_sided as two_sided;
 pub use onesided_two_sided::Error as MessageError;
 pub use onesided_two_sided::{Block, Collective, CollectiveCall, CollectiveFault, Commutative, InPlace, Reduction};
 pub use onesided_two_sided::{
-    Explanation, Message, Messages, OfferedFrom, Payload, PersistentRecv, PersistentSend, ProgressMode, Protocol,
-    Registrations, Rules, ServedGuard, ServedLock, Source, Status, Tag, Tags, UnknownRule, Unmatched, WrongMembers,
+    Condition, Explanation, Message, Messages, Payload, PersistentRecv, PersistentSend, ProgressMode, Protocol,
+    Registrations, Rule, Rules, ServedGuard, ServedLock, Source, Status, Tag, Tags, Unmatched, WrongMembers, WrongRule,
 };
 pub use onesided_windows::Error as WindowError;
 pub use onesided_windows::{

@@ -183,7 +183,7 @@
 //!
 //! | message | protocol | the send is complete |
 //! |---|---|---|
-//! | of at most 2 KiB, or fits a packet that can leave at once; and not longer than the rule `eager` | eager: one packet, which the receiver copies | when the packet is on its way |
+//! | of at most 2 KiB, or fits a packet that can leave at once; and the [rules](crate::Rules) let it | eager: one packet, which the receiver copies | when the packet is on its way |
 //! | longer | rendezvous (RGET): a packet with the key of registered memory (RTS), an RDMA read by the receiver, a packet back (FIN) | when the receiver has read it |
 //! | longer, where the sender [chose](crate::Messages::set_rendezvous) RPUT | rendezvous: RTS, a packet with the key of memory that the receiver exposes (RTR), an RDMA write by the sender, FIN behind it (over datagrams, and with [rails](#over-several-rails): after it) | when it is written |
 //! | longer, where it chose a pipeline | as RPUT in pieces of 64 to 512 KiB (longer ones from 32 MiB on), each with an RTR and a write of its own; one FIN | when the last one is written |
@@ -198,29 +198,36 @@
 //! [`explain`](crate::Messages::explain) says how a message of some length goes to a rank, and why:
 //!
 //! ```text
-//! 1000000 bytes to rank 1: offered
-//!   eager     at most 8192 bytes, more than 2048 if there is room at once: one packet, copied at both ends
-//! > offered   at least 131072 bytes (measured): copied once, out of the sender's slice
-//!   rput      never: it is not set (Messages::set_rules)
-//!   pipeline  never: it is not set (Messages::set_rules)
-//!   copy      only if memory cannot be registered, or peers have no connection
-//!   rget      any length (built in): copied by the sender, read by the receiver
+//! 1000000 bytes to rank 1: offered, by rule 2 of 3 (built in)
+//!   eager                    passed over: it is longer than a packet
+//! > size>=measured: offered  copied once, out of the sender's slice (at least 32768 bytes)
+//!   rget                     not asked
 //! ```
 //!
-//! A rank has *rules* for what it sends, which
-//! [`set_rules`](crate::Messages::set_rules) sets, or `ONESIDED_MESSAGES_RULES` for what a process begins
-//! with: words with commas between them, such as `rput` or `offered=16384`.
+//! These are the *send rules* of koop-2008, section 5.3: a chain of conditions and protocols. A message
+//! goes by the first rule whose conditions hold and whose protocol is there for it; the last rule has no
+//! condition. Each rank has its own, which [`set_rules`](crate::Messages::set_rules) sets at any time, for
+//! all its communicators. A process begins with those of `ONESIDED_MESSAGES_RULES`, such as `eager, rput`, or
+//! with those of a file: `@rules.txt`.
 //!
-//! | rule | says | if it is not there |
-//! |---|---|---|
-//! | `rget`, `rput`, `pipeline`, `copy` | who moves a long message ([`Protocol`](crate::Protocol)) | `rget` |
-//! | `offered=BYTES`, `offered=never`, `offered=measured` | from which length on a slice is offered to another process of this host, with `rget` | `offered=measured` |
-//! | `eager=BYTES`, `eager=packet` | the longest eager message, at least 128 bytes; a synchronous send is never eager | `eager=packet` |
+//! | condition | holds of |
+//! |---|---|
+//! | `size<=BYTES`, `size>=BYTES` | a message of this length |
+//! | `size>=measured` | offered messages of a length that is faster offered than copied, which the first messages measure |
+//! | `ranks<=RANKS`, `ranks>=RANKS` | messages of such communicators |
+//! | `host`, `remote` | messages to ranks of this host, of other hosts |
+//! | `registered` | the message of a [buffer](crate::Messages::buffer) |
+//! | `progress=MODE` | messages of a rank whose [mode](crate::manual::progress) is this one |
+//!
+//! Conditions have `&` between them and a colon behind them: `host & size>=16384: offered, size<=1000:
+//! eager, rget`. The protocols are those of [`Protocol`](crate::Protocol). `eager` is there for a message that a
+//! packet has room for, `offered` for a slice that is sent to another process of this host. A synchronous
+//! send is never eager; another one of at most 128 bytes always is.
 //!
 //! A lower limit of eager messages leaves the longer ones at their senders until they are received:
 //! it is for receivers with little memory, which otherwise keep what is eager and not received yet.
 //! The sender waits for the receiver: on a modelled ConnectX-7, half a round trip of 1,000 bytes
-//! takes 2.9 us by rendezvous and 0.95 us eagerly. A limit above a packet's is that of a packet.
+//! takes 2.9 us by rendezvous and 0.95 us eagerly.
 //!
 //! RGET is that of sur-2006, section 4: its sender does nothing between the two packets. RPUT, of its
 //! section 3, needs both sides twice: a message does not move while either of them computes, unless a

@@ -210,7 +210,7 @@
 //! | `ONESIDED_MESSAGES_CONNECTIONS` | on verbs, how many connections of messages, each rail counted, a rank has before it [gives idle ones back](super::fabrics#verbs) | no limit |
 //! | `ONESIDED_MESSAGES_CHANNEL` | on verbs, over what the packets of messages travel, the same at all ranks: connections (`rc`) or [datagrams](super::messages#over-datagrams) (`ud`) | `rc` |
 //! | `ONESIDED_MESSAGES_QUEUES` | on verbs, in how many completion queues this rank's requests complete: `two`, of which one has the packets of messages, or `one` ([progress](super::progress)); with datagrams always one | `two` |
-//! | `ONESIDED_MESSAGES_RULES` | which way this rank's messages go: [rules](super::messages#protocols), such as `rput`, `offered=16384` or `eager=1000` | `rget,offered=measured,eager=packet` |
+//! | `ONESIDED_MESSAGES_RULES` | which way this rank's messages go: [rules](super::messages#protocols), such as `eager, rput`, or `@` and the name of a file with them | `eager, size>=measured: offered, rget` |
 //! | `ONESIDED_RAILS` | on verbs, 1 to 3: over how many connections two ranks move a [long message](super::messages#over-several-rails) | the number of devices named |
 //! | `ONESIDED_STUCK_AFTER` | after how many seconds of one wait a process writes what its ranks wait for (`onesided run --stuck-after` sets it); 0: only on SIGUSR1 ([hangs](super::hangs)) | never |
 //! | `ONESIDED_COUNT` | `1`: windows [count](crate::Window::paths) every operation by the way it took, also those by the CPU | only the others |

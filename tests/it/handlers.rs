@@ -25,7 +25,7 @@ fn ring(world: World) {
         messages.set_progress(mode).unwrap();
         let one = number % 2;
         let by = if jobs::is_short_on_cards() { &both[one..=one] } else { &both[..] };
-        by.iter().for_each(|rendezvous| ring_by(&world, *rendezvous));
+        by.iter().for_each(|rendezvous| ring_by(&world, Some(*rendezvous)));
     }
     ok();
 }

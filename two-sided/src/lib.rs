@@ -62,7 +62,7 @@ pub use crate::collectives::{
 };
 pub use crate::driver::handler::ProgressMode;
 pub use crate::driver::memory::Registrations;
-pub use crate::driver::rules::{OfferedFrom, Rules, UnknownRule};
+pub use crate::driver::rules::{Condition, Rule, Rules, WrongRule};
 pub use crate::engine::protocol::Protocol;
 pub use crate::engine::source::{Payload, Source, Status, Tag, Tags};
 pub use crate::served_lock::{AcquireServed, CreateServedLock, ServedGuard, ServedLock};

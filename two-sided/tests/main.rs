@@ -22,6 +22,7 @@ mod refused;
 mod registration;
 mod requests;
 mod rput;
+mod rules;
 mod served_lock;
 mod shaped;
 mod steps;

@@ -144,19 +144,31 @@ fn the_explanation_names_the_protocol_and_why() {
         assert_eq!((protocol(other, eager_max), protocol(other, eager_max + 1)), (Protocol::Eager, Protocol::Offered));
         let long = messages.explain(other, 100_000).unwrap();
         assert_eq!((long.protocol(), protocol(me, 100_000)), (Protocol::Offered, Protocol::Rget));
-        let text = long.to_string();
-        let turns = "\n> offered   at least 131072 bytes, from 4096 on in turns with rget until it is known";
-        assert!(text.contains(turns), "{text}");
-        messages.set_rules("offered=20000".parse().unwrap());
+        let lines = |to, bytes| {
+            let text = messages.explain(to, bytes).unwrap().to_string();
+            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+        };
+        let turns = "(at least 131072 bytes, from 4096 on in turns with rget until it is known which is faster)";
+        let offered = format!("> size>=measured: offered copied once, out of the sender's slice {turns}");
+        let eager = "eager passed over: it is longer than a packet";
+        assert_eq!(
+            lines(other, 100_000),
+            [
+                &*format!("100000 bytes to rank {other}: offered, by rule 2 of 3 (built in)"),
+                eager,
+                &offered,
+                "rget not asked"
+            ]
+        );
+        messages.set_rules("eager, size>=20000: offered, rget".parse().unwrap());
         assert_eq!([19_999, 20_000].map(|len| protocol(other, len)), [Protocol::Rget, Protocol::Offered]);
-        let text = messages.explain(other, 1).unwrap().to_string();
-        assert!(text.contains("\n  offered   at least 20000 bytes (the program): copied once"), "{text}");
-        messages.set_rules("offered=never".parse().unwrap());
-        let text = messages.explain(other, 100_000).unwrap().to_string();
-        assert!(text.contains("\n  offered   never: the rules have offered=never\n"), "{text}");
+        let last = "> rget copied by the sender, read by the receiver";
+        assert_eq!(lines(other, 19_999)[2..], ["size>=20000: offered passed over: not size>=20000", last]);
+        messages.set_rules("eager, rget".parse().unwrap());
+        assert_eq!(lines(other, 100_000)[1..], [eager, last]);
         messages.set_rules(Rules::default());
         let own = messages.explain(me, 100_000).unwrap().to_string();
-        assert!(own.contains("to oneself") && own.ends_with("the send completes without a receive"), "{own}");
+        assert!(own.contains("a message to oneself, copied by the send and by the receive"), "{own}");
         messages.send(&[7_u8; 100_000], me, Tag(99)).deadline(Duration::from_secs(60)).wait().unwrap();
         assert_eq!(messages.recv::<u8>(me, Tag(99)).wait().unwrap().0, [7; 100_000]);
         assert!(messages.explain(2, 1).is_err());
@@ -169,8 +181,8 @@ fn the_explanation_names_the_protocol_and_why() {
 fn the_bound_of_offered_slices_is_measured() {
     ranks(2, |world, messages| {
         let other = 1 - world.rank();
-        let text = || messages.explain(other, 0).unwrap().to_string();
-        assert!(text().contains("at least 131072 bytes, from 4096 on"), "{}", text());
+        let text = || messages.explain(other, 1 << 20).unwrap().to_string();
+        assert!(text().contains("131072 bytes, from 4096 on in turns"), "{}", text());
         for round in 0..64 {
             let sent = [9_000, 20_000, 40_000, 60_000].map(|len| bytes(round + len, len));
             let sends: Vec<_> = sent.iter().map(|sent| messages.send(sent, other, Tag(0))).collect();
@@ -192,6 +204,6 @@ fn the_bound_of_offered_slices_is_measured() {
             assert!(receive.deadline(SOON).wait().unwrap().0 == bytes(1, alone));
         }
         world.barrier().wait().unwrap();
-        assert!(!text().contains("131072 bytes, from 4096 on"), "{}", text());
+        assert!(!text().contains("131072 bytes, from 4096 on in turns"), "{}", text());
     });
 }

@@ -10,7 +10,7 @@ use onesided_fabric::remote_memory::{FaultKind, RemoteMemory};
 use onesided_fabric::{Any, Fabric, World, threads};
 use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
-use onesided_two_sided::{Messages, ProgressMode, Protocol, Rules, Shape, Source, Tag};
+use onesided_two_sided::{Messages, ProgressMode, Protocol, Shape, Source, Tag};
 
 use crate::support::{filled, words};
 
@@ -44,7 +44,8 @@ async fn ring<F: Fabric + 'static>(world: &World<F>, by: Protocol) {
     let all_lengths = LENGTHS.into_iter().map(|len| (None, len));
     let none_is_eager = LENGTHS[..3].iter().map(|len| (Some(0), *len));
     for (eager, len) in all_lengths.chain(none_is_eager) {
-        messages.set_rules(Rules { eager, ..messages.rules() });
+        let eager = eager.map_or(String::from("eager"), |bytes| format!("size<={bytes}: eager"));
+        messages.set_rules(format!("{eager}, {by}").parse().unwrap());
         let (sent, expected) = (words(me, len), words(left as usize, len));
         let sends = [(); 5].map(|()| messages.send(&sent, right, Tag(3)));
         let buffer = messages.send_buffer(filled(&messages, me, len), right, Tag(4));
@@ -215,24 +216,18 @@ fn what_is_under_way_is_shown_and_explained() {
         let explained = messages.explain(other, 100_000).unwrap();
         assert_eq!((explained.protocol(), messages.rendezvous()), (Protocol::Rput, Protocol::Rput));
         assert!(
-            explained.to_string().contains("\n> rput      any length (the program): copied by the sender, written"),
+            explained.to_string().contains("(the program)\n  eager  passed over: it is longer than a packet\n> rput   copied by the sender, written"),
             "{explained}"
         );
         assert_eq!(messages.explain(me, 100_000).unwrap().protocol(), Protocol::Rget);
         messages.set_rendezvous(Protocol::Pipeline);
         let explained = messages.explain(other, 100_000).unwrap();
         assert_eq!((explained.protocol(), messages.rendezvous()), (Protocol::Pipeline, Protocol::Pipeline));
-        assert!(
-            explained.to_string().contains("\n> pipeline  any length (the program): as rput, in pieces"),
-            "{explained}"
-        );
+        assert!(explained.to_string().contains("\n> pipeline  as rput, in pieces"), "{explained}");
         messages.set_rendezvous(Protocol::Copy);
         let explained = messages.explain(other, 100_000).unwrap();
         assert_eq!((explained.protocol(), messages.rendezvous()), (Protocol::Copy, Protocol::Copy));
-        assert!(
-            explained.to_string().contains("\n> copy      any length (the program): copied by both"),
-            "{explained}"
-        );
+        assert!(explained.to_string().contains("\n> copy   copied by both"), "{explained}");
         messages.set_rendezvous(Protocol::Rput);
         if me == 1 {
             world.barrier().wait().unwrap();

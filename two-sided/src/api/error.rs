@@ -7,7 +7,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{explain, questions};
 
 use crate::driver::rules::VARIABLE;
-use crate::{Collective, CollectiveFault, ProgressMode, Source, Status, Tag, Tags, UnknownRule};
+use crate::{Collective, CollectiveFault, ProgressMode, Source, Status, Tag, Tags, WrongRule};
 
 /// An error of a message: which operation, with which rank, and why.
 #[derive(Clone, Copy, thiserror::Error)]
@@ -49,7 +49,7 @@ pub enum Error {
     },
     /// The variable `ONESIDED_MESSAGES_RULES` has no [rules](crate::Rules).
     #[error("{VARIABLE}: {0}")]
-    Rules(UnknownRule),
+    Rules(WrongRule),
     /// There is no memory for a buffer, or its memory cannot be given back.
     #[error("buffer of {bytes} bytes: {fault}")]
     Buffer {

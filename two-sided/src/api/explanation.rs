@@ -4,25 +4,26 @@ use std::fmt;
 
 use onesided_fabric::Fabric;
 
-use crate::driver::rules::{Choice, EAGER_LEAST, OfferedFrom, Origin, Rules, TO_ONESELF};
-use crate::engine::QUEUED_MAX;
-use crate::{Error, Messages, Protocol};
+use crate::api::rules::{Asked, Choice, PassedOver};
+use crate::driver::rules::{Condition, Origin, Rules};
 
-/// What is offered.
-const ONCE: &str = "copied once, out of the sender's slice";
+use crate::{Error, Messages, Protocol};
 
 /// How messages of a length go to a rank, and why. See [`Messages::explain`].
 ///
-/// Shown as a table, a protocol a line in the order in which they are tried.
+/// Shown as a table, a rule a line in the order of the chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     to: u32,
     bytes: u64,
-    protocol: Protocol,
-    eager_max: usize,
     choice: Choice,
+    eager_max: usize,
+    /// The rules, and why each is passed over, if it is.
     rules: Rules,
+    passed_over: Vec<Option<PassedOver>>,
     origin: Origin,
+    /// From which length on it is faster to offer a slice: an interval, until that is known.
+    measured: (u32, u32),
 }
 
 impl Explanation {
@@ -30,10 +31,10 @@ impl Explanation {
     /// is offered may be copied instead.
     #[must_use]
     pub const fn protocol(&self) -> Protocol {
-        self.protocol
+        self.choice.by
     }
 
-    /// The longest eager message in bytes.
+    /// Messages of up to so many bytes are eager, if there is room for them.
     #[must_use]
     pub const fn eager_max(&self) -> usize {
         self.eager_max
@@ -42,55 +43,49 @@ impl Explanation {
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { to, bytes, protocol, eager_max, choice: Choice { offered, .. }, rules, origin } = self;
-        write!(f, "{bytes} bytes to rank {to}: {protocol}")?;
-        let is_rule = rules.eager.is_some_and(|bytes| bytes.max(EAGER_LEAST) as usize == *eager_max);
-        let rule = if is_rule { format!(" ({origin})") } else { String::new() };
-        let at_once = match *eager_max > QUEUED_MAX {
-            true => format!(", more than {QUEUED_MAX} if there is room at once"),
-            false => String::new(),
+        let Self { to, bytes, choice, rules, passed_over, origin, measured: (low, high), .. } = self;
+        write!(f, "{bytes} bytes to rank {to}: {}, ", choice.by)?;
+        let chosen = match choice.rule {
+            Ok(place) => place,
+            Err(why) => return f.write_str(why),
         };
-        let (is_own, who) = (*offered == Err(TO_ONESELF), format!("any length ({origin})"));
-        let set = |rendezvous, what: &str, otherwise: &str| match rules.rendezvous == rendezvous {
-            _ if is_own => "never: a message to oneself is copied once or twice".into(),
-            true => format!("{who}: {what}"),
-            false => otherwise.into(),
-        };
-        let not_set = "never: it is not set (Messages::set_rules)";
-        let offered = match (offered, rules.offered) {
-            (Err(why), _) => format!("never: {why}"),
-            (Ok((low, high)), OfferedFrom::Measured) if low < high => {
-                let turns = format!("from {low} on in turns with rget until it is known which is faster");
-                format!("at least {high} bytes, {turns}: {ONCE}")
+        write!(f, "by rule {} of {} ({origin})", chosen + 1, passed_over.len())?;
+        let shown: Vec<_> = rules.chain().iter().map(ToString::to_string).collect();
+        let width = shown.iter().map(String::len).max().unwrap_or_default();
+        for (at, (rule, passed_over)) in rules.chain().iter().zip(passed_over).enumerate() {
+            let mark = if chosen == at { '>' } else { ' ' };
+            write!(f, "\n{mark} {:width$}  ", shown[at])?;
+            match passed_over {
+                Some(PassedOver::Condition(Condition::Measured)) => write!(f, "passed over: {bytes} bytes are less")?,
+                Some(PassedOver::Condition(condition)) => write!(f, "passed over: not {condition}")?,
+                Some(PassedOver::Lacks(why)) => write!(f, "passed over: {why}")?,
+                None if chosen < at => f.write_str("not asked")?,
+                None => f.write_str(what(rule.by))?,
             }
-            (Ok((low, _)), OfferedFrom::Measured) => format!("at least {low} bytes (measured): {ONCE}"),
-            (Ok((low, _)), _) => format!("at least {low} bytes ({origin}): {ONCE}"),
-        };
-        let written = "copied by the sender, written to the receiver when it is ready";
-        let in_pieces = "as rput, in pieces that are registered while others move";
-        let in_packets = "copied by both, in packets that the receiver has room for";
-        let refused = "only if memory cannot be registered, or peers have no connection";
-        let read = match is_own {
-            true => "any length: copied by the send and by the receive; the send completes without a receive".into(),
-            false => set(Protocol::Rget, "copied by the sender, read by the receiver", not_set),
-        };
-        for (tried, what) in [
-            (Protocol::Eager, format!("at most {eager_max} bytes{rule}{at_once}: one packet, copied at both ends")),
-            (Protocol::Offered, offered),
-            (Protocol::Rput, set(Protocol::Rput, written, not_set)),
-            (Protocol::Pipeline, set(Protocol::Pipeline, in_pieces, not_set)),
-            (Protocol::Copy, set(Protocol::Copy, in_packets, refused)),
-            (Protocol::Rget, read),
-        ] {
-            let mark = if tried == *protocol { '>' } else { ' ' };
-            write!(f, "\n{mark} {tried:8}  {what}")?;
+            if rule.when.contains(&Condition::Measured) {
+                let turns = format!(", from {low} on in turns with rget until it is known which is faster");
+                write!(f, " (at least {high} bytes{})", if low < high { &turns } else { "" })?;
+            }
         }
         Ok(())
     }
 }
 
+const fn what(by: Protocol) -> &'static str {
+    match by {
+        Protocol::Eager => "one packet, copied at both ends",
+        Protocol::Offered => "copied once, out of the sender's slice",
+        Protocol::Rget => "copied by the sender, read by the receiver",
+        Protocol::Rput => "copied by the sender, written to the receiver when it is ready",
+        Protocol::Pipeline => "as rput, in pieces that are registered while others move",
+        Protocol::Copy => "copied by both, in packets that the receiver has room for",
+    }
+}
+
 impl<F: Fabric> Messages<F> {
-    /// How a [`send`](Self::send) of so many bytes to a rank goes, and why.
+    /// How a [`send`](Self::send) of so many bytes out of a slice goes to a rank, and why. What is longer
+    /// than 2 KiB is eager only if there is room at once; and a message whose memory cannot be registered, or
+    /// whose ranks have no connection, goes by [copy](Protocol::Copy) where it would be read or written.
     ///
     /// ```
     /// use onesided_two_sided::{Messages, Protocol};
@@ -108,10 +103,20 @@ impl<F: Fabric> Messages<F> {
     /// [`Error::Rank`].
     pub fn explain(&self, to: u32, bytes: u64) -> Result<Explanation, Error> {
         let rank = self.rank("explain", to).map_err(|error| *error)?;
-        let (eager_max, choice) = (self.progress().eager_max(rank), self.choose(rank));
-        let (rules, origin) = self.progress().rules.said();
-        let is_eager = bytes <= eager_max as u64;
-        let protocol = if is_eager { Protocol::Eager } else { choice.protocol(bytes) };
-        Ok(Explanation { to, bytes, protocol, eager_max, choice, rules, origin })
+        let room = self.progress().packet_room(rank);
+        let eager = if bytes <= room as u64 { Ok(()) } else { Err("it is longer than a packet") };
+        let asked = Asked { messages: self, to: rank, bytes, is_registered: false, eager, offered: Ok(()) };
+        let applied = &self.progress().rules;
+        let (rules, origin) = applied.said();
+        Ok(Explanation {
+            to,
+            bytes,
+            choice: asked.choose(rules.chain()),
+            eager_max: room.min(usize::try_from(applied.eager()).unwrap_or(usize::MAX)),
+            passed_over: rules.chain().iter().map(|rule| asked.passes_over(rule)).collect(),
+            rules,
+            origin,
+            measured: applied.measured.bound(),
+        })
     }
 }

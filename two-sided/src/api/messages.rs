@@ -46,8 +46,8 @@ use crate::{
 /// Messages from one rank to another that the same receive fits are received in the order in which
 /// they were sent (MPI-4.1, section 3.5). Threads may share a communicator.
 ///
-/// A message that fits a packet (8 KiB on shared memory, 2 KiB on cards), and is not longer than
-/// [`Rules::eager`](crate::Rules::eager), is sent *eagerly*: it is on its way when
+/// A message that fits a packet (8 KiB on shared memory, 2 KiB on cards) is sent *eagerly*, if the
+/// [rules](crate::Rules) have no other way for it: it is on its way when
 /// [`send`](Self::send) returns, whether there is a receive or not. A longer one, and one of more
 /// than 2 KiB that finds no room, is sent by *rendezvous*: its receiver reads it by RDMA (RGET:
 /// sur-2006, section 4), or its sender [writes](Self::set_rendezvous) it, whole (RPUT: section 3)

@@ -12,7 +12,7 @@ pub(crate) mod messages;
 pub(crate) mod persistent;
 pub(crate) mod probe;
 pub(crate) mod receive;
-mod rules;
+pub(crate) mod rules;
 pub(crate) mod send;
 pub(crate) mod shaped;
 pub(crate) mod taken;

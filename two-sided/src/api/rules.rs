@@ -4,17 +4,107 @@ use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
 use crate::driver::progress::Registered;
-use crate::driver::rules::{Choice, Origin, TO_ONESELF};
+use crate::driver::rules::{Condition, EAGER_LEAST, Rule};
 use crate::engine::is_refused;
-use crate::{Error, Messages, Protocol, Rules, UnknownRule};
+use crate::{Error, Messages, Protocol, Rules, WrongRule};
+
+/// A message, as rules ask for it.
+pub(crate) struct Asked<'m, F: Fabric> {
+    pub(crate) messages: &'m Messages<F>,
+    pub(crate) to: Rank,
+    pub(crate) bytes: u64,
+    pub(crate) is_registered: bool,
+    /// Why it cannot be eager, or be offered, whoever receives it.
+    pub(crate) eager: Result<(), &'static str>,
+    pub(crate) offered: Result<(), &'static str>,
+}
+
+/// How a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub(crate) by: Protocol,
+    /// The place in the chain of the rule that says so, or why no rule does.
+    pub(crate) rule: Result<usize, &'static str>,
+    /// Whether it is to be found out how long it takes, offered and not.
+    pub(crate) is_tried: bool,
+}
+
+/// Why a rule is passed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PassedOver {
+    Condition(Condition),
+    Lacks(&'static str),
+}
+
+/// A message that goes by no rule.
+const SHORT: &str = "at most 128 bytes, which are eager by all rules";
+const TO_ONESELF: &str =
+    "a message to oneself, copied by the send and by the receive: the send completes without a receive";
+
+impl<F: Fabric> Asked<'_, F> {
+    /// The first rule that holds.
+    pub(crate) fn choose(&self, chain: &[Rule]) -> Choice {
+        let by = |by, rule| Choice { by, rule, is_tried: false };
+        if self.bytes <= EAGER_LEAST && self.eager.is_ok() {
+            return by(Protocol::Eager, Err(SHORT));
+        }
+        let holds = chain.iter().position(|rule| self.passes_over(rule).is_none());
+        let place = holds.unwrap_or(chain.len() - 1); // the last one holds for all
+        let Rule { when, by: protocol } = &chain[place];
+        if self.to == self.messages.world().fabric().rank() && *protocol != Protocol::Eager {
+            return by(Protocol::Rget, Err(TO_ONESELF));
+        }
+        let is_short = self.bytes < self.messages.progress().rules.measured.bound().1.into();
+        Choice { is_tried: when.contains(&Condition::Measured) && is_short, ..by(*protocol, Ok(place)) }
+    }
+
+    pub(crate) fn passes_over(&self, rule: &Rule) -> Option<PassedOver> {
+        let fails = rule.when.iter().find(|condition| !self.has(**condition));
+        let lacks = || match rule.by {
+            Protocol::Eager => self.eager.err(),
+            Protocol::Offered => self.offered.and_then(|()| self.may_be_offered()).err(),
+            _ => None,
+        };
+        fails.map(|condition| PassedOver::Condition(*condition)).or_else(|| lacks().map(PassedOver::Lacks))
+    }
+
+    fn has(&self, condition: Condition) -> bool {
+        let (messages, fabric) = (self.messages, self.messages.world().fabric());
+        let is_near = || fabric.host_of(self.to) == fabric.host_of(fabric.rank());
+        match condition {
+            Condition::AtMost(bytes) => self.bytes <= bytes,
+            Condition::AtLeast(bytes) => self.bytes >= bytes,
+            Condition::Measured => self.bytes >= messages.progress().rules.measured.bound().0.into(),
+            Condition::RanksAtMost(ranks) => messages.world().size() <= ranks,
+            Condition::RanksAtLeast(ranks) => messages.world().size() >= ranks,
+            Condition::SameHost => is_near(),
+            Condition::OtherHost => !is_near(),
+            Condition::Registered => self.is_registered,
+            Condition::Progress(mode) => messages.progress_mode() == mode,
+        }
+    }
+
+    fn may_be_offered(&self) -> Result<(), &'static str> {
+        let fabric = self.messages.world().fabric();
+        if self.to == fabric.rank() {
+            Err("a message to oneself is copied before the call returns")
+        } else if fabric.processes().is_none() {
+            Err("this fabric does not copy between processes, or ONESIDED_PROCESS_VM=off is set")
+        } else if !self.messages.may_offer() {
+            Err("a process of the communicator may not read another's memory (process_vm_readv)")
+        } else {
+            Ok(())
+        }
+    }
+}
 
 impl<F: Fabric> Messages<F> {
     /// Who moves the long messages that this rank sends from now on, in all its communicators: the
     /// receiver by RDMA reads ([RGET](Protocol::Rget), the default), or this rank by RDMA writes
     /// ([RPUT](Protocol::Rput)), in pieces ([pipeline](Protocol::Pipeline)); or none of them
-    /// ([copy](Protocol::Copy)). Each rank has its
-    /// own choice. A rank that does not leave them to their receivers [offers](Protocol::Offered) no
-    /// slices. With a pipeline a new [buffer](Self::buffer) is not registered before it is sent.
+    /// ([copy](Protocol::Copy)). It sets all [rules](Self::set_rules), to `eager` and this protocol; to the
+    /// default for RGET. Each rank has its own choice. With a pipeline a new [buffer](Self::buffer) is not
+    /// registered before it is sent.
     ///
     /// ```
     /// use onesided_two_sided::{Messages, Protocol, Tag};
@@ -35,28 +125,29 @@ impl<F: Fabric> Messages<F> {
     /// .unwrap();
     /// ```
     pub fn set_rendezvous(&self, rendezvous: Protocol) {
-        self.set_rules(Rules { rendezvous, ..self.rules() });
+        self.set_rules(rendezvous.into());
     }
 
-    /// Sets by which protocol this rank sends messages from now on, in all its communicators, and
-    /// how long an eager one may be. Each rank has its own rules; a process begins with those of
-    /// `ONESIDED_MESSAGES_RULES`. It cannot fail.
+    /// Sets by which protocol this rank sends messages from now on, in all its communicators. Each
+    /// rank has its own rules; a process begins with those of `ONESIDED_MESSAGES_RULES`, or of the file
+    /// `NAME` if that is `@NAME`. It cannot fail.
     ///
     /// ```
     /// use onesided_two_sided::{Messages, Protocol};
     ///
     /// onesided_fabric::threads(2, |world| {
     ///     let messages = Messages::new(&world).wait().unwrap();
-    ///     messages.set_rules("offered=never".parse().unwrap()); // long messages are copied at both ends
-    ///     assert_eq!(messages.explain(1 - world.rank(), 100_000).unwrap().protocol(), Protocol::Rget);
-    ///     // Longer ones stay at this rank until they are received.
-    ///     messages.set_rules("eager=1000".parse().unwrap());
-    ///     assert_eq!(messages.explain(1 - world.rank(), 1_001).unwrap().protocol(), Protocol::Rget);
+    ///     let protocol = |bytes| messages.explain(1 - world.rank(), bytes).unwrap().protocol();
+    ///     messages.set_rules("eager, rget".parse().unwrap()); // long messages are copied at both ends
+    ///     assert_eq!(protocol(100_000), Protocol::Rget);
+    ///     // What is longer stays at this rank until it is received.
+    ///     messages.set_rules("size<=1000: eager, size>=65536: rput, rget".parse().unwrap());
+    ///     assert_eq!([1_000, 1_001, 100_000].map(protocol), [Protocol::Eager, Protocol::Rget, Protocol::Rput]);
     /// })
     /// .unwrap();
     /// ```
     pub fn set_rules(&self, rules: Rules) {
-        self.progress().rules.set(rules, Origin::Program);
+        self.progress().rules.set(rules);
     }
 
     /// See [`set_rules`](Self::set_rules).
@@ -65,31 +156,10 @@ impl<F: Fabric> Messages<F> {
         self.progress().rules.said().0
     }
 
-    /// See [`set_rendezvous`](Self::set_rendezvous).
+    /// The protocol of the last rule. See [`set_rendezvous`](Self::set_rendezvous).
     #[must_use]
     pub fn rendezvous(&self) -> Protocol {
-        self.progress().rules.rendezvous()
-    }
-
-    /// How a message goes to a rank that is not eager.
-    pub(crate) fn choose(&self, to: Rank) -> Choice {
-        let (fabric, rules) = (self.world().fabric(), &self.progress().rules);
-        if to == fabric.rank() {
-            return Choice { offered: Err(TO_ONESELF), otherwise: Protocol::Rget };
-        }
-        let otherwise = rules.rendezvous();
-        let offered = match rules.bound() {
-            _ if otherwise != Protocol::Rget => Err("the rendezvous is not rget (Messages::set_rules)"),
-            None => Err("the rules have offered=never"),
-            _ if fabric.processes().is_none() => {
-                Err("this fabric does not copy between processes, or ONESIDED_PROCESS_VM=off is set")
-            }
-            _ if !self.may_offer() => {
-                Err("a process of the communicator may not read another's memory (process_vm_readv)")
-            }
-            Some(bound) => Ok(bound),
-        };
-        Choice { offered, otherwise }
+        self.rules().last()
     }
 
     /// By what the memory of a buffer is sent, which peers may read.
@@ -117,8 +187,8 @@ impl<F: Fabric> Messages<F> {
     }
 }
 
-impl From<UnknownRule> for Error {
-    fn from(unknown: UnknownRule) -> Self {
-        Self::Rules(unknown)
+impl From<WrongRule> for Error {
+    fn from(wrong: WrongRule) -> Self {
+        Self::Rules(wrong)
     }
 }

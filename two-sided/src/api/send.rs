@@ -9,10 +9,10 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
 use onesided_fabric::{Call, Drive, Fabric, Limit, Segment, SegmentKey, Wait, limited};
 use onesided_layouts::{Cursor, Shape};
 
+use crate::api::rules::{Asked, Choice};
 use crate::api::shaped::{self, CHUNK};
 use crate::driver::offered::OfferedSlice;
 use crate::driver::progress::{Progress, Registered};
-use crate::driver::rules::Choice;
 use crate::engine::source::has_size;
 use crate::engine::{Direct, Engine, Listed, QUEUED_MAX};
 use crate::{Buffer, Error, Messages, Payload, Protocol, Source, Tag};
@@ -107,13 +107,23 @@ impl<'m, 'c, F: Fabric> Content<'m, 'c, F> {
         Ok(())
     }
 
+    /// How it goes by the rules.
+    fn choose(&self, messages: &Messages<F>, to: Rank, eager: Result<(), &'static str>) -> Choice {
+        let is_registered = matches!(self, Self::Registered(..));
+        let offered = if let Self::Slice(_) = self { Ok(()) } else { Err("it is no slice") };
+        let asked = Asked { messages, to, bytes: self.len(), is_registered, eager, offered };
+        messages.progress().rules.with(|chain| asked.choose(chain))
+    }
+
     /// Offers a slice, if it is to be.
     fn offer(&self, progress: &'m Progress<F>, to: Rank, choice: &Choice) -> Option<Offered<'m, F>> {
-        let Self::Slice(bytes) = self else { return None };
-        let len = bytes.len() as u64;
-        match choice.protocol(len) {
-            Protocol::Offered if choice.is_tried(len) => OfferedSlice::publish_try(progress, bytes, to).ok(),
-            Protocol::Offered => OfferedSlice::publish(progress, bytes, to).ok().map(|slice| (slice, None)),
+        match (self, choice.by) {
+            (Self::Slice(bytes), Protocol::Offered) if choice.is_tried => {
+                OfferedSlice::publish_try(progress, bytes, to).ok()
+            }
+            (Self::Slice(bytes), Protocol::Offered) => {
+                OfferedSlice::publish(progress, bytes, to).ok().map(|slice| (slice, None))
+            }
             _ => None,
         }
     }
@@ -157,13 +167,17 @@ impl<'m, 'c, F: Fabric> Content<'m, 'c, F> {
         (context, to): (u32, Rank),
         (what, synchronous): (What, bool),
     ) -> Started<'m, F> {
-        if !synchronous
-            && what.bytes <= messages.progress().rules.eager() as u64
-            && let Some(started) = self.eager(messages, (context, to), what)
-        {
-            return started;
+        let (mut eager, surely) = (Ok(()), what.bytes <= messages.progress().rules.eager());
+        if synchronous {
+            eager = Err("it is synchronous");
+        } else if surely || self.choose(messages, to, eager).by == Protocol::Eager {
+            if let Some(started) = self.eager(messages, (context, to), what) {
+                return started;
+            }
+            eager = Err("its packet cannot leave now");
         }
-        self.announce(messages, (context, to), (what, synchronous))
+        let choice = self.choose(messages, to, eager);
+        self.announce(messages, (context, to), (what, synchronous), choice)
     }
 
     /// Sends the message as a packet, if it fits one that can leave now or may wait.
@@ -173,7 +187,7 @@ impl<'m, 'c, F: Fabric> Content<'m, 'c, F> {
         let sent = match self {
             Self::Slice(bytes) => progress.send_eager(to, (context, what.tag.0), bytes),
             packed => {
-                let most = progress.eager_max(to).min(QUEUED_MAX); // it may wait, as it is packed once
+                let most = progress.packet_room(to).min(QUEUED_MAX); // it may wait, as it is packed once
                 let mut bytes = vec![0; usize::try_from(what.bytes).ok().filter(|len| *len <= most)?];
                 if let Err(fault) = packed.read(progress, 0, &mut bytes) {
                     return Some(Err(Box::new(what.failed(fault))));
@@ -191,13 +205,15 @@ impl<'m, 'c, F: Fabric> Content<'m, 'c, F> {
         messages: &'m Messages<F>,
         (context, to): (u32, Rank),
         (what, synchronous): (What, bool),
+        choice: Choice,
     ) -> Started<'m, F> {
-        let (progress, choice) = (messages.progress(), messages.choose(to));
+        let progress = messages.progress();
         let announce = || {
             let mut offered = self.offer(progress, to, &choice);
             let (memory, by) = match &offered {
                 Some((slice, _)) => (slice.memory(), Protocol::Offered),
-                None => self.register(messages, to, choice.otherwise)?,
+                None if choice.by == Protocol::Offered => self.register(messages, to, messages.rendezvous())?,
+                None => self.register(messages, to, choice.by)?,
             };
             let key = match by {
                 Protocol::Pipeline | Protocol::Copy => {

@@ -49,6 +49,10 @@ pub enum ProgressMode {
     Hybrid,
 }
 
+impl ProgressMode {
+    pub(crate) const ALL: [Self; 5] = [Self::Polling, Self::Interrupt, Self::Thread, Self::TwoThreads, Self::Hybrid];
+}
+
 impl fmt::Display for ProgressMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

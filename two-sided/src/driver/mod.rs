@@ -1,6 +1,7 @@
 //! What moves the messages of a rank over its fabric.
 
 pub(crate) mod handler;
+pub(crate) mod measured;
 pub(crate) mod memory;
 pub(crate) mod offered;
 pub(crate) mod pieces;

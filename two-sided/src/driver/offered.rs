@@ -17,7 +17,7 @@ pub(crate) struct OfferedSlice<'b, F: Fabric> {
     memory: Registered<F>,
     bytes: &'b [u8],
     to: Rank,
-    /// Of a [try](crate::driver::rules): how it goes, and how long this rank has copied, in nanoseconds.
+    /// Of a [try](crate::driver::measured): how it goes, and how long this rank has copied, in nanoseconds.
     tried: Option<(Protocol, u64)>,
 }
 
@@ -44,7 +44,7 @@ impl<'b, F: Fabric> OfferedSlice<'b, F> {
         to: Rank,
     ) -> Result<(Self, Option<Registered<F>>), Fault> {
         let slice = Self::publish(progress, bytes, to)?;
-        let Some(by) = progress.rules.begin_try(bytes.len()) else { return Ok((slice, None)) };
+        let Some(by) = progress.rules.measured.begin_try(bytes.len()) else { return Ok((slice, None)) };
         let slice = Self { tried: Some((by, 0)), ..slice };
         let (offer, begun) = (slice.offer()?, Instant::now());
         offer.ask_time();
@@ -60,7 +60,7 @@ impl<'b, F: Fabric> OfferedSlice<'b, F> {
         let Some((by, nanos)) = self.tried else { return };
         let time = self.offer().ok().and_then(Offer::time);
         if let Some(time) = time {
-            progress.rules.learn(by, self.bytes.len(), nanos + time);
+            progress.rules.measured.learn(by, self.bytes.len(), nanos + time);
         }
     }
 
@@ -84,7 +84,7 @@ impl<'b, F: Fabric> OfferedSlice<'b, F> {
     /// Gives the slice up. `None`: the receiver has it all. Else its copy, if there is memory.
     pub(crate) fn withdraw(self, progress: &Progress<F>) -> Option<Option<Registered<F>>> {
         if self.tried.is_some() {
-            progress.rules.end_try();
+            progress.rules.measured.end_try();
         }
         let offer = self.offer().ok().filter(|offer| offer.withdraw())?;
         let copied = self.copy(progress, offer);

@@ -159,11 +159,6 @@ impl<F: Fabric> Progress<F> {
         self.state.lock().transport.packet_max(to) - EAGER_HEAD
     }
 
-    /// The longest eager message.
-    pub(crate) fn eager_max(&self, to: Rank) -> usize {
-        self.packet_room(to).min(self.rules.eager())
-    }
-
     /// Starts an eager send. `Ok(None)`: it is on its way already.
     #[inline(never)]
     pub(crate) fn send_eager(&self, to: Rank, envelope: (u32, u32), bytes: &[u8]) -> Result<Option<usize>, TooLong> {
@@ -191,7 +186,7 @@ impl<F: Fabric> Progress<F> {
         {
             let together = state.send_batch(to, (context, list));
             (0..together).for_each(|_| started(to, None));
-            if together == 0 && bytes.len() > self.rules.eager() {
+            if together == 0 && bytes.len() as u64 > self.rules.eager() {
                 break;
             } else if together == 0 {
                 match state.send_eager(to, (context, tag.0), bytes) {

@@ -1,133 +1,267 @@
-//! Rules: which way a message goes, as data.
+//! Send rules: which way a message goes, as data (koop-2008, section 5.3).
 //!
-//! | peer | length | protocol | who says it |
-//! |---|---|---|---|
-//! | oneself | any | a copy | |
-//! | any | at most a packet, and [`Rules::eager`] | eager | the fabric, or [`Rules::eager`] |
-//! | another process of this host | from a bound on | offered, by RGET | measured, or [`Rules::offered`] |
-//! | any | longer | [`Rules::rendezvous`] | |
-//!
-//! The bound between a slice that its receiver copies by a system call and bytes that are copied
-//! twice, by the sender into registered memory and by the receiver out of it, depends on the
-//! machine: on one, two copies of 32 KiB take half of the time, on another three times as long. So
-//! it is found by *tries*: messages between 4 and 128 KiB go either way, in turns, until in each
-//! group of lengths (a power of two) each way has been timed [`ENOUGH`] times. What counts is the
-//! best sum of the copies, at both ends, and not what lies between: a receiver may be late. One try
-//! is under way at a time, so that the next one has warm memory. The bound is known as an interval,
-//! which each decision makes shorter.
+//! A chain of pairs, conditions and a protocol. A message goes by the first rule whose conditions hold
+//! and whose protocol is there for it; the last one has no condition. Who sends and who
+//! [explains](crate::Messages::explain) ask the same function, [`Asked::choose`](crate::api::rules::Asked::choose).
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-use crate::Protocol;
+use crate::driver::measured::{LOWEST, Measured};
 use crate::driver::progress::lock;
+use crate::{ProgressMode, Protocol};
 
 /// The variable with the rules of a process.
 pub(crate) const VARIABLE: &str = "ONESIDED_MESSAGES_RULES";
 
-/// The bound is in this interval.
-const LOWEST: u32 = 4 << 10;
-const HIGHEST: u32 = 128 << 10;
-/// Powers of two in it.
-const CLASSES: usize = (HIGHEST / LOWEST).ilog2() as usize;
-/// Tries that decide: of each way.
-const ENOUGH: u32 = 16;
-/// After so many tries that were not all timed, slices are offered.
-const TRIES: u32 = 256;
-
-/// The least limit of eager messages. Ranks send each other messages of up to this length for locks
+/// Messages of up to so many bytes are eager by all rules: ranks send each other such messages for locks
 /// and collectives, and short messages of lists share packets.
-pub(crate) const EAGER_LEAST: u32 = 128;
+pub(crate) const EAGER_LEAST: u64 = 128;
 
-/// From which length on a slice is [offered](crate::Protocol::Offered) to another process of this host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// What has to hold of a message. See [`Rules`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum OfferedFrom {
-    /// Messages of 4 to 128 KiB go by slice and by copy in turns, timed at both ends, until one is
-    /// known to be faster.
-    #[default]
+pub enum Condition {
+    /// `size<=BYTES`.
+    AtMost(u64),
+    /// `size>=BYTES`.
+    AtLeast(u64),
+    /// `size>=measured`, of [offered](Protocol::Offered) messages: it is as long as those that are faster
+    /// offered than copied. Messages of 4 to 128 KiB go either way in turns, timed at both ends, until
+    /// that is known.
     Measured,
-    /// From so many bytes on.
-    Bytes(u32),
-    /// None is.
-    Never,
+    /// `ranks<=RANKS`: in the communicator.
+    RanksAtMost(u32),
+    /// `ranks>=RANKS`.
+    RanksAtLeast(u32),
+    /// `host`: the receiver is on the sender's host.
+    SameHost,
+    /// `remote`: it is on another one.
+    OtherHost,
+    /// `registered`: the message is that of a [buffer](crate::Buffer).
+    Registered,
+    /// `progress=MODE`: the sender's mode, as it is shown, such as `progress=hybrid`.
+    Progress(ProgressMode),
 }
 
-/// The protocols of the messages that a rank sends. See
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtMost(bytes) => write!(f, "size<={bytes}"),
+            Self::AtLeast(bytes) => write!(f, "size>={bytes}"),
+            Self::Measured => f.write_str("size>=measured"),
+            Self::RanksAtMost(ranks) => write!(f, "ranks<={ranks}"),
+            Self::RanksAtLeast(ranks) => write!(f, "ranks>={ranks}"),
+            Self::SameHost => f.write_str("host"),
+            Self::OtherHost => f.write_str("remote"),
+            Self::Registered => f.write_str("registered"),
+            Self::Progress(mode) => write!(f, "progress={mode}"),
+        }
+    }
+}
+
+impl Condition {
+    fn parse(word: &str) -> Option<Self> {
+        let word: String = word.split_whitespace().collect();
+        Some(match word.split_at_checked(6).unwrap_or((&word, "")) {
+            ("host", "") => Self::SameHost,
+            ("remote", "") => Self::OtherHost,
+            ("regist", "ered") => Self::Registered,
+            ("size>=", "measured") => Self::Measured,
+            ("size<=", bytes) => Self::AtMost(bytes.parse().ok()?),
+            ("size>=", bytes) => Self::AtLeast(bytes.parse().ok()?),
+            ("ranks<", ranks) => Self::RanksAtMost(ranks.strip_prefix('=')?.parse().ok()?),
+            ("ranks>", ranks) => Self::RanksAtLeast(ranks.strip_prefix('=')?.parse().ok()?),
+            _ => {
+                let mode = word.strip_prefix("progress=")?;
+                let is_it = |one: &ProgressMode| one.to_string().replace(' ', "") == mode;
+                Self::Progress(ProgressMode::ALL.into_iter().find(is_it)?)
+            }
+        })
+    }
+}
+
+/// A rule of a chain: a message for which all conditions hold goes by the protocol, if that is there for
+/// it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_structs, reason = "a program writes the fields down")]
+pub struct Rule {
+    /// The conditions.
+    pub when: Vec<Condition>,
+    /// The protocol.
+    pub by: Protocol,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, condition) in self.when.iter().enumerate() {
+            write!(f, "{}{condition}", if at == 0 { "" } else { " & " })?;
+        }
+        write!(f, "{}{}", if self.when.is_empty() { "" } else { ": " }, self.by)
+    }
+}
+
+impl Rule {
+    fn parse(text: &str, fails: impl Fn(&str, &'static str) -> WrongRule) -> Result<Self, WrongRule> {
+        let (when, by) = text.rsplit_once(':').map_or((None, text), |(when, by)| (Some(when), by));
+        let words = when.into_iter().flat_map(|when| when.split('&'));
+        let condition = |word| Condition::parse(word).ok_or_else(|| fails(word, CONDITIONS));
+        let when = words.map(condition).collect::<Result<_, _>>()?;
+        let protocol = Protocol::ALL.into_iter().find(|protocol| protocol.to_string() == by.trim());
+        Ok(Self { when, by: protocol.ok_or_else(|| fails(by, PROTOCOLS))? })
+    }
+}
+
+/// The send rules of a rank: by which protocol its messages go (koop-2008, section 5.3). See
 /// [`Messages::set_rules`](crate::Messages::set_rules).
 ///
-/// As text: words with commas between them, each `rget`, `rput`, `pipeline`, `copy`,
-/// `offered=BYTES`, `offered=measured`, `offered=never`, `eager=BYTES` or `eager=packet`. The last
-/// of a kind counts; a kind without a word has its default.
+/// A message goes by the first rule of the chain whose conditions hold and whose protocol is there for
+/// it: one packet has room for an [eager](Protocol::Eager) message, and a slice can be
+/// [offered](Protocol::Offered) to another process of the host. The last rule is for all others. A message
+/// of up to 128 bytes is eager by all rules, unless its send is synchronous.
+///
+/// As text: rules with commas or line ends between them, each a protocol, or conditions with `&` between
+/// them, a colon and a protocol; what follows `#` in a line is a comment. An empty text is the default,
+/// `eager, size>=measured: offered, rget`.
 ///
 /// ```
-/// use onesided_two_sided::{OfferedFrom, Protocol, Rules};
+/// use onesided_two_sided::{Condition, Protocol, Rule, Rules};
 ///
-/// let rules: Rules = "offered=16384,rput,eager=1000".parse()?;
-/// let offered = OfferedFrom::Bytes(16384);
-/// assert_eq!(rules, Rules { rendezvous: Protocol::Rput, offered, eager: Some(1000) });
+/// let rules: Rules = "size<=1000: eager, host & size>=16384: offered, rput".parse()?;
+/// let offered = vec![Condition::SameHost, Condition::AtLeast(16384)];
+/// let same = [
+///     Rule { when: vec![Condition::AtMost(1000)], by: Protocol::Eager },
+///     Rule { when: offered, by: Protocol::Offered },
+///     Rule { when: vec![], by: Protocol::Rput },
+/// ];
+/// assert_eq!(rules, Rules::new(same)?);
 /// assert_eq!("".parse(), Ok(Rules::default()));
-/// assert!("rgett".parse::<Rules>().is_err());
-/// # Ok::<(), onesided_two_sided::UnknownRule>(())
+/// let wrong = "eager, sise<=9: rput, rget".parse::<Rules>().unwrap_err();
+/// assert!(wrong.to_string().starts_with("rule 2, at character 8: no condition: "));
+/// # Ok::<(), onesided_two_sided::WrongRule>(())
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_structs, reason = "a program writes the fields down")]
-pub struct Rules {
-    /// How a message goes that is neither eager nor offered: by RGET, if this says one of them.
-    pub rendezvous: Protocol,
-    /// Which slices are offered, if the rendezvous is RGET.
-    pub offered: OfferedFrom,
-    /// The longest eager message in bytes, at least 128; `None`: a packet's. A longer one goes by
-    /// rendezvous, also if it fits a packet.
-    pub eager: Option<u32>,
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Rules(Arc<[Rule]>);
+
+/// What is wrong with [`Rules`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("rule {rule}{}: {why}", self.at.map(|at| format!(", at character {at}")).unwrap_or_default())]
+#[non_exhaustive]
+pub struct WrongRule {
+    /// The rule, from 1.
+    pub rule: usize,
+    /// Of a text, where the word begins that is wrong, from 1.
+    pub at: Option<usize>,
+    why: &'static str,
 }
 
-/// A text that is no [`Rules`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "rule {place} is none of rget, rput, pipeline, copy, offered=BYTES (less than 4 GiB), offered=measured, \
-     offered=never, eager=BYTES, eager=packet (with a comma between them)"
-)]
-#[non_exhaustive]
-pub struct UnknownRule {
-    /// Its place in the text, from 1.
-    pub place: usize,
+const CONDITIONS: &str = "no condition: they are size<=BYTES, size>=BYTES, size>=measured, ranks<=RANKS, \
+    ranks>=RANKS, host, remote, registered, progress=MODE, with & between them and a colon at their end";
+const PROTOCOLS: &str = "no protocol: they are eager, offered, rget, rput, pipeline, copy";
+const LAST: &str = "the last rule has no condition, and is rget, rput, pipeline or copy";
+const UNREADABLE: &str = "its file cannot be read as text";
+
+impl Rules {
+    /// A chain.
+    ///
+    /// # Errors
+    /// The last rule has a condition, or is eager or offered; or a rule that is not offered has the condition
+    /// [`Measured`](Condition::Measured).
+    pub fn new(chain: impl IntoIterator<Item = Rule>) -> Result<Self, WrongRule> {
+        let chain: Arc<[Rule]> = chain.into_iter().collect();
+        let has_end = |last: &Rule| last.when.is_empty() && !matches!(last.by, Protocol::Eager | Protocol::Offered);
+        if !chain.last().is_some_and(has_end) {
+            return Err(WrongRule { rule: chain.len(), at: None, why: LAST });
+        }
+        let is_wrong = |rule: &Rule| rule.by != Protocol::Offered && rule.when.contains(&Condition::Measured);
+        match chain.iter().position(is_wrong) {
+            Some(at) => Err(WrongRule { rule: at + 1, at: None, why: "size>=measured is for offered alone" }),
+            None => Ok(Self(chain)),
+        }
+    }
+
+    /// The rules in their order.
+    #[must_use]
+    pub fn chain(&self) -> &[Rule] {
+        &self.0
+    }
+
+    /// The protocol of the last rule.
+    pub(crate) fn last(&self) -> Protocol {
+        self.0.last().map_or_else(Protocol::default, |rule| rule.by)
+    }
+
+    /// Messages of up to so many bytes are eager whatever else there is of them, if a packet has room.
+    fn surely_eager(&self) -> u64 {
+        let mut most = u64::MAX;
+        for Rule { when, by } in &*self.0 {
+            let bound = |condition: &Condition| match (by, condition) {
+                (Protocol::Eager, Condition::AtMost(bytes)) => Some(*bytes),
+                (Protocol::Eager, _) => Some(0),
+                (_, Condition::AtLeast(bytes)) => Some(bytes.saturating_sub(1)),
+                (_, Condition::Measured) => Some(u64::from(LOWEST) - 1),
+                _ => None,
+            };
+            let bounds = when.iter().filter_map(bound);
+            match by {
+                Protocol::Eager => return bounds.min().unwrap_or(u64::MAX).min(most),
+                _ => most = bounds.max().unwrap_or(0).min(most), // none of these goes by this rule
+            }
+        }
+        0
+    }
+}
+
+/// Eager if there is room, else by this protocol; slices are offered before [RGET](Protocol::Rget). Of
+/// `Eager` and `Offered`, which not all messages can go by, the default.
+impl From<Protocol> for Rules {
+    fn from(by: Protocol) -> Self {
+        let offered = Rule { when: vec![Condition::Measured], by: Protocol::Offered };
+        let is_read = matches!(by, Protocol::Eager | Protocol::Offered | Protocol::Rget);
+        let last = Rule { when: vec![], by: if is_read { Protocol::Rget } else { by } };
+        let eager = Rule { when: vec![], by: Protocol::Eager };
+        Self([eager].into_iter().chain(is_read.then_some(offered)).chain([last]).collect())
+    }
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Protocol::Rget.into()
+    }
 }
 
 impl FromStr for Rules {
-    type Err = UnknownRule;
+    type Err = WrongRule;
 
-    fn from_str(text: &str) -> Result<Self, UnknownRule> {
-        let mut rules = Self::default();
-        let words = text.split(',').map(str::trim).filter(|_| !text.trim().is_empty());
-        for (place, word) in (1..).zip(words) {
-            let rendezvous = Protocol::REGISTERED.into_iter().find(|protocol| protocol.to_string() == word);
-            let number = |bytes: &str| bytes.parse().map_err(|_| UnknownRule { place });
-            match (rendezvous, word.split_once('=')) {
-                (Some(rendezvous), _) => rules.rendezvous = rendezvous,
-                (None, Some(("offered", "measured"))) => rules.offered = OfferedFrom::Measured,
-                (None, Some(("offered", "never"))) => rules.offered = OfferedFrom::Never,
-                (None, Some(("offered", bytes))) => rules.offered = OfferedFrom::Bytes(number(bytes)?),
-                (None, Some(("eager", "packet"))) => rules.eager = None,
-                (None, Some(("eager", bytes))) => rules.eager = Some(number(bytes)?),
-                (None, _) => return Err(UnknownRule { place }),
-            }
+    fn from_str(text: &str) -> Result<Self, WrongRule> {
+        let lines = text.lines().map(|line| line.split_once('#').map_or(line, |(rules, _)| rules));
+        let rules = lines.flat_map(|line| line.split(',')).filter(|rule| !rule.trim().is_empty());
+        let mut chain = Vec::new();
+        for (rule, words) in (1..).zip(rules) {
+            let fails = |word: &str, why| {
+                let at = text[..word.trim_start().as_ptr().addr() - text.as_ptr().addr()].chars().count();
+                WrongRule { rule, at: Some(at + 1), why }
+            };
+            chain.push(Rule::parse(words, fails)?);
         }
-        Ok(rules)
+        if chain.is_empty() { Ok(Self::default()) } else { Self::new(chain) }
     }
 }
 
 impl fmt::Display for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{},offered=", self.rendezvous)?;
-        match self.offered {
-            OfferedFrom::Measured => f.write_str("measured"),
-            OfferedFrom::Bytes(bytes) => write!(f, "{bytes}"),
-            OfferedFrom::Never => f.write_str("never"),
-        }?;
-        self.eager.map_or(Ok(()), |bytes| write!(f, ",eager={bytes}"))
+        for (at, rule) in self.0.iter().enumerate() {
+            write!(f, "{}{rule}", if at == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.to_string())
     }
 }
 
@@ -149,166 +283,50 @@ impl fmt::Display for Origin {
     }
 }
 
-/// How a long message goes to a rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Choice {
-    /// From which length on its slice is offered: an interval, until that is known. Or why it never is.
-    pub(crate) offered: Result<(u32, u32), &'static str>,
-    /// How it goes that is not offered.
-    pub(crate) otherwise: Protocol,
-}
-
-/// Why no slice is offered to the rank that sends.
-pub(crate) const TO_ONESELF: &str = "a message to oneself is copied before the call returns";
-
-impl Choice {
-    /// Its protocol. While the shortest offered length is being [measured](Self::is_tried), one that is
-    /// offered may be copied instead.
-    pub(crate) fn protocol(&self, bytes: u64) -> Protocol {
-        if self.offered.is_ok_and(|(low, _)| bytes >= low.into()) { Protocol::Offered } else { self.otherwise }
-    }
-
-    /// Whether it is to be found out how long each way takes.
-    pub(crate) fn is_tried(&self, bytes: u64) -> bool {
-        self.offered.is_ok_and(|(low, high)| (low.into()..high.into()).contains(&bytes))
-    }
-}
-
 /// The rules of a rank, as its sends read them.
 #[derive(Debug)]
 pub(crate) struct Applied {
-    rendezvous: AtomicU8,
-    /// The bound of offered slices: at least the low half, at most the high one.
-    bound: AtomicU64,
-    /// The longest eager message, if a packet has room for it.
-    eager: AtomicU32,
+    /// Messages of up to so many bytes are eager if there is room, without a look at the chain.
+    eager: AtomicU64,
     said: Mutex<(Rules, Origin)>,
-    tries: Mutex<[Tries; CLASSES]>,
-    /// Whether a try is under way.
-    is_trying: AtomicBool,
-}
-
-/// Tries of lengths up to twice the shortest: how many, and of each way how many were timed and the
-/// time of the best, in picoseconds a byte.
-#[derive(Clone, Copy, Debug, Default)]
-struct Tries {
-    begun: u32,
-    timed: [u32; 2],
-    best: [u64; 2],
-}
-
-const fn bound(low: u32, high: u32) -> u64 {
-    low as u64 | (high as u64) << 32
-}
-
-fn class(len: usize) -> Option<usize> {
-    let class = (len / LOWEST as usize).checked_ilog2()? as usize;
-    (class < CLASSES).then_some(class)
+    pub(crate) measured: Measured,
 }
 
 impl Applied {
     /// Those of the environment, or those that are built in.
-    pub(crate) fn new() -> Result<Self, UnknownRule> {
-        Ok(match std::env::var(VARIABLE) {
-            Ok(text) => Self::with(text.parse()?, Origin::Environment),
-            Err(std::env::VarError::NotPresent) => Self::with(Rules::default(), Origin::BuiltIn),
-            Err(std::env::VarError::NotUnicode(_)) => return Err(UnknownRule { place: 1 }),
-        })
-    }
-
-    fn with(rules: Rules, origin: Origin) -> Self {
-        let applied = Self {
-            rendezvous: AtomicU8::new(0),
-            bound: AtomicU64::new(bound(LOWEST, HIGHEST)),
-            eager: AtomicU32::new(u32::MAX),
-            said: Mutex::new((Rules::default(), origin)),
-            tries: Mutex::default(),
-            is_trying: AtomicBool::new(false),
+    pub(crate) fn new() -> Result<Self, WrongRule> {
+        let unreadable = WrongRule { rule: 1, at: None, why: UNREADABLE };
+        let (rules, origin) = match std::env::var(VARIABLE) {
+            Err(std::env::VarError::NotPresent) => (Rules::default(), Origin::BuiltIn),
+            Err(std::env::VarError::NotUnicode(_)) => return Err(unreadable),
+            Ok(text) => match text.strip_prefix('@') {
+                Some(file) => (std::fs::read_to_string(file).map_err(|_| unreadable)?.parse()?, Origin::Environment),
+                None => (text.parse()?, Origin::Environment),
+            },
         };
-        applied.set(rules, origin);
-        applied
+        let eager = AtomicU64::new(rules.surely_eager().max(EAGER_LEAST));
+        Ok(Self { eager, said: Mutex::new((rules, origin)), measured: Measured::default() })
     }
 
-    pub(crate) fn set(&self, rules: Rules, origin: Origin) {
+    pub(crate) fn set(&self, rules: Rules) {
         let mut said = lock(&self.said);
-        let is_new = said.0.offered != rules.offered; // else what was measured stays
-        let (low, high) = match rules.offered {
-            OfferedFrom::Measured => (LOWEST, HIGHEST),
-            OfferedFrom::Bytes(bytes) => (bytes.max(1), bytes.max(1)),
-            OfferedFrom::Never => (u32::MAX, u32::MAX),
-        };
-        let rendezvous = Protocol::REGISTERED.iter().position(|protocol| *protocol == rules.rendezvous);
-        self.rendezvous.store(rendezvous.unwrap_or_default() as u8, Ordering::Relaxed);
-        self.eager.store(rules.eager.map_or(u32::MAX, |bytes| bytes.max(EAGER_LEAST)), Ordering::Relaxed);
-        if is_new {
-            *lock(&self.tries) = Default::default();
-            self.bound.store(bound(low, high), Ordering::Relaxed);
-        }
-        *said = (rules, origin);
+        self.eager.store(rules.surely_eager().max(EAGER_LEAST), Ordering::Relaxed);
+        *said = (rules, Origin::Program);
     }
 
     pub(crate) fn said(&self) -> (Rules, Origin) {
-        *lock(&self.said)
+        lock(&self.said).clone()
     }
 
+    /// Asks the chain.
+    pub(crate) fn with<T>(&self, ask: impl FnOnce(&[Rule]) -> T) -> T {
+        ask(lock(&self.said).0.chain())
+    }
+
+    /// Messages of up to so many bytes are eager, if a packet has room for them.
     #[inline]
-    pub(crate) fn rendezvous(&self) -> Protocol {
-        Protocol::REGISTERED[usize::from(self.rendezvous.load(Ordering::Relaxed))]
-    }
-
-    /// The longest eager message, if a packet has room for it.
-    #[inline]
-    pub(crate) fn eager(&self) -> usize {
-        self.eager.load(Ordering::Relaxed) as usize
-    }
-
-    /// The interval of the bound from which on slices are offered; `None`: none is.
-    #[inline]
-    pub(crate) fn bound(&self) -> Option<(u32, u32)> {
-        let bound = self.bound.load(Ordering::Relaxed);
-        let (low, high) = (bound as u32, (bound >> 32) as u32);
-        (low < u32::MAX).then_some((low, high))
-    }
-
-    /// Begins a try, which is to be [ended](Self::end_try): whether its slice is offered, or copied to
-    /// where its receiver reads it. `None`: another is under way.
-    pub(crate) fn begin_try(&self, len: usize) -> Option<Protocol> {
-        let class = class(len).filter(|_| !self.is_trying.swap(true, Ordering::Relaxed))?;
-        let tries = &mut lock(&self.tries)[class];
-        tries.begun += 1;
-        if tries.begun == TRIES {
-            self.decide(class, Protocol::Offered);
-        }
-        Some(if tries.begun % 2 == 1 { Protocol::Rget } else { Protocol::Offered })
-    }
-
-    pub(crate) fn end_try(&self) {
-        self.is_trying.store(false, Ordering::Relaxed);
-    }
-
-    /// The copies of a try took so long.
-    pub(crate) fn learn(&self, by: Protocol, len: usize, nanos: u64) {
-        let Some(class) = class(len) else { return };
-        let tries = &mut lock(&self.tries)[class];
-        let at = usize::from(by != Protocol::Offered);
-        let (timed, best) = (&mut tries.timed[at], &mut tries.best[at]);
-        let time = nanos.saturating_mul(1000) / len as u64;
-        *best = if *timed == 0 { time } else { time.min(*best) };
-        *timed += 1;
-        if tries.timed.iter().all(|timed| *timed >= ENOUGH) {
-            let [slice, copy] = tries.best;
-            self.decide(class, if copy < slice { Protocol::Rget } else { Protocol::Offered });
-        }
-    }
-
-    /// What is longer is offered too, what is shorter is copied.
-    fn decide(&self, class: usize, by: Protocol) {
-        let shortest = LOWEST << class;
-        let _ = self.bound.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
-            let (low, high) = (now as u32, (now >> 32) as u32);
-            let is_open = low <= shortest && shortest < high;
-            is_open.then(|| if by == Protocol::Offered { bound(low, shortest) } else { bound(2 * shortest, high) })
-        });
+    pub(crate) fn eager(&self) -> u64 {
+        self.eager.load(Ordering::Relaxed)
     }
 }
 
@@ -316,79 +334,50 @@ impl Applied {
 mod tests {
     use super::*;
 
-    /// The protocol of a slice; `None`: it is to be found out.
-    fn way(applied: &Applied, len: u64) -> Option<Protocol> {
-        let choice = Choice { offered: applied.bound().ok_or("never"), otherwise: Protocol::Rget };
-        Some(choice.protocol(len)).filter(|_| !choice.is_tried(len))
-    }
-
-    /// Tries with these costs, in nanoseconds: fixed ones, and ones a KiB.
-    fn found(slice: [u64; 2], copy: [u64; 2], lens: &[usize]) -> Option<(u32, u32)> {
-        let applied = Applied::with(Rules::default(), Origin::BuiltIn);
-        for round in 0..40 {
-            for len in lens {
-                if way(&applied, *len as u64).is_none()
-                    && let Some(by) = applied.begin_try(*len)
-                {
-                    assert_eq!(applied.begin_try(*len), None);
-                    let [fixed, per_kib] = if by == Protocol::Offered { slice } else { copy };
-                    // Some come late.
-                    let late = if round % 3 == 0 { 50_000 } else { 0 };
-                    applied.learn(by, *len, fixed + per_kib * (*len as u64 >> 10) + late);
-                    applied.end_try();
-                }
-            }
-        }
-        applied.bound()
-    }
-
-    #[test]
-    fn the_bound_is_between_the_costs() {
-        let all = [4 << 10, 9_000, 20_000, 40_000, (64 << 10) - 1, 70_000, (128 << 10) - 1, 128 << 10];
-        // A system call costs as much as to copy 10, 100 and 1 KiB once more.
-        assert_eq!(found([1_000, 100], [0, 200], &all), Some((16 << 10, 16 << 10)));
-        assert_eq!(found([10_000, 100], [0, 200], &all), Some((64 << 10, 64 << 10)));
-        assert_eq!(found([100, 100], [0, 200], &all), Some((4 << 10, 4 << 10)));
-        // Of one length alone the bound is known on one side.
-        assert_eq!(found([10_000, 100], [0, 200], &[20_000]), Some((32 << 10, 128 << 10)));
-        assert_eq!(found([100, 100], [0, 200], &[20_000]), Some((4 << 10, 16 << 10)));
-    }
-
-    #[test]
-    fn tries_that_nobody_times_end() {
-        let applied = Applied::with(Rules::default(), Origin::BuiltIn);
-        let begun = (0..1000).filter(|_| way(&applied, 5_000).is_none() && applied.begin_try(5_000).is_some());
-        assert_eq!(begun.inspect(|_| applied.end_try()).count() as u32, TRIES);
-        assert_eq!(way(&applied, 5_000), Some(Protocol::Offered));
-    }
-
     #[test]
     fn rules_are_read_as_they_are_shown() {
-        let eager = "rget,offered=measured,eager=0";
-        for text in ["rget,offered=measured", "copy,offered=never", "rput,offered=16384", "pipeline,offered=1", eager] {
+        for text in [
+            "eager, size>=measured: offered, rget",
+            "rput",
+            "host & size>=16384: offered, ranks<=4 & size<=900: eager, copy",
+            "remote: rput, registered: rget, ranks>=100: copy, progress=two threads: rget, progress=hybrid: rget, pipeline",
+        ] {
             assert_eq!(text.parse::<Rules>().unwrap().to_string(), text);
         }
-        assert_eq!("eager=9,eager=packet".parse::<Rules>(), Ok(Rules::default()));
-        assert_eq!(" offered=never , rput".parse::<Rules>().unwrap().to_string(), "rput,offered=never");
-        for (text, place) in [("RGET", 1), ("rget,", 2), ("rget,offered=", 2), ("offered=4096 x", 1), ("offered=-1", 1)]
-            .into_iter()
-            .chain([("eager", 1), ("eager=never", 1), ("rget,eager=4294967296", 2), ("rget=1", 1)])
-        {
-            assert_eq!(text.parse::<Rules>(), Err(UnknownRule { place }), "{text}");
+        let file = "# for cards\nsize <= 2000:eager # short\n\n size >=9&remote : rput,\nrget\n";
+        let shown = "size<=2000: eager, size>=9 & remote: rput, rget";
+        assert_eq!(file.parse::<Rules>().unwrap().to_string(), shown);
+        assert_eq!(" \n# nothing".parse(), Ok(Rules::default()));
+        for (text, rule, at, why) in [
+            ("rgett", 1, Some(1), PROTOCOLS),
+            ("eager,  RGET", 2, Some(9), PROTOCOLS),
+            ("host & size<9: rput, rget", 1, Some(8), CONDITIONS),
+            ("eager\n: rput, rget", 2, Some(7), CONDITIONS),
+            ("size<=-1: eager, rget", 1, Some(1), CONDITIONS),
+            ("progress=fast: eager, rget", 1, Some(1), CONDITIONS),
+            ("host&: eager, rget", 1, Some(6), CONDITIONS),
+            ("eager, offered", 2, None, LAST),
+            ("eager, host: rget", 2, None, LAST),
+            ("size>=measured: rput, rget", 1, None, "size>=measured is for offered alone"),
+        ] {
+            assert_eq!(text.parse::<Rules>(), Err(WrongRule { rule, at, why }), "{text}");
         }
-        let wrong = crate::Error::from(UnknownRule { place: 2 }).to_string();
-        assert!(wrong.starts_with("ONESIDED_MESSAGES_RULES: rule 2 is none of rget, rput,"), "{wrong}");
+        let wrong = crate::Error::from("eager, rgett".parse::<Rules>().unwrap_err()).to_string();
+        assert_eq!(wrong, format!("{VARIABLE}: rule 2, at character 8: {PROTOCOLS}"));
     }
 
     #[test]
-    fn what_was_measured_stays_when_something_else_is_set() {
-        let applied = Applied::with(Rules::default(), Origin::BuiltIn);
-        applied.decide(1, Protocol::Rget);
-        applied.set(Rules { rendezvous: Protocol::Rput, ..Rules::default() }, Origin::Program);
-        assert_eq!((applied.bound(), applied.rendezvous()), (Some((16 << 10, 128 << 10)), Protocol::Rput));
-        applied.set("offered=100".parse().unwrap(), Origin::Program);
-        assert_eq!([99, 100].map(|len| way(&applied, len)), [Some(Protocol::Rget), Some(Protocol::Offered)]);
-        applied.set("offered=never".parse().unwrap(), Origin::Program);
-        assert_eq!((applied.bound(), way(&applied, 1 << 30)), (None, Some(Protocol::Rget)));
+    fn what_is_surely_eager_is_known_without_the_chain() {
+        for (text, bytes) in [
+            ("eager, rget", u64::MAX),
+            ("size<=500: eager, rget", 500),
+            ("rget", 0),
+            ("host: eager, rget", 0),
+            ("size>=measured: offered, eager, rget", 4095),
+            ("host & size>=9000: offered, size<=20000: eager, rget", 8999),
+            ("host: rput, eager, rget", 0),
+        ] {
+            assert_eq!(text.parse::<Rules>().unwrap().surely_eager(), bytes, "{text}");
+        }
     }
 }

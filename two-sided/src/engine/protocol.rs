@@ -28,8 +28,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Those of messages that are neither eager nor offered.
-    pub(crate) const REGISTERED: [Self; 4] = [Self::Rget, Self::Rput, Self::Pipeline, Self::Copy];
+    pub(crate) const ALL: [Self; 6] = [Self::Eager, Self::Offered, Self::Rget, Self::Rput, Self::Pipeline, Self::Copy];
 
     /// Whether the sender moves an announced message.
     pub(crate) const fn is_written(self) -> bool {
