@@ -200,7 +200,7 @@
 //! ```text
 //! 1000000 bytes to rank 1: offered, by rule 2 of 3 (built in)
 //!   eager                    passed over: it is longer than a packet
-//! > size>=measured: offered  copied once, out of the sender's slice (at least 32768 bytes)
+//! > size>=measured: offered  copied once, out of the sender's slice (from 32768 bytes on)
 //!   rget                     not asked
 //! ```
 //!

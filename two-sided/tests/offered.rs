@@ -148,7 +148,7 @@ fn the_explanation_names_the_protocol_and_why() {
             let text = messages.explain(to, bytes).unwrap().to_string();
             text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
         };
-        let turns = "(at least 131072 bytes, from 4096 on in turns with rget until it is known which is faster)";
+        let turns = "(from 131072 bytes on, 4096 to 131072 in turns with rget to measure which is faster)";
         let offered = format!("> size>=measured: offered copied once, out of the sender's slice {turns}");
         let eager = "eager passed over: it is longer than a packet";
         assert_eq!(
@@ -182,7 +182,7 @@ fn the_bound_of_offered_slices_is_measured() {
     ranks(2, |world, messages| {
         let other = 1 - world.rank();
         let text = || messages.explain(other, 1 << 20).unwrap().to_string();
-        assert!(text().contains("131072 bytes, from 4096 on in turns"), "{}", text());
+        assert!(text().contains("4096 to 131072 in turns"), "{}", text());
         for round in 0..64 {
             let sent = [9_000, 20_000, 40_000, 60_000].map(|len| bytes(round + len, len));
             let sends: Vec<_> = sent.iter().map(|sent| messages.send(sent, other, Tag(0))).collect();
@@ -204,6 +204,6 @@ fn the_bound_of_offered_slices_is_measured() {
             assert!(receive.deadline(SOON).wait().unwrap().0 == bytes(1, alone));
         }
         world.barrier().wait().unwrap();
-        assert!(!text().contains("131072 bytes, from 4096 on in turns"), "{}", text());
+        assert!(!text().contains("4096 to 131072 in turns"), "{}", text());
     });
 }

@@ -56,15 +56,14 @@ impl fmt::Display for Explanation {
             let mark = if chosen == at { '>' } else { ' ' };
             write!(f, "\n{mark} {:width$}  ", shown[at])?;
             match passed_over {
-                Some(PassedOver::Condition(Condition::Measured)) => write!(f, "passed over: {bytes} bytes are less")?,
                 Some(PassedOver::Condition(condition)) => write!(f, "passed over: not {condition}")?,
                 Some(PassedOver::Lacks(why)) => write!(f, "passed over: {why}")?,
                 None if chosen < at => f.write_str("not asked")?,
                 None => f.write_str(what(rule.by))?,
             }
-            if rule.when.contains(&Condition::Measured) {
-                let turns = format!(", from {low} on in turns with rget until it is known which is faster");
-                write!(f, " (at least {high} bytes{})", if low < high { &turns } else { "" })?;
+            if chosen >= at && rule.when.contains(&Condition::Measured) {
+                let turns = format!(", {low} to {high} in turns with rget to measure which is faster");
+                write!(f, " (from {high} bytes on{})", if low < high { &turns } else { "" })?;
             }
         }
         Ok(())

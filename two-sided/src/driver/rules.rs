@@ -147,21 +147,29 @@ pub struct Rules(Arc<[Rule]>);
 
 /// What is wrong with [`Rules`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("rule {rule}{}: {why}", self.at.map(|at| format!(", at character {at}")).unwrap_or_default())]
+#[error("{}{why}", place(*.rule, *.at))]
 #[non_exhaustive]
 pub struct WrongRule {
-    /// The rule, from 1.
+    /// The rule, from 1; 0: there are none.
     pub rule: usize,
     /// Of a text, where the word begins that is wrong, from 1.
     pub at: Option<usize>,
     why: &'static str,
 }
 
+fn place(rule: usize, at: Option<usize>) -> String {
+    match (rule, at) {
+        (0, _) => String::new(),
+        (rule, None) => format!("rule {rule}: "),
+        (rule, Some(at)) => format!("rule {rule}, at character {at}: "),
+    }
+}
+
 const CONDITIONS: &str = "no condition: they are size<=BYTES, size>=BYTES, size>=measured, ranks<=RANKS, \
     ranks>=RANKS, host, remote, registered, progress=MODE, with & between them and a colon at their end";
 const PROTOCOLS: &str = "no protocol: they are eager, offered, rget, rput, pipeline, copy";
 const LAST: &str = "the last rule has no condition, and is rget, rput, pipeline or copy";
-const UNREADABLE: &str = "its file cannot be read as text";
+const UNREADABLE: &str = "neither a text of rules nor @ and a file that can be read";
 
 impl Rules {
     /// A chain.
@@ -295,7 +303,7 @@ pub(crate) struct Applied {
 impl Applied {
     /// Those of the environment, or those that are built in.
     pub(crate) fn new() -> Result<Self, WrongRule> {
-        let unreadable = WrongRule { rule: 1, at: None, why: UNREADABLE };
+        let unreadable = WrongRule { rule: 0, at: None, why: UNREADABLE };
         let (rules, origin) = match std::env::var(VARIABLE) {
             Err(std::env::VarError::NotPresent) => (Rules::default(), Origin::BuiltIn),
             Err(std::env::VarError::NotUnicode(_)) => return Err(unreadable),
