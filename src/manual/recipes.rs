@@ -1,4 +1,5 @@
-//! A hash map, a work queue, halo exchanges, reductions, a recovered mutex, and async with a cancel.
+//! A hash map, a work queue, halo exchanges, reductions, a recovered mutex, data that
+//! outlives its rank, and async with a cancel.
 //!
 //! Each recipe shows its essential lines. The whole program is in the folder `examples`, and the
 //! tests run it as four processes. To run one, in the folder of the repository:
@@ -321,6 +322,48 @@
 //!
 //! The program: `examples/recovered_mutex.rs`. All of the rules: [death and
 //! leases](super::death_and_leases).
+//!
+//! # Data that outlives its rank
+//!
+//! What a window allocated on shared memory can be read after its rank's death. Over cards it is gone
+//! with the rank, and user memory is gone everywhere. So a program that is to go on keeps a copy in the
+//! memory of a second rank, on cards one of another host:
+//!
+//! ```
+//! # use onesided::{Result, Window};
+//! # onesided::threads(3, |world| {
+//! # let (before, next) = ((world.rank() + 2) % 3, (world.rank() + 1) % 3);
+//! const LEN: usize = 4;
+//! let place = |step| LEN * (step % 2) as usize; // two copies in turn: one is whole
+//! let copies = Window::<f64>::allocate(&world, 2 * LEN).wait()?;
+//! let steps = Window::<u64>::allocate(&world, 1).wait()?;
+//! let (access, flags) = (copies.no_check(), steps.no_check());
+//! for step in 1..=5 {
+//!     let state = [f64::from(world.rank()); LEN]; // ... of this step
+//!     access.at(next)?.put_signal(place(step), &state, flags.at(next)?, 0, step)?;
+//!     flags.at(next)?.flush().wait()?;
+//! }
+//! # world.barrier().wait()?;
+//! // If the rank before has died:
+//! let step = steps.local().get(0)?;
+//! let its_state = copies.local().read(place(step)..place(step) + LEN);
+//! # assert_eq!((step, its_state), (5, vec![f64::from(before); LEN]));
+//! # access.end().wait()?;
+//! # flags.end().wait()?;
+//! # world.barrier().wait()?;
+//! # steps.close().wait()?;
+//! # copies.close().wait()?;
+//! # Ok(()) })?.into_iter().collect::<Result<()>>()?;
+//! # Ok::<(), onesided::Error>(())
+//! ```
+//!
+//! - The signal comes behind its copy, so the step in it names a copy that is whole, whenever the rank
+//!   dies. Nothing of a dead rank is written any more once its death is reported.
+//! - The copy costs a put a step. The second rank does nothing for it.
+//! - A put to a rank that has left is an error, so the survivors wait for one another before they leave: in
+//!   a world that is [split off](#a-recovered-mutex) at the start.
+//!
+//! The program: `examples/checkpoints.rs`.
 //!
 //! # Async, with a cancel
 //!

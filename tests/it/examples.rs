@@ -119,6 +119,14 @@ fn a_mutex_is_recovered() {
     }
 }
 
+#[test]
+fn a_state_outlives_its_rank() {
+    let ended = jobs::start_program(4, example("checkpoints").as_os_str(), &[]).wait();
+    let output = String::from_utf8_lossy(&ended.output);
+    assert_eq!(output, "rank 1 died after step 7, with [701, 701, 701, 701]\n", "{ended:#?}");
+    assert_eq!(ended.code, 3, "{ended:#?}");
+}
+
 /// The result of standard tools. A file's end ends a word, so each file gets a line feed.
 fn reference(files: &[OsString]) -> Vec<u8> {
     let pipeline = "for file; do cat -- \"$file\"; echo; done | LC_ALL=C tr '[:upper:]' '[:lower:]' | LC_ALL=C tr -cs '[:alpha:]' '\\n' | grep . |

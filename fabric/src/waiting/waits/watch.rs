@@ -35,7 +35,7 @@ pub(super) fn begin() {
             _ => Err(io::Error::other(format!("{} is not a number of seconds", value.display()))),
         };
         if let Err(error) = begun {
-            let _ = writeln!(io::stderr(), "onesided: {STUCK_AFTER}: {error}");
+            let _ = io::stderr().write_all(format!("onesided: {STUCK_AFTER}: {error}\n").as_bytes());
         }
     });
 }
