@@ -3,7 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use onesided::{Error, LeasePolicy, LockAllDesign, LockDesign, Mode, PreviousOwner, Window, WindowError, World};
+use onesided::{
+    Error, LeasePolicy, LockAllDesign, LockDesign, Mode, PreviousOwner, RwLock, Window, WindowError, World, WriteGuard,
+};
 
 use super::{LIMIT, Plan, RANKS, begin, processes, seeds, threads};
 use crate::collectives::steps::Random;
@@ -26,9 +28,12 @@ struct User<'a> {
     window: &'a Window<u64>,
     /// Whose lock has a lease that may expire.
     leased: &'a Window<u64>,
+    /// How often it was written, in each element.
+    value: &'a RwLock<[u64; 4]>,
     random: Random,
     counted: u64,
     committed: u64,
+    written: u64,
 }
 
 impl User<'_> {
@@ -58,16 +63,30 @@ impl User<'_> {
 
     /// What it has when it ends: a request that is under way and that nobody waits for, or a guard.
     fn leaves_behind(&mut self) {
-        match self.random.below(3) {
+        match self.random.below(5) {
             0 => drop(self.window.lock_exclusive(0)),
+            3 => std::mem::forget(self.value.read().recover().deadline(LIMIT).wait()),
+            4 => std::mem::forget(self.value.write().recover().deadline(LIMIT).wait()),
             1 => std::mem::forget(self.window.lock_exclusive(0).recover().deadline(LIMIT).wait()),
             _ => std::mem::forget(self.window.lock_shared(0).recover().deadline(LIMIT).wait()),
         }
     }
 
+    /// Writes the value, which is as whole as the last owner left it.
+    fn write(&mut self, mut guard: WriteGuard<'_, [u64; 4]>) {
+        let before = guard[0];
+        assert!(guard.previous_owner().is_some() || *guard == [before; 4], "{:?}: {:?}", self.plan, *guard);
+        *guard = [before + 1; 4];
+        self.written += 1;
+        match self.random.below(2) {
+            0 => drop(guard),
+            _ => guard.unlock().wait().unwrap(),
+        }
+    }
+
     /// Makes a request in some way, or gives it up.
     fn step(&mut self) {
-        let (time, looks, window) = (self.time(), self.random.below(4), self.window);
+        let (time, looks, window, value) = (self.time(), self.random.below(4), self.window, self.value);
         macro_rules! held {
             ($request:expr) => {
                 match looks {
@@ -82,7 +101,7 @@ impl User<'_> {
             };
         }
         let recovers = self.plan.ends.is_some();
-        match self.random.below(9) {
+        match self.random.below(11) {
             0..=2 => {
                 let request = window.lock_exclusive(0);
                 match held!(if recovers { request.recover() } else { request }) {
@@ -154,6 +173,23 @@ impl User<'_> {
                     Err(error) => self.failed(error),
                 }
             }
+            8 => {
+                let request = value.write();
+                match held!(if recovers { request.recover() } else { request }) {
+                    Ok(Some(guard)) => self.write(guard),
+                    Ok(None) => {}
+                    Err(error) => self.failed(error),
+                }
+            }
+            9 => match held!(value.read()) {
+                // One of them moves to another thread, which may outlive the next ones of this one.
+                Ok(Some(guard)) => std::thread::scope(|scope| {
+                    let whole = scope.spawn(move || *guard == [guard[0]; 4]).join();
+                    assert!(whole.unwrap(), "{:?}", self.plan);
+                }),
+                Ok(None) => {}
+                Err(error) => self.failed(error),
+            },
             _ => {
                 let (mut word, mut is_alone) = ([0], true);
                 let add = |word: &mut [u64]| word[0] += 1;
@@ -203,12 +239,14 @@ pub(super) fn play(world: &World, plan: &Plan) {
     let all = LockAllDesign::ALL[random.below(3) as usize];
     let window =
         Window::<u64>::builder().name("stressed").lock(design).lock_all(all).allocate(world, 2).wait().unwrap();
-    let over = Window::<u64>::allocate(world, 3 * RANKS as usize).wait().unwrap();
+    let over = Window::<u64>::allocate(world, 4 * RANKS as usize).wait().unwrap();
+    let value = RwLock::with(Window::builder().lock(design), world, 0, [0; 4]).wait().unwrap();
     let builder = Window::<u64>::builder().name("leased").lock(LockDesign::TestAndSet);
     let leased = builder.lease_policy(LeasePolicy::VersionedCommit, LEASE).allocate(world, 1).wait().unwrap();
     begin(world, plan);
     let random = plan.random(world.rank());
-    let mut user = User { plan, world, window: &window, leased: &leased, random, counted: 0, committed: 0 };
+    let (window, leased, value) = (&window, &leased, &value);
+    let mut user = User { plan, world, window, leased, value, random, counted: 0, committed: 0, written: 0 };
     for step in 0..STEPS {
         if plan.ends.is_some_and(|(ender, _, after)| ender == world.rank() && after == step) {
             user.leaves_behind();
@@ -220,17 +258,17 @@ pub(super) fn play(world: &World, plan: &Plan) {
     }
     let me = world.rank() as usize;
     let epoch = over.lock_shared(0).deadline(LIMIT).wait().unwrap();
-    epoch.put(3 * me, &[user.counted, user.committed, u64::from(me > 0)]).unwrap();
+    epoch.put(4 * me, &[user.counted, user.committed, user.written, u64::from(me > 0)]).unwrap();
     epoch.unlock().wait().unwrap();
     let begun = Instant::now();
     let wait = |rank: usize| {
         loop {
             let epoch = over.lock_shared(0).deadline(LIMIT).wait().unwrap();
-            let mut seen = [0; 3];
-            epoch.get(3 * rank, &mut seen).wait().unwrap();
+            let mut seen = [0; 4];
+            epoch.get(4 * rank, &mut seen).wait().unwrap();
             epoch.unlock().wait().unwrap();
-            if seen[2] == 1 {
-                return [seen[0], seen[1]];
+            if let [counted, committed, written, 1] = seen {
+                return [counted, committed, written];
             }
             let is_there = world.is_alive(rank as u32) && begun.elapsed() < LIMIT;
             assert!(is_there, "{plan:?} {design}: rank {rank} is not over: {}", onesided::dump());
@@ -243,8 +281,9 @@ pub(super) fn play(world: &World, plan: &Plan) {
             assert!(begun.elapsed() < LIMIT, "{plan:?} {design}: it does not end");
             std::thread::sleep(Duration::from_millis(1));
         }
-        let mine = [user.counted, user.committed];
-        let [counted, committed] = others.map(wait).fold(mine, |all, one| [all[0] + one[0], all[1] + one[1]]);
+        let mine = [user.counted, user.committed, user.written];
+        let [counted, committed, written] =
+            others.map(wait).fold(mine, |all, one| std::array::from_fn(|at| all[at] + one[at]));
         let last = leased.lock_exclusive(0).recover().deadline(LIMIT).wait();
         let last = last.unwrap_or_else(|error| panic!("{plan:?}: {error}"));
         let found = last.committed().wait().unwrap();
@@ -252,10 +291,13 @@ pub(super) fn play(world: &World, plan: &Plan) {
         drop(last);
         let last = window.lock_exclusive(0).recover().deadline(LIMIT).wait();
         last.unwrap_or_else(|error| panic!("{plan:?} {design}: {error}")).unlock().wait().unwrap();
+        let last = value.write().recover().deadline(LIMIT).wait();
+        let last = *last.unwrap_or_else(|error| panic!("{plan:?} {design}: {error}"));
         if plan.ends.is_none() {
+            assert_eq!(last, [written; 4], "{plan:?} {design}");
             assert_eq!(window.local().read(COUNT..INSIDE + 1), [counted, 0], "{plan:?} {design}");
         }
-        over.local().write(2, &[1]).unwrap();
+        over.local().write(3, &[1]).unwrap();
         while (1..RANKS).any(|rank| world.is_alive(rank)) && begun.elapsed() < LIMIT {
             std::thread::sleep(Duration::from_millis(1)); // they look at its memory
         }
