@@ -106,6 +106,7 @@ impl<O: Future<Output = Result<u64, Fault>> + Unpin, W: RecoverableWord> Future 
 
 /// What a release has left to do after its first operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)] // a result is two registers
 pub enum Rest {
     /// Nothing: the lock is released.
     Nothing,

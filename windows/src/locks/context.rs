@@ -143,11 +143,7 @@ impl<'w, F: Fabric, const N: usize> LockContext<'w, F> for WindowLockContext<'w,
     #[inline(always)] // as `home`
     fn owners(&self) -> Owners {
         let slots = &self.inner.locks.slots;
-        let counted = match slots.counted {
-            0 => u64::MAX, // no owner is
-            counted => u64::from(self.inner.world.size()) * u64::from(counted),
-        };
-        Owners { slots: slots.slots, counted, is_counted: self.owner().slot < slots.counted }
+        Owners { slots: slots.slots, counted: slots.counted_of_all, is_counted: self.slot() < slots.counted }
     }
 
     fn home_rank(&self) -> Rank {

@@ -87,6 +87,8 @@ pub(crate) struct Slots {
     pub(crate) slots: u16,
     /// How many of them, the lowest, count where a lock has a bounded capacity.
     pub(crate) counted: u16,
+    /// How many owners those are, of all ranks.
+    pub(crate) counted_of_all: u64,
     /// The thread that owns the biased slot 0, the first that used it: it alone takes the slot, so
     /// that takes no atomic read-modify-write. Without bias slot 0 is as the others.
     biased_thread: AtomicUsize,
@@ -123,9 +125,11 @@ fn this_thread() -> usize {
 impl Slots {
     /// `biased`: a thread may own slot 0. `marks`: records which thread has a lock.
     pub(crate) fn new((size, slots): (u32, u16), biased: bool, marks: bool) -> Self {
+        let counted = counted(size, slots);
         Self {
             slots,
-            counted: counted(size, slots),
+            counted,
+            counted_of_all: if counted == 0 { u64::MAX } else { u64::from(size) * u64::from(counted) }, // no owner is
             biased_thread: AtomicUsize::new(if biased { 0 } else { NOBODY }),
             biased_uses: AtomicU32::new(0),
             busy: (0..slots.div_ceil(64)).map(|at| AtomicU64::new((biased && at == 0).into())).collect(),

@@ -46,6 +46,7 @@ impl LockWords {
 /// The lock of a window. Those whose uncontended acquire and release take a few instructions have
 /// their own type here; an owner of one of the others always has a slot.
 #[derive(Debug)]
+#[repr(u8)] // a tag in a niche has to be computed at each use
 pub(crate) enum WindowLock<F: Fabric> {
     /// Without a lease.
     TestAndSet(TestAndSet),

@@ -24,6 +24,8 @@ pub(super) struct Started<'w, F: Fabric> {
 
 /// The first operation of an acquire.
 pub(super) enum First<F: Fabric> {
+    /// It took the lock, and found this.
+    Held(u64),
     Done(Result<u64, Fault>),
     Posted(F::Op),
 }
@@ -34,6 +36,7 @@ impl<F: Fabric> Future for First<F> {
     #[inline(always)] // see `LockRequest::wait`
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut *self {
+            Self::Held(first) => Poll::Ready(Ok(*first)),
             Self::Done(outcome) => Poll::Ready(*outcome),
             Self::Posted(op) => Pin::new(op).poll(cx),
         }
@@ -57,8 +60,8 @@ impl<'w, F: Fabric> Started<'w, F> {
         }
         let leads = id.is_window_lock() && intent.is_patient();
         if let Some(owner) = leads.then(|| inner.biased_owner(mode)).flatten() {
-            let (words, first) = start_biased(inner, target, owner, mode)?;
-            return Ok(Self { target, words, op: First::Done(first) });
+            let (words, op) = start_biased(inner, target, owner, mode)?;
+            return Ok(Self { target, words, op });
         }
         // Destructured: a returned struct lies in memory, and its fields would stay there.
         let (word, owner, op) = Self::with_node(inner, (target, id), mode, intent)?;
@@ -89,13 +92,17 @@ fn start_biased<'w, F: Fabric>(
     target: &'w Target<F>,
     owner: u64,
     mode: Mode,
-) -> Result<(Words<'w, F>, Result<u64, Fault>), Fault> {
+) -> Result<(Words<'w, F>, First<F>), Fault> {
     by_design!(
         &inner.locks.algorithm,
         lock => {
             let words = lock.words(inner.lock_context(target, LockId::WINDOW, owner), Intent::LOCK);
             let words = words.inspect_err(|_| inner.give_back(owner))?;
-            Ok((words, start_now(lock, inner, target, words.0, words.1, mode)))
+            let first = start_now(lock, inner, target, words.0, words.1, mode);
+            Ok((words, match first {
+                Ok(first) if lock.holds(words.1, mode, first) => First::Held(first),
+                first => First::Done(first),
+            }))
         },
         _other => Err(Fault::new(FaultKind::Protocol)) // it has no biased slot
     )

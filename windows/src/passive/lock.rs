@@ -14,7 +14,7 @@ use onesided_lock_algos::{Intent, Mode, Words};
 
 use crate::locks::layout::LockId;
 use crate::operation::handles::over;
-use crate::passive::acquire::{Started, contend};
+use crate::passive::acquire::{First, Started, contend};
 use crate::passive::cancelled::{Cancellable, cancel};
 use crate::passive::previous_owner::Holding;
 use crate::window::inner::Inner;
@@ -385,9 +385,12 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
             return self.hold_slowly();
         }
         let Started { target, words, op } = ManuallyDrop::new(self).take()?;
-        let holding = match wait_for(inner.fabric(), op) {
-            Ok(first) if inner.locks.algorithm.holds(words.1, mode, first) => Holding::cleanly(mode),
-            first => contend(inner, (target, id), words.1, (mode, intent), first)?,
+        let holding = match op {
+            First::Held(_) => Holding::cleanly(mode),
+            op => match wait_for(inner.fabric(), op) {
+                Ok(first) if inner.locks.algorithm.holds(words.1, mode, first) => Holding::cleanly(mode),
+                first => contend(inner, (target, id), words.1, (mode, intent), first)?,
+            },
         };
         Ok(Epoch::new(inner, (target, id), words, holding))
     }

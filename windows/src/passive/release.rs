@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use onesided_fabric::Fabric;
 use onesided_fabric::bootstrap::fork::{self, is_child};
 use onesided_fabric::remote_memory::{Fault, FaultKind, Link};
-use onesided_lock_algos::{LockAlgorithm, LockUse, Mode, Owner, Rest, TestAndSet, Words, held_by_word};
+use onesided_lock_algos::{LockAlgorithm, LockContext, LockUse, Mode, Owner, Rest, TestAndSet, Words, held_by_word};
 
 use crate::locks::layout::LockId;
 use crate::locks::slots::BIASED_SLOT;
@@ -48,20 +48,17 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         self
     }
 
-    /// Whether its release may find the lease expired. The biased slot is not used with leases.
-    #[inline(always)]
-    pub(crate) fn may_have_expired(&self) -> bool {
-        let inner = self.access.inner;
-        let leads = inner.locks.has_biased_slot && Owner::from_bits(self.words.1).slot == BIASED_SLOT;
-        !held_by_word(self.words.1, self.holding.mode()) && !leads && inner.locks.leases.is_some()
-    }
-
-    /// Releases; `Err` if the lock is no longer held.
+    /// Posts the release, or begins one that may find that the lease has expired.
     #[inline(always)] // see `post_release`
-    pub(crate) fn release_checked(&self) -> Releasing<F> {
-        self.note_release();
+    pub(crate) fn begin_release(&self) -> Option<Releasing<F>> {
         let Self { access: Access { inner, target, .. }, words, holding, id } = self;
-        release_checked(inner, (target, *id), words.1, *holding)
+        // The biased slot is not used with leases.
+        if inner.locks.leases.is_some() && !held_by_word(words.1, holding.mode()) && !inner.leads(*id, words.1) {
+            self.note_release();
+            return Some(release_checked(inner, (target, *id), words.1, *holding));
+        }
+        self.post_release();
+        None
     }
 
     /// Unlocks where no posted operation is outstanding under the lock.
@@ -135,23 +132,18 @@ fn post_release<'w, F: Fabric>(
 ) {
     if held_by_word(words.1, holding.mode()) {
         drop(inner.fabric().post_link(TestAndSet::release_link(inner.fabric(), words)));
-    } else if id.is_window_lock() && inner.locks.has_biased_slot && Owner::from_bits(words.1).slot == BIASED_SLOT {
-        release_biased(inner, target, words.1, holding.mode());
+    } else if inner.leads(id, words.1) {
+        by_design!(
+            &inner.locks.algorithm,
+            lock => release_now(lock, inner, target, words.1, holding.mode()),
+            _other => {} // it has no biased slot
+        );
     } else {
         release_with_slot(inner, (target, id), words.1, holding.mode());
     }
 }
 
-/// The release of the owner in the biased slot.
-#[inline(always)]
-fn release_biased<'w, F: Fabric>(inner: &'w Arc<Inner<F>>, target: &'w Target<F>, owner: u64, mode: Mode) {
-    by_design!(
-        &inner.locks.algorithm,
-        lock => release_now(lock, inner, target, owner, mode),
-        _other => {} // it has no biased slot
-    );
-}
-
+/// The release of the owner in the biased slot, where operations complete at post.
 #[inline(never)]
 fn release_now<'w, F: Fabric, A: LockAlgorithm>(
     lock: &'w A,
@@ -160,15 +152,30 @@ fn release_now<'w, F: Fabric, A: LockAlgorithm>(
     owner: u64,
     mode: Mode,
 ) {
-    let used = inner
-        .lock_use((target, LockId::WINDOW), owner, mode)
-        .and_then(|used| Ok(LockUse::new(used.memory, used.context.with_cached_node()?, (used.home, owner), mode)));
-    let used = match used {
-        Ok(used) => used,
+    let context = inner.lock_context(target, LockId::WINDOW, owner);
+    let (home, context) = match (context.home(0), context.with_cached_node()) {
+        (Ok(home), Ok(context)) => (home, context),
+        (Err(fault), _) | (_, Err(fault)) => return defer_error(inner, target.rank, fault),
+    };
+    let used = LockUse::new(inner.fabric(), context, (home, owner), mode);
+    let found = match lock.start_release(used).map(poll_once) {
+        Ok(Poll::Ready(Ok(found))) => found,
+        Ok(Poll::Ready(Err(fault))) => return release_failed(inner, target.rank, owner, mode, fault),
+        // A fabric that claims to complete at post and does not.
+        Ok(Poll::Pending) => return release_failed(inner, target.rank, owner, mode, Fault::new(FaultKind::Protocol)),
         Err(fault) => return defer_error(inner, target.rank, fault),
     };
-    let (started, free) = (lock.start_release(used), || inner.locks.slots.free_biased());
-    go_on(inner, (target, LockId::WINDOW), owner, mode, started, |found| lock.released(used, found), free);
+    match lock.released(used, Some(found)) {
+        Ok(Rest::Nothing) => inner.locks.slots.free_biased(),
+        rest => finish_now(inner, (target, LockId::WINDOW), owner, mode, (found, rest)),
+    }
+}
+
+/// The release in the biased slot whose first operation failed.
+#[cold]
+#[inline(never)]
+fn release_failed<F: Fabric>(inner: &Arc<Inner<F>>, rank: u32, owner: u64, mode: Mode, fault: Fault) {
+    spawn_release(inner, (rank, LockId::WINDOW), owner, mode, std::future::ready(Err(fault)));
 }
 
 /// The release of any other owner that may have a queue node.
@@ -180,42 +187,22 @@ fn release_with_slot<'w, F: Fabric>(
     owner: u64,
     mode: Mode,
 ) {
-    let (lock, used) = match inner.lock_use((target, id), owner, mode) {
-        Ok(used) => (&inner.locks.algorithm, used),
+    let lock = &inner.locks.algorithm;
+    let used = inner.lock_use((target, id), owner, mode);
+    let started = used.and_then(|used| Ok((used, lock.start_release(used)?, lock.released(used, None))));
+    let (used, mut started) = match started {
+        Ok((_, _, Ok(Rest::Nothing))) => return inner.give_back(owner),
+        Ok((used, started, _)) => (used, started),
         Err(fault) => return defer_error(inner, target.rank, fault),
     };
-    let (started, free) = (lock.start_release(used), || inner.give_back(owner));
-    go_on(inner, (target, id), owner, mode, started, |found| lock.released(used, found), free);
-}
-
-/// Goes on with a release whose first operation is posted.
-#[inline(always)] // see `post_release`
-fn go_on<'w, F: Fabric>(
-    inner: &'w Arc<Inner<F>>,
-    (target, id): (&'w Target<F>, LockId),
-    owner: u64,
-    mode: Mode,
-    started: Result<F::Op, Fault>,
-    released: impl Fn(Option<u64>) -> Result<Rest, Fault>,
-    free: impl Fn(),
-) {
-    let mut started = match started {
-        Ok(started) => started,
-        Err(fault) => return defer_error(inner, target.rank, fault),
-    };
-    if released(None) == Ok(Rest::Nothing) {
-        return free();
-    }
-    let found = match poll_once(&mut started) {
-        Poll::Ready(Ok(found)) => found,
-        Poll::Ready(Err(fault)) => {
-            return spawn_release(inner, (target.rank, id), owner, mode, std::future::ready(Err(fault)));
+    match poll_once(&mut started) {
+        Poll::Ready(Ok(found)) => {
+            finish_now(inner, (target, id), owner, mode, (found, lock.released(used, Some(found))));
         }
-        Poll::Pending => return spawn_release(inner, (target.rank, id), owner, mode, started),
-    };
-    match released(Some(found)) {
-        Ok(Rest::Nothing) => free(),
-        rest => finish_now(inner, (target, id), owner, mode, (found, rest)),
+        Poll::Ready(Err(fault)) => {
+            spawn_release(inner, (target.rank, id), owner, mode, std::future::ready(Err(fault)));
+        }
+        Poll::Pending => spawn_release(inner, (target.rank, id), owner, mode, started),
     }
 }
 
@@ -364,6 +351,12 @@ impl<F: Fabric> Drop for Releasing<F> {
 }
 
 impl<F: Fabric> Inner<F> {
+    /// Whether an owner of a lock has the biased slot.
+    #[inline(always)] // see `post_release`
+    fn leads(&self, id: LockId, owner: u64) -> bool {
+        id.is_window_lock() && self.locks.has_biased_slot && Owner::from_bits(owner).slot == BIASED_SLOT
+    }
+
     /// Finishes a release and frees its owner's slot.
     pub(crate) async fn finish_release(
         &self,

@@ -78,15 +78,7 @@ impl<'w, T: Element, F: Fabric> Unlock<'w, T, F> {
             *outcome = ready!(Pin::new(flush).poll(cx));
             if let Some(held) = held.take() {
                 let held = ManuallyDrop::new(held);
-                if held.may_have_expired() {
-                    let mut released = held.release_checked();
-                    match Pin::new(&mut released).poll(cx) {
-                        Poll::Ready(released) => *outcome = outcome.and(released),
-                        Poll::Pending => *checked = Some(released),
-                    }
-                } else {
-                    held.post_release();
-                }
+                *checked = held.begin_release();
             }
         }
         if let Some(released) = checked {
@@ -121,10 +113,9 @@ impl<T: Element, F: Fabric> Unlock<'_, T, F> {
         }
         let flush = flush.unwrap_or_else(|| inner.fabric().flush_before_release(target.fabric_rank()));
         let flushed = wait_for(inner.fabric(), flush);
-        if held.may_have_expired() {
-            return wait_checked(inner, target.rank, held.release_checked(), flushed);
+        if let Some(released) = held.begin_release() {
+            return wait_checked(inner, target.rank, released, flushed);
         }
-        held.post_release();
         flushed.map_err(|fault| inner.failed("unlock", target.rank, fault))
     }
 }
