@@ -162,7 +162,7 @@ where
                 false => LockAllWord::<BITS>::waiting_on(mode),
             })
         };
-        match join(&self.all, found, (self.intent, &mut self.pauses), is_open, joined).await? {
+        match join(&self.all, found, (&self.intent, &mut self.pauses), is_open, joined).await? {
             Some(before) if is_open(before) => Ok(Entry::Inside),
             Some(before) => self.wait(joined(before)).await,
             None => Ok(Entry::Void),
@@ -202,17 +202,15 @@ where
             let others = word.inside(self.all.mode.other());
             if others > 0 {
                 suspicion.seen(others);
-                if let Some(scan) = suspicion.check(&self.all, word, word.owners().saturating_sub(1)) {
-                    match scan.await {
-                        Ok(None) => {}
-                        Ok(Some(now)) => {
-                            word = now;
-                            continue;
-                        }
-                        Err(fault) => {
-                            failed = Some(fault);
-                            continue;
-                        }
+                match suspicion.check(&self.all, word, word.owners().saturating_sub(1)).await {
+                    Ok(None) => {}
+                    Ok(Some(now)) => {
+                        word = now;
+                        continue;
+                    }
+                    Err(fault) => {
+                        failed = Some(fault);
+                        continue;
                     }
                 }
             } else if self.all.memory.now().saturating_sub(door) >= DOOR_PATIENCE {

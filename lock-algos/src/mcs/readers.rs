@@ -18,11 +18,9 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, '_, M, P> {
                 return Ok(Turn::Mine(Mode::Exclusive));
             }
             suspicion.seen(home.readers());
-            if let Some(scan) = suspicion.check(lock, home, home.readers()) {
-                match scan.await {
-                    Ok(now) => home = now.unwrap_or(home),
-                    Err(fault) => return self.queue.pass_on(home, fault).await,
-                }
+            match suspicion.check(lock, home, home.readers()).await {
+                Ok(now) => home = now.unwrap_or(home),
+                Err(fault) => return self.queue.pass_on(home, fault).await,
             }
             if home.is(Home::RECOVERING) {
                 return Ok(Turn::Lost(home));

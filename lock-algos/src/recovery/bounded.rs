@@ -29,7 +29,7 @@ pub(crate) trait CountingWord: RecoverableWord {
 pub(crate) fn join<'a, 'm: 'a, M: RemoteMemory, W: CountingWord + 'a>(
     lock: &'a LockUse<'m, M, impl LockContext<'m, M>>,
     mut found: W,
-    (intent, pauses): (IntentFn<'a>, &'a mut Pauses<'_>),
+    (intent, pauses): (&'a IntentFn<'_>, &'a mut Pauses<'_>),
     is_open: impl Fn(W) -> bool + Send + 'a,
     joined: impl Fn(W) -> W + Send + 'a,
 ) -> impl Future<Output = Result<Option<W>, Fault>> + Send {
@@ -51,9 +51,7 @@ pub(crate) fn join<'a, 'm: 'a, M: RemoteMemory, W: CountingWord + 'a>(
                 if suspicion.seen(count) {
                     pauses.restart();
                 }
-                if let Some(scan) = suspicion.check(lock, found, found.owners())
-                    && let Some(recovering) = scan.await?
-                {
+                if let Some(recovering) = suspicion.check(lock, found, found.owners()).await? {
                     found = recovering;
                     continue;
                 }

@@ -1,5 +1,9 @@
 //! The suspicion of owners that may have ended: a count names no rank.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use onesided_remote_memory::{Fault, RemoteMemory};
 
 use super::scan::Trace;
@@ -28,6 +32,18 @@ pub(crate) struct Suspicion {
     timeout: u8,
 }
 
+/// A scan that may not be due. Awaited as it is made, one that is due lies in a waiter's future once: taken
+/// out of an option first, twice.
+pub(crate) struct Scan<'a, W>(Option<Boxed<'a, Result<Option<W>, Fault>>>);
+
+impl<W> Future for Scan<'_, W> {
+    type Output = Result<Option<W>, Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().map_or(Poll::Ready(Ok(None)), |scan| scan.as_mut().poll(cx))
+    }
+}
+
 fn millis<M: RemoteMemory>(memory: &M) -> u32 {
     (memory.now() / 1_000_000) as u32
 }
@@ -51,9 +67,9 @@ impl Suspicion {
         now.wrapping_sub(self.since) >= TIMEOUTS[usize::from(self.timeout) - 1]
     }
 
-    /// The scan of the owners, if a rank has ended and the timeout has passed since. If fewer live
-    /// owners are announced than the lock's word has `counted`, this owner aside, the scan puts the word
-    /// under recovery, and returns the current one.
+    /// Scans the owners, if a rank has ended and the timeout has passed since. If fewer live owners are
+    /// announced than the lock's word has `counted`, this owner aside, puts the word under recovery, and
+    /// returns the current one.
     ///
     /// # Errors
     /// The connection to a participant is lost: this rank cannot tell, and would wait without end.
@@ -62,29 +78,27 @@ impl Suspicion {
         lock: &'a LockUse<'m, M, impl LockContext<'m, M>>,
         word: W,
         counted: u64,
-    ) -> Option<Boxed<'a, Result<Option<W>, Fault>>> {
-        match lock.memory.ends() {
-            0 => None,
-            ends => self.has_passed(ends, millis(lock.memory)).then(|| -> Boxed<'a, _> {
-                Box::pin(async move {
-                    let participants = lock.participants();
-                    if self.timeout <= BLIND {
-                        let ended = participants.ended().await;
-                        if ended.is_none_or(|ended| ended.trace != Trace::Announced) {
-                            self.timeout = BLIND + 1;
-                            return Ok(None);
-                        }
+    ) -> Scan<'a, W> {
+        let ends = lock.memory.ends();
+        Scan((ends != 0 && self.has_passed(ends, millis(lock.memory))).then(|| -> Boxed<'a, _> {
+            Box::pin(async move {
+                let participants = lock.participants();
+                if self.timeout <= BLIND {
+                    let ended = participants.ended().await;
+                    if ended.is_none_or(|ended| ended.trace != Trace::Announced) {
+                        self.timeout = BLIND + 1;
+                        return Ok(None);
                     }
-                    if participants.fewer_announced(counted).await? {
-                        // If it has not changed: an owner that arrives meanwhile changes it.
-                        return lock.change(word, word.recovering(nonce(lock.memory, lock.me()))).await.map(Some);
-                    }
-                    let next = usize::from(self.timeout) + 1;
-                    (self.since, self.timeout) = (millis(lock.memory), TIMEOUTS.len().min(next) as u8);
-                    Ok(None)
-                })
-            }),
-        }
+                }
+                if participants.fewer_announced(counted).await? {
+                    // If it has not changed: an owner that arrives meanwhile changes it.
+                    return lock.change(word, word.recovering(nonce(lock.memory, lock.me()))).await.map(Some);
+                }
+                let next = usize::from(self.timeout) + 1;
+                (self.since, self.timeout) = (millis(lock.memory), TIMEOUTS.len().min(next) as u8);
+                Ok(None)
+            })
+        }))
     }
 }
 

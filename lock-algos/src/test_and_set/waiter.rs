@@ -73,8 +73,8 @@ impl<'m, 'w, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, 'w, M, P> {
                 let ended = if self.may_have_ended(found) { self.ended(found).await? } else { None };
                 let mut step = self.step(found, ended);
                 if let Step::Suspicion = step {
-                    if let Some(scan) = self.suspicion.check(&self.lock, Readers(found), found & READERS)
-                        && let Some(Readers(now)) = scan.await?
+                    if let Some(Readers(now)) =
+                        self.suspicion.check(&self.lock, Readers(found), found & READERS).await?
                     {
                         self.found = Ok(now);
                         continue;

@@ -329,7 +329,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Wai
         let mode = self.lock.mode;
         let is_open = move |word: Counters<BITS>| !word.is_recovering() && word.ahead(word, mode) == 0;
         let joined = move |word: Counters<BITS>| word.unguarded().joined(mode);
-        join(&self.lock, found, (self.intent, &mut self.pauses), is_open, joined)
+        join(&self.lock, found, (&self.intent, &mut self.pauses), is_open, joined)
     }
 
     /// Waits with the ticket that was taken from the word `before`. What can be computed again is
@@ -365,16 +365,14 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Wai
                 if suspicion.seen(word.ahead(before, Mode::Exclusive)) {
                     self.pauses.restart();
                 }
-                if let Some(scan) = suspicion.check(&self.lock, word, word.owners().saturating_sub(1)) {
-                    match scan.await {
-                        Ok(Some(recovering)) => {
-                            word = recovering;
-                            continue;
-                        }
-                        Ok(None) => {}
-                        // Unless it has lost the home itself.
-                        Err(fault) => return self.give_up(word, fault).await,
+                match suspicion.check(&self.lock, word, word.owners().saturating_sub(1)).await {
+                    Ok(Some(recovering)) => {
+                        word = recovering;
+                        continue;
                     }
+                    Ok(None) => {}
+                    // Unless it has lost the home itself.
+                    Err(fault) => return self.give_up(word, fault).await,
                 }
                 // An entry does not affect whose turn it is.
                 word = match self.ring_slot.wait(&self.lock, before, word).await? {

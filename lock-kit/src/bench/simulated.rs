@@ -347,11 +347,11 @@ mod tests {
     fn waiters_are_small() {
         let all = [
             (TestAndSet::NAME, waiter(&TestAndSet::default()), 232),
-            (Mcs::NAME, waiter(&Mcs::default()), 272),
-            (Ticket::<15>::NAME, waiter(&<Ticket>::default()), 224),
-            (FetchAddQueue::<15>::NAME, waiter(&<FetchAddQueue>::default()), 296),
-            (DistributedCounters::<15>::NAME, waiter(&<DistributedCounters>::default()), 232),
-            (TwoLevel::NAME, waiter(&TwoLevel::default()), 392),
+            (Mcs::NAME, waiter(&Mcs::default()), 256),
+            (Ticket::<15>::NAME, waiter(&<Ticket>::default()), 216),
+            (FetchAddQueue::<15>::NAME, waiter(&<FetchAddQueue>::default()), 288),
+            (DistributedCounters::<15>::NAME, waiter(&<DistributedCounters>::default()), 224),
+            (TwoLevel::NAME, waiter(&TwoLevel::default()), 384),
             (DedicatedThread::NAME, waiter(&DedicatedThread::default()), 280),
             (EventThread::NAME, waiter(&EventThread::default()), 280),
         ];
