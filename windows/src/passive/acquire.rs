@@ -30,6 +30,17 @@ pub(super) enum First<F: Fabric> {
     Posted(F::Op),
 }
 
+impl<F: Fabric> First<F> {
+    /// One that has completed.
+    #[inline(always)] // see `LockRequest::wait`
+    fn now(lock: &impl LockAlgorithm, owner: u64, mode: Mode, outcome: Result<u64, Fault>) -> Self {
+        match outcome {
+            Ok(first) if lock.holds(owner, mode, first) => Self::Held(first),
+            outcome => Self::Done(outcome),
+        }
+    }
+}
+
 impl<F: Fabric> Future for First<F> {
     type Output = Result<u64, Fault>;
 
@@ -55,7 +66,9 @@ impl<'w, F: Fabric> Started<'w, F> {
         if let Some(lock) = inner.locks.algorithm.only_word(mode) {
             let context = inner.lock_context(target, id, inner.slotless());
             let words = lock.words(context, Intent::LOCK)?;
-            let op = First::Posted(lock.start(LockUse::new(inner.fabric(), context, words, mode))?);
+            let op = lock.start(LockUse::new(inner.fabric(), context, words, mode))?;
+            let op =
+                if inner.completes_at_post { First::now(lock, words.1, mode, done(op)) } else { First::Posted(op) };
             return Ok(Self { target, words, op });
         }
         let leads = id.is_window_lock() && intent.is_patient();
@@ -98,11 +111,11 @@ fn start_biased<'w, F: Fabric>(
         lock => {
             let words = lock.words(inner.lock_context(target, LockId::WINDOW, owner), Intent::LOCK);
             let words = words.inspect_err(|_| inner.give_back(owner))?;
-            let first = start_now(lock, inner, target, words.0, words.1, mode);
-            Ok((words, match first {
-                Ok(first) if lock.holds(words.1, mode, first) => First::Held(first),
-                first => First::Done(first),
-            }))
+            let first = match mode {
+                Mode::Exclusive => start_now::<_, _, true>(lock, inner, target, words.0, words.1),
+                Mode::Shared => start_now::<_, _, false>(lock, inner, target, words.0, words.1),
+            };
+            Ok((words, First::now(lock, words.1, mode, first)))
         },
         _other => Err(Fault::new(FaultKind::Protocol)) // it has no biased slot
     )
@@ -111,16 +124,22 @@ fn start_biased<'w, F: Fabric>(
 /// A separate function, so that it is small and its result stays in registers. An acquire that could
 /// not start goes on as one whose first operation failed.
 #[inline(never)]
-fn start_now<'w, F: Fabric, A: LockAlgorithm>(
+fn start_now<'w, F: Fabric, A: LockAlgorithm, const EXCLUSIVE: bool>(
     lock: &'w A,
     inner: &'w Inner<F>,
     target: &'w Target<F>,
     word: F::Word<'w>,
     owner: u64,
-    mode: Mode,
 ) -> Result<u64, Fault> {
+    let mode = if EXCLUSIVE { Mode::Exclusive } else { Mode::Shared };
     let context = inner.lock_context(target, LockId::WINDOW, owner).with_cached_node()?;
-    match poll_once(lock.start(LockUse::new(inner.fabric(), context, (word, owner), mode))?) {
+    done(lock.start(LockUse::new(inner.fabric(), context, (word, owner), mode))?)
+}
+
+/// The outcome of an operation that completes at post.
+#[inline(always)]
+pub(super) fn done(op: impl Future<Output = Result<u64, Fault>>) -> Result<u64, Fault> {
+    match poll_once(op) {
         Poll::Ready(outcome) => outcome,
         Poll::Pending => Err(Fault::new(FaultKind::Protocol)), // a fabric that claims to complete at post and does not
     }

@@ -16,6 +16,7 @@ use onesided_lock_algos::{LockAlgorithm, LockContext, LockUse, Mode, Owner, Rest
 use crate::locks::layout::LockId;
 use crate::locks::slots::BIASED_SLOT;
 use crate::locks::window_lock::by_design;
+use crate::passive::acquire::done;
 use crate::passive::previous_owner::Holding;
 use crate::window::inner::Inner;
 use crate::window::retry::poll_once;
@@ -135,7 +136,10 @@ fn post_release<'w, F: Fabric>(
     } else if inner.leads(id, words.1) {
         by_design!(
             &inner.locks.algorithm,
-            lock => release_now(lock, inner, target, words.1, holding.mode()),
+            lock => match holding.mode() {
+                Mode::Exclusive => release_now::<_, _, true>(lock, inner, target, words.1),
+                Mode::Shared => release_now::<_, _, false>(lock, inner, target, words.1),
+            },
             _other => {} // it has no biased slot
         );
     } else {
@@ -145,37 +149,30 @@ fn post_release<'w, F: Fabric>(
 
 /// The release of the owner in the biased slot, where operations complete at post.
 #[inline(never)]
-fn release_now<'w, F: Fabric, A: LockAlgorithm>(
+fn release_now<'w, F: Fabric, A: LockAlgorithm, const EXCLUSIVE: bool>(
     lock: &'w A,
     inner: &'w Arc<Inner<F>>,
     target: &'w Target<F>,
     owner: u64,
-    mode: Mode,
 ) {
+    let mode = if EXCLUSIVE { Mode::Exclusive } else { Mode::Shared };
     let context = inner.lock_context(target, LockId::WINDOW, owner);
     let (home, context) = match (context.home(0), context.with_cached_node()) {
         (Ok(home), Ok(context)) => (home, context),
         (Err(fault), _) | (_, Err(fault)) => return defer_error(inner, target.rank, fault),
     };
     let used = LockUse::new(inner.fabric(), context, (home, owner), mode);
-    let found = match lock.start_release(used).map(poll_once) {
-        Ok(Poll::Ready(Ok(found))) => found,
-        Ok(Poll::Ready(Err(fault))) => return release_failed(inner, target.rank, owner, mode, fault),
-        // A fabric that claims to complete at post and does not.
-        Ok(Poll::Pending) => return release_failed(inner, target.rank, owner, mode, Fault::new(FaultKind::Protocol)),
+    let found = match lock.start_release(used).map(done) {
+        Ok(Ok(found)) => found,
+        Ok(failed) => {
+            return spawn_release(inner, (target.rank, LockId::WINDOW), owner, mode, std::future::ready(failed));
+        }
         Err(fault) => return defer_error(inner, target.rank, fault),
     };
     match lock.released(used, Some(found)) {
         Ok(Rest::Nothing) => inner.locks.slots.free_biased(),
         rest => finish_now(inner, (target, LockId::WINDOW), owner, mode, (found, rest)),
     }
-}
-
-/// The release in the biased slot whose first operation failed.
-#[cold]
-#[inline(never)]
-fn release_failed<F: Fabric>(inner: &Arc<Inner<F>>, rank: u32, owner: u64, mode: Mode, fault: Fault) {
-    spawn_release(inner, (rank, LockId::WINDOW), owner, mode, std::future::ready(Err(fault)));
 }
 
 /// The release of any other owner that may have a queue node.

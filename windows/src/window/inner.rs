@@ -108,10 +108,10 @@ impl<F: Fabric> Inner<F> {
     }
 
     /// A target for an operation that starts now: fails if this rank has closed the window.
-    #[inline]
+    #[inline(always)] // so that nothing is asked of one that is ready
     pub(crate) fn begin(&self, rank: u32) -> Result<&Target<F>, Fault> {
         match self.memory.cached(rank) {
-            Some(target) if !self.lifecycle.is_closed_relaxed() && !is_child() => Ok(target),
+            Some(target) if !(self.lifecycle.is_closed_relaxed() | is_child()) => Ok(target),
             _ => self.resolve(rank), // which reports the close
         }
     }
