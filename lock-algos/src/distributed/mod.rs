@@ -263,7 +263,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
             _ if found.is_none() => Ok(Rest::Unknown),
             _ if reads(&lock)? => recovery::retract(lock.memory, lock.context).map(|()| Rest::Nothing),
             Mode::Shared => self.tickets.released(of_tickets(lock), found),
-            Mode::Exclusive => Ok(Rest::Unknown),
+            Mode::Exclusive => Ok(Rest::Steps),
         }
     }
 

@@ -23,6 +23,10 @@ pub(super) const fn is_flagged(counter: u64) -> bool {
     counter & FLAG != 0
 }
 
+const fn has_readers(counter: u64) -> bool {
+    counter & READERS != 0
+}
+
 /// The state of the writer flags. Only an exclusive holder changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
@@ -81,23 +85,23 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
         }
     }
 
-    /// Posts an operation on the counters of all these ranks at once and returns their previous values,
-    /// without those of ranks that are gone.
+    /// Posts an operation on the counters of all these ranks at once and returns those previous values
+    /// that the caller `wants`, without those of ranks that are gone.
     async fn all(
         &self,
         ranks: impl Iterator<Item = Rank> + Send,
         post: impl Fn(M::Word<'m>) -> M::Op + Send,
+        wants: fn(u64) -> bool,
     ) -> Result<Vec<(Rank, u64)>, Fault> {
         let posted: Vec<_> = ranks.map(|rank| (rank, self.context.word(WordOf::Rank(rank)).map(&post))).collect();
-        let mut all = Vec::with_capacity(posted.len());
-        let mut failed = Ok(());
+        let (mut all, mut failed) = (Vec::new(), Ok(()));
         for (rank, posted) in posted {
             let outcome = match posted {
                 Ok(op) => op.await,
                 Err(fault) => Err(fault),
             };
             match self.found(rank, outcome) {
-                Ok(found) => all.extend(found.map(|found| (rank, found))),
+                Ok(found) => all.extend(found.filter(|found| wants(*found)).map(|found| (rank, found))),
                 Err(fault) => failed = Err(fault),
             }
         }
@@ -112,15 +116,15 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
         (0..self.memory.size()).map(Rank)
     }
 
-    /// Sets the missing writer flags and returns the previous counters.
+    /// Sets the missing writer flags and returns the previous counters, at least those with readers.
     async fn set_missing(&self, state: State) -> Result<Vec<(Rank, u64)>, Fault> {
         let set = |counter| self.memory.fetch_add(counter, FLAG);
         if state == State::Open {
-            return self.all(self.everybody(), set).await;
+            return self.all(self.everybody(), set, has_readers).await;
         }
-        let found = self.all(self.everybody(), |counter| self.memory.read(counter)).await?;
+        let found = self.all(self.everybody(), |counter| self.memory.read(counter), |_| true).await?;
         let (mut flagged, unset): (Vec<_>, Vec<_>) = found.into_iter().partition(|(_, found)| is_flagged(*found));
-        flagged.extend(self.all(unset.into_iter().map(|(rank, _)| rank), set).await?);
+        flagged.extend(self.all(unset.into_iter().map(|(rank, _)| rank), set, has_readers).await?);
         Ok(flagged)
     }
 
@@ -152,7 +156,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
         let mut found = self.set_missing(state).await?;
         let mut dead = Vec::new();
         loop {
-            found.retain(|(_, found)| found & READERS != 0);
+            found.retain(|(_, found)| has_readers(*found));
             let (living, gone): (Vec<_>, Vec<_>) =
                 found.into_iter().map(|(rank, _)| rank).partition(|rank| self.is_alive(*rank));
             dead.extend(gone);
@@ -172,10 +176,10 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
                 None => home,
             };
             memory.pause(word, pauses.next_nanos()).await;
-            found = self.all(living.into_iter(), |counter| memory.read(counter)).await?;
+            found = self.all(living.into_iter(), |counter| memory.read(counter), has_readers).await?;
         }
         // No other owner changes them.
-        self.all(dead.into_iter(), |counter| memory.write(counter, FLAG, Notify::No)).await?;
+        self.all(dead.into_iter(), |counter| memory.write(counter, FLAG, Notify::No), |_| false).await?;
         self.write(State::Set).await
     }
 
@@ -185,7 +189,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
             return Ok(());
         }
         self.write(State::Changing).await?;
-        self.all(self.everybody(), |counter| self.memory.fetch_add(counter, FLAG.wrapping_neg())).await?;
+        self.all(self.everybody(), |counter| self.memory.fetch_add(counter, FLAG.wrapping_neg()), |_| false).await?;
         self.write(State::Open).await
     }
 }
