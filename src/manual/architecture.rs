@@ -29,6 +29,7 @@
 //! | `onesided-sim` | the simulated fabric, and testbeds with hosts, processors and cards as profiles (`sim/profiles`) | the boundary, fabric | everything behind `Simulation` | a profile: before its figures are run, never after |
 //! | `onesided-cli` | the program `onesided`; ssh and Slurm, by which it starts host daemons | fabric, windows, sim, lock-kit | everything but options and JSON keys | |
 //! | `onesided-instances` | instances of generic code that test programs share, compiled once; not published | all of them but cli | everything | |
+//! | `onesided-instructions` | short operations, whose instructions `scripts/instructions` counts; not published | the facade | everything | |
 //! | `onesided` | the facade and the manual | windows, fabric, locks | the manual | the names that users import |
 //!
 //! # Where things are
