@@ -265,7 +265,7 @@ fn a_lost_connection_parts_ranks_of_a_host() {
                     std::thread::yield_now();
                 }
                 assert!(!fabric.has_failed(Rank(2), Rank(1)));
-                let failed = [0, 1, 2, 3].map(|home| fabric.failed_at(Rank(home)));
+                let failed = [0, 1, 2, 3].map(|home| fabric.lost_connection(Rank(home), Rank(0)));
                 assert_eq!(failed, [Some(Rank(1)), Some(Rank(0)), Some(Rank(0)), None]);
                 let parted: &[u32] = match world.rank() {
                     0 => &[1, 2],

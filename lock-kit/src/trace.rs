@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use onesided_lock_algos::{Mode, Owner};
-use onesided_remote_memory::{Notify, Rank};
+use onesided_remote_memory::{Link, Notify, Rank};
 
 use crate::program::Place;
 
@@ -22,6 +22,16 @@ pub enum Action {
 }
 
 impl Action {
+    /// That of a link, and whether it also wakes.
+    pub(crate) fn of<W>(link: Link<W>) -> (Self, Notify) {
+        match link {
+            Link::Read { .. } => (Self::Read, Notify::No),
+            Link::Write { value, notify, .. } => (Self::Write(value), notify),
+            Link::CompareSwap { expected, new, .. } => (Self::CompareSwap(expected, new), Notify::No),
+            Link::FetchAdd { add, .. } => (Self::FetchAdd(add), Notify::No),
+        }
+    }
+
     /// The value of the word after the action.
     #[must_use]
     pub const fn applied_to(self, value: u64) -> u64 {

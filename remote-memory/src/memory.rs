@@ -77,17 +77,29 @@ pub trait RemoteMemory: Send + Sync + 'static {
     fn word(&self, at: At) -> Result<Self::Word<'_>, Fault>;
 
     /// Reads a word.
-    fn read(&self, word: Self::Word<'_>) -> Self::Op;
+    #[inline(always)]
+    fn read(&self, word: Self::Word<'_>) -> Self::Op {
+        self.post_link(Link::Read { word, waited: true })
+    }
 
     /// Writes a word.
-    fn write(&self, word: Self::Word<'_>, value: u64, notify: Notify) -> Self::Op;
+    #[inline(always)]
+    fn write(&self, word: Self::Word<'_>, value: u64, notify: Notify) -> Self::Op {
+        self.post_link(Link::Write { word, value, notify, waited: true })
+    }
 
     /// Stores `new` if the word is `expected`. The output is the value that was found; the swap
     /// succeeded if it equals `expected`.
-    fn compare_swap(&self, word: Self::Word<'_>, expected: u64, new: u64) -> Self::Op;
+    #[inline(always)]
+    fn compare_swap(&self, word: Self::Word<'_>, expected: u64, new: u64) -> Self::Op {
+        self.post_link(Link::CompareSwap { word, expected, new, waited: true })
+    }
 
     /// Adds to a word, wrapping. The output is the value before the addition.
-    fn fetch_add(&self, word: Self::Word<'_>, add: u64) -> Self::Op;
+    #[inline(always)]
+    fn fetch_add(&self, word: Self::Word<'_>, add: u64) -> Self::Op {
+        self.post_link(Link::FetchAdd { word, add, waited: true })
+    }
 
     /// Whether a [`write`](Self::write) is atomic with respect to compare-swaps and fetch-adds on
     /// the same word. If it is not, a concurrent write may be lost, and words that others may
@@ -114,16 +126,9 @@ pub trait RemoteMemory: Send + Sync + 'static {
         }))
     }
 
-    /// Posts one link of a chain as the operation that it describes.
-    #[inline(always)] // the compiler mostly knows which operation it is
-    fn post_link(&self, link: Link<Self::Word<'_>>) -> Self::Op {
-        match link {
-            Link::Read { word, .. } => self.read(word),
-            Link::Write { word, value, notify, .. } => self.write(word, value, notify),
-            Link::CompareSwap { word, expected, new, .. } => self.compare_swap(word, expected, new),
-            Link::FetchAdd { word, add, .. } => self.fetch_add(word, add),
-        }
-    }
+    /// Posts the operation that a link describes, whether it is one of a chain or alone. Implementations
+    /// for memory of this process say `inline(always)`: the caller mostly knows which operation it is.
+    fn post_link(&self, link: Link<Self::Word<'_>>) -> Self::Op;
 
     /// Loads a word of the caller's own memory (acquire).
     ///
@@ -212,18 +217,11 @@ pub trait RemoteMemory: Send + Sync + 'static {
         ready(Ok(self.liveness(rank) != Liveness::Alive || self.has_failed(home, rank)))
     }
 
-    /// The number of ranks that this rank has found [`Dead`](Liveness::Dead). It never falls. As
-    /// cheap as [`liveness`](Self::liveness), and at least as up to date.
+    /// The failed rank of this index, in the order in which this rank learned of them; `None` if it has
+    /// found fewer [`Dead`](Liveness::Dead). As cheap as [`liveness`](Self::liveness), and at least as up
+    /// to date.
     ///
-    /// The default asks every rank.
-    fn failures(&self) -> u32 {
-        (0..self.size()).filter(|rank| self.liveness(Rank(*rank)) == Liveness::Dead).count() as u32
-    }
-
-    /// The failed rank of this index, below [`failures`](Self::failures), in the order in which
-    /// this rank learned of them.
-    ///
-    /// The default is in the order of ranks, which suits a world in which one rank fails.
+    /// The default asks every rank, in their order, which suits a world in which one rank fails.
     fn failure(&self, index: u32) -> Option<Rank> {
         let mut failed = (0..self.size()).map(Rank).filter(|rank| self.liveness(*rank) == Liveness::Dead);
         failed.nth(index as usize)
@@ -248,12 +246,6 @@ pub trait RemoteMemory: Send + Sync + 'static {
     /// The default asks every rank, and is for memory whose connections are not lost.
     fn ends(&self) -> u32 {
         (0..self.size()).filter(|rank| self.liveness(Rank(*rank)) != Liveness::Alive).count() as u32
-    }
-
-    /// A rank that [has failed](Self::has_failed) as a user of the memory of `home`, if any has:
-    /// the first that died, or else the first whose connection was lost.
-    fn failed_at(&self, home: Rank) -> Option<Rank> {
-        self.failed_rank().or_else(|| self.lost_connection(home, Rank(0)))
     }
 
     /// The first rank that failed, if any did. As cheap as [`liveness`](Self::liveness), and at

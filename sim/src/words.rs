@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
+use onesided_remote_memory::{At, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RemoteMemory};
 
 use crate::endpoint::{SimFabric, Word};
 use crate::futures::{Op, Pause, Wait};
@@ -10,10 +10,6 @@ use crate::memory::WORLD_REGION;
 use crate::operation::{Action, Operation};
 
 impl SimFabric {
-    fn post(&self, word: Word, action: Action) -> Op {
-        self.post_at(word.at(), word.is_on_same_host(), action)
-    }
-
     pub(crate) fn post_at(&self, at: At, same_host: bool, action: Action) -> Op {
         let mut operation = Operation::new(self.rank(), at.rank, at.region.0, at.offset, action);
         operation.same_host = same_host;
@@ -50,20 +46,14 @@ impl RemoteMemory for SimFabric {
         Word::of(at)
     }
 
-    fn read(&self, word: Word) -> Op {
-        self.post(word, Action::Read)
-    }
-
-    fn write(&self, word: Word, value: u64, notify: Notify) -> Op {
-        self.post(word, Action::Write { value, notify })
-    }
-
-    fn compare_swap(&self, word: Word, expected: u64, new: u64) -> Op {
-        self.post(word, Action::CompareSwap { expected, new })
-    }
-
-    fn fetch_add(&self, word: Word, add: u64) -> Op {
-        self.post(word, Action::FetchAdd(add))
+    fn post_link(&self, link: Link<Word>) -> Op {
+        let action = match link {
+            Link::Read { .. } => Action::Read,
+            Link::Write { value, notify, .. } => Action::Write { value, notify },
+            Link::CompareSwap { expected, new, .. } => Action::CompareSwap { expected, new },
+            Link::FetchAdd { add, .. } => Action::FetchAdd(add),
+        };
+        self.post_at(link.word().at(), link.word().is_on_same_host(), action)
     }
 
     fn write_is_atomic(&self) -> bool {
@@ -115,10 +105,6 @@ impl RemoteMemory for SimFabric {
         self.state().liveness(self.rank, rank)
     }
 
-    fn has_failed(&self, home: Rank, rank: Rank) -> bool {
-        self.state().has_failed(self.rank, home, rank)
-    }
-
     async fn has_cut(&self, home: Rank, rank: Rank) -> Result<bool, Fault> {
         if home.0 >= self.size {
             return Err(Fault::of(FaultKind::NoSuchRank, home));
@@ -136,10 +122,6 @@ impl RemoteMemory for SimFabric {
 
     fn lost_connection(&self, home: Rank, from: Rank) -> Option<Rank> {
         self.state().lost_connection(self.rank, home, from)
-    }
-
-    fn failures(&self) -> u32 {
-        self.state().known_failures(self.rank).len() as u32
     }
 
     fn ends(&self) -> u32 {

@@ -151,7 +151,7 @@ fn a_cut_rank_changes_nothing() {
                     return Ok(0);
                 }
                 while !fabric.has_failed(Rank(0), Rank(1)) {
-                    assert_eq!(fabric.failed_at(Rank(0)), None);
+                    assert_eq!(fabric.lost_connection(Rank(0), Rank(0)), None);
                     fabric.pause(there, 10_000).await;
                 }
                 let time = fabric.now();
@@ -182,16 +182,16 @@ fn a_third_rank_learns_of_it_and_goes_on_with_both() {
             pause_until(&fabric, time).await;
             for (home, rank) in [(0, 1), (1, 0)] {
                 assert_eq!(fabric.has_failed(Rank(home), Rank(rank)), known, "{me} at {time}");
-                assert_eq!(fabric.failed_at(Rank(home)), known.then_some(Rank(rank)), "{me} at {time}");
+                assert_eq!(fabric.lost_connection(Rank(home), Rank(0)), known.then_some(Rank(rank)), "{me} at {time}");
             }
         }
         for home in [2, 3] {
-            assert_eq!(fabric.failed_at(Rank(home)), None);
+            assert_eq!(fabric.lost_connection(Rank(home), Rank(0)), None);
             assert!((0..4).all(|rank| !fabric.has_failed(Rank(home), Rank(rank))));
         }
         assert!((0..4).all(|rank| !fabric.has_failed(Rank(rank), Rank(rank))));
         assert!((0..4).all(|rank| fabric.liveness(Rank(rank)) == Liveness::Alive));
-        assert_eq!((fabric.failures(), fabric.failed_rank()), (0, None));
+        assert_eq!(fabric.failure(0), None);
         pause_until(&fabric, KNOWN).await;
         for home in 0..4 {
             let added = fabric.fetch_add(word(&fabric, home), 1).await;
@@ -207,15 +207,15 @@ fn a_third_rank_learns_of_it_and_goes_on_with_both() {
     assert_eq!(finished(report), [3, 3, 4, 4]);
 }
 
-/// A rank that dies later is the first that failed everywhere.
+/// A later death hides no lost connection, which hides no death.
 #[test]
-fn deaths_come_before_lost_connections() {
+fn deaths_and_lost_connections_are_both_known() {
     let simulation = lost_at(Simulation::new(Network::default()).ranks(4), LOSS);
     let report = simulation.kill(3, Duration::from_nanos(2 * LOSS)).run_direct(|fabric| async move {
         pause_until(&fabric, KNOWN).await;
-        fabric.failed_at(Rank(0)).zip(fabric.failed_at(Rank(2)))
+        fabric.failure(0).zip(fabric.lost_connection(Rank(0), Rank(0)))
     });
-    assert_eq!(report.results, [Some(Some((Rank(3), Rank(3)))); 3].into_iter().chain([None]).collect::<Vec<_>>());
+    assert_eq!(report.results, [Some(Some((Rank(3), Rank(1)))); 3].into_iter().chain([None]).collect::<Vec<_>>());
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn waits_for_the_peer_end_and_others_do_not() {
 #[test]
 fn a_wait_with_failures_is_polled() {
     let report = lost_at(Simulation::new(Network::default()).ranks(3), LOSS).run_direct(|fabric| async move {
-        let failed = |_| fabric.failed_at(Rank(0)).is_some();
+        let failed = |_| fabric.lost_connection(Rank(0), Rank(0)).is_some();
         let patience = Patience::with_failures(Rank(2)).and_until(KNOWN);
         fabric.wait_until(word(&fabric, fabric.rank().0), failed, patience).await?;
         let woken = fabric.now();
@@ -273,7 +273,7 @@ fn operations_without_a_wire_lose_no_connection() {
             fabric.fetch_add(fabric.same_host_word(&peers, 8)?, 1).await?;
         }
         pause_until(&fabric, MS).await;
-        assert!((fabric.failed_at(Rank(0)), fabric.failed_at(Rank(1))) == (None, None));
+        assert!((fabric.lost_connection(Rank(0), Rank(0)), fabric.lost_connection(Rank(1), Rank(0))) == (None, None));
         let sum = fabric.load(word(&fabric, me))?;
         pause_until(&fabric, 2 * MS).await;
         if me == 0 {
@@ -299,7 +299,7 @@ fn a_million_operations_with_enough_resends() {
             fabric.flush(Rank(peer)).await?;
         }
         pause_until(&fabric, 10_000 * MS).await;
-        assert!((0..4).all(|rank| fabric.failed_at(Rank(rank)).is_none()));
+        assert!((0..4).all(|rank| fabric.lost_connection(Rank(rank), Rank(0)).is_none()));
         fabric.load(word(&fabric, fabric.rank().0))
     });
     assert_eq!(report.counts.fetch_adds, 1_000_000);

@@ -45,7 +45,7 @@ fn a_rank_returns_with_new_memory_and_connections() {
                 let found = fabric.load(own).unwrap();
                 fabric.store(own, 7).unwrap();
                 let alive = [0, 2].map(|rank| fabric.liveness(Rank(rank)));
-                assert_eq!((alive, fabric.failures()), ([Liveness::Alive; 2], 0));
+                assert_eq!((alive, fabric.failure(0)), ([Liveness::Alive; 2], None));
                 fabric.fetch_add(word(&fabric, 0, 1), 1).await.unwrap();
                 until(&fabric, 40 * MS).await;
                 return (found, fabric.load(own).unwrap());
@@ -57,8 +57,8 @@ fn a_rank_returns_with_new_memory_and_connections() {
             assert_eq!(fault.kind(), FaultKind::PeerDied);
             until(&fabric, 30 * MS).await;
             assert_eq!(
-                (fabric.liveness(Rank(1)), fabric.failures(), fabric.failure(0)),
-                (Liveness::Alive, 1, Some(Rank(1)))
+                (fabric.liveness(Rank(1)), fabric.failure(0), fabric.failure(1)),
+                (Liveness::Alive, Some(Rank(1)), None)
             );
             fabric.fetch_add(peer, 10).await.unwrap();
             until(&fabric, 40 * MS).await;
@@ -118,7 +118,7 @@ fn a_death_is_known_before_the_return() {
         let report = simulation.run_direct(async |fabric| {
             if fabric.rank() == Rank(1) {
                 began.borrow_mut().push(fabric.now());
-                assert_eq!(fabric.failures(), 0);
+                assert_eq!(fabric.failure(0), None);
                 until(&fabric, 80 * MS).await;
                 return 0;
             }
@@ -137,7 +137,7 @@ fn a_death_is_known_before_the_return() {
                     break;
                 }
             }
-            fabric.failures() + deaths
+            (0..).map_while(|index| fabric.failure(index)).count() as u32 + deaths
         });
         let began = began.borrow();
         assert_eq!(began.len(), 3, "{began:?}");

@@ -9,7 +9,7 @@
 //!
 //! | trait | methods | and where it can do more or better |
 //! |---|---|---|
-//! | [`RemoteMemory`](onesided_remote_memory::RemoteMemory) | `rank`, `size`, `word`, `read`, `write`, `compare_swap`, `fetch_add`, `load`, `store`, `wait_until`, `pause`, `now`, `liveness` | chains (`post`, `post_link`), failures (`has_failed`, `has_cut`, `failures`, `failure`, `failed_rank`, `lost_connection`, `ends`), `write_is_atomic` |
+//! | [`RemoteMemory`](onesided_remote_memory::RemoteMemory) | `rank`, `size`, `word`, `post_link`, `load`, `store`, `wait_until`, `pause`, `now`, `liveness` | chains (`post`), failures (`has_cut`, `failure`, `lost_connection`, `ends`), `write_is_atomic` |
 //! | [`Segment`] | `key`, `path` | `rank`, `len`; mapped memory (`mapped`, `populate`), memory without words (`change`) |
 //! | [`Fabric`] | `capabilities`, `allocate`, `open`, `world_segment`, `word_in`, `put`, `get`, `rdma_write`, `rdma_read`, `flush`, `read_direct`, `write_direct`, `transport`, `endpoint` | user memory (`register`, `reclaim`, `part`), hosts (`host_of`, `same_host_word`), speed (`allocate_two`, `words_in`, `put_pieces`, `get_pieces`, `flush_local`, `flush_before_release`), messages (`for_messages`, `events`, `processes`), `fencing` |
 //! | [`Endpoint`](crate::Endpoint) | `spawn`, `serve`, `departed`, `leave`, `abort` | `background` |

@@ -24,14 +24,14 @@ pub(super) async fn know_themselves<F: Fabric>(cx: &Context<F>) -> Verdict {
             fails("a fence", fencing.fence(rank), FaultKind::Unsupported)?;
         }
     }
-    same("failures", (fabric.failures(), fabric.failure(0), fabric.failed_rank()), (0, None, None))?;
+    same("failures", (fabric.failure(0), fabric.failed_rank()), (None, None))?;
     same("ends", fabric.ends(), 0)?;
     for home in (0..cx.size()).map(Rank) {
         for rank in (0..cx.size()).map(Rank) {
             same("has_cut", fabric.has_cut(home, rank).await?, false)?;
             same("has_failed", fabric.has_failed(home, rank), false)?;
         }
-        same("failed_at", fabric.failed_at(home), None)?;
+        same("lost_connection", fabric.lost_connection(home, Rank(0)), None)?;
         same("has_cut of a rank that is none", fabric.has_cut(home, Rank(cx.size())).await?, true)?;
     }
     holds("there is no world segment of rank `size`", fabric.world_segment(Rank(cx.size())).is_err())?;

@@ -10,7 +10,6 @@
 /// | `make` | whichever fabric it is | a result whose value belongs to that fabric |
 /// | `call_of` | the fabric of the first argument | a result with a `Fault` |
 /// | `call_of (else E)` | the same, inlined for the second fabric as well | the fabric's own; `E` if the argument is of the other fabric |
-/// | `begin_of` | the fabric of the first argument | a future |
 /// | `make_of` | the fabric of the first argument | a result whose value belongs to that fabric |
 ///
 /// Methods that fit no way are written out behind the table.
@@ -82,25 +81,6 @@ macro_rules! forward {
                 ($crate::Either::First(fabric), $crate::Either::First($of)) => fabric.$name($of $(, $arg)*),
                 ($crate::Either::Second(fabric), $crate::Either::Second($of)) => fabric.$name($of $(, $arg)*),
                 _ => $foreign,
-            }
-        }
-        forward! { $($rest)* }
-    };
-    (
-        $(#[$attribute:meta])*
-        begin_of fn $name:ident(&self, $of:ident: $of_type:ty $(, $arg:ident: $type:ty)*) -> $result:ty;
-        $($rest:tt)*
-    ) => {
-        $(#[$attribute])*
-        fn $name(&self, $of: $of_type $(, $arg: $type)*) -> $result {
-            match (self, $of) {
-                ($crate::Either::First(fabric), $crate::Either::First($of)) => {
-                    $crate::EitherFuture::first(fabric.$name($of $(, $arg)*))
-                }
-                ($crate::Either::Second(fabric), $crate::Either::Second($of)) => {
-                    $crate::EitherFuture::second($crate::dispatch::future::aside(move || fabric.$name($of $(, $arg)*)))
-                }
-                _ => $crate::EitherFuture::failed($crate::dispatch::FOREIGN),
             }
         }
         forward! { $($rest)* }

@@ -1,6 +1,6 @@
 //! Words of one of two fabrics.
 
-use onesided_remote_memory::{At, Chain, Fault, Link, Liveness, Notify, Patience, Rank, RemoteMemory};
+use onesided_remote_memory::{At, Chain, Fault, Link, Liveness, Patience, Rank, RemoteMemory};
 
 use crate::dispatch::Either::{self, First, Second};
 use crate::dispatch::future::{EitherFuture, aside};
@@ -8,7 +8,7 @@ use crate::dispatch::table::forward;
 use crate::dispatch::{EitherPause, FOREIGN};
 use crate::util::links::all;
 
-#[deny(clippy::missing_trait_methods)]
+// All but the four operations, which are links.
 impl<A: RemoteMemory, B: RemoteMemory> RemoteMemory for Either<A, B> {
     type Word<'f> = Either<A::Word<'f>, B::Word<'f>>;
     type Op = EitherFuture<A::Op, B::Op>;
@@ -22,14 +22,6 @@ impl<A: RemoteMemory, B: RemoteMemory> RemoteMemory for Either<A, B> {
         call fn size(&self) -> u32;
         make fn word(&self, at: At) -> Result<Self::Word<'_>, Fault>;
         #[inline(always)]
-        begin_of fn read(&self, word: Self::Word<'_>) -> Self::Op;
-        #[inline(always)]
-        begin_of fn write(&self, word: Self::Word<'_>, value: u64, notify: Notify) -> Self::Op;
-        #[inline(always)]
-        begin_of fn compare_swap(&self, word: Self::Word<'_>, expected: u64, new: u64) -> Self::Op;
-        #[inline(always)]
-        begin_of fn fetch_add(&self, word: Self::Word<'_>, add: u64) -> Self::Op;
-        #[inline(always)]
         call fn write_is_atomic(&self) -> bool;
         #[inline(always)]
         call_of fn load(&self, own: Self::Word<'_>) -> Result<u64, Fault>;
@@ -40,11 +32,9 @@ impl<A: RemoteMemory, B: RemoteMemory> RemoteMemory for Either<A, B> {
         call fn now(&self) -> u64;
         call fn liveness(&self, rank: Rank) -> Liveness;
         call fn has_failed(&self, home: Rank, rank: Rank) -> bool;
-        call fn failures(&self) -> u32;
         call fn failure(&self, index: u32) -> Option<Rank>;
         call fn ends(&self) -> u32;
         call fn lost_connection(&self, home: Rank, from: Rank) -> Option<Rank>;
-        call fn failed_at(&self, home: Rank) -> Option<Rank>;
         call fn failed_rank(&self) -> Option<Rank>;
     }
 

@@ -97,28 +97,20 @@ impl RemoteMemory for Shm {
         self.0.reached[at.rank.index()].get_or_try_init(at.region.0, reach)?.word(at.offset)
     }
 
-    #[inline]
-    fn read(&self, word: ShmWord<'_>) -> Self::Op {
-        ready(Ok(word.load()))
-    }
-
-    #[inline]
-    fn write(&self, word: ShmWord<'_>, value: u64, notify: Notify) -> Self::Op {
-        word.store(value);
-        if notify == Notify::Yes {
-            self.job_segment().wake(word.owner);
-        }
-        ready(Ok(0))
-    }
-
-    #[inline]
-    fn compare_swap(&self, word: ShmWord<'_>, expected: u64, new: u64) -> Self::Op {
-        ready(Ok(word.compare_swap(expected, new)))
-    }
-
-    #[inline]
-    fn fetch_add(&self, word: ShmWord<'_>, add: u64) -> Self::Op {
-        ready(Ok(word.fetch_add(add)))
+    #[inline(always)]
+    fn post_link(&self, link: Link<ShmWord<'_>>) -> Self::Op {
+        ready(Ok(match link {
+            Link::Read { word, .. } => word.load(),
+            Link::Write { word, value, notify, .. } => {
+                word.store(value);
+                if notify == Notify::Yes {
+                    self.job_segment().wake(word.owner);
+                }
+                0
+            }
+            Link::CompareSwap { word, expected, new, .. } => word.compare_swap(expected, new),
+            Link::FetchAdd { word, add, .. } => word.fetch_add(add),
+        }))
     }
 
     fn post<const N: usize>(&self, links: [Link<ShmWord<'_>>; N]) -> Chain<Self::Op, N> {
@@ -158,10 +150,6 @@ impl RemoteMemory for Shm {
 
     fn liveness(&self, rank: Rank) -> Liveness {
         if rank.0 < self.size() { self.job_segment().liveness(rank) } else { Liveness::Left }
-    }
-
-    fn failures(&self) -> u32 {
-        self.job_segment().failures()
     }
 
     fn failure(&self, index: u32) -> Option<Rank> {

@@ -226,24 +226,8 @@ impl RemoteMemory for Verbs {
         segment.word(at.offset)
     }
 
-    fn read(&self, word: VerbsWord<'_>) -> VerbsOp {
-        self.post_link(Link::Read { word, waited: true })
-    }
-
-    fn write(&self, word: VerbsWord<'_>, value: u64, notify: Notify) -> VerbsOp {
-        self.post_link(Link::Write { word, value, notify, waited: true })
-    }
-
     fn write_is_atomic(&self) -> bool {
         false
-    }
-
-    fn compare_swap(&self, word: VerbsWord<'_>, expected: u64, new: u64) -> VerbsOp {
-        self.post_link(Link::CompareSwap { word, expected, new, waited: true })
-    }
-
-    fn fetch_add(&self, word: VerbsWord<'_>, add: u64) -> VerbsOp {
-        self.post_link(Link::FetchAdd { word, add, waited: true })
     }
 
     #[inline]
@@ -325,10 +309,6 @@ impl RemoteMemory for Verbs {
         if rank.0 < self.size() { self.0.liveness(rank) } else { Liveness::Left }
     }
 
-    fn has_failed(&self, home: Rank, rank: Rank) -> bool {
-        self.liveness(rank) == Liveness::Dead || self.0.knows_lost(home, rank)
-    }
-
     /// Reads a word of the home's cut table. A rank that has lost the connection to the home
     /// cannot. If the home's host is the rank's, and the rank lives, its CPU has refused to access the
     /// home's memory since the loss was recorded, which is before the cut.
@@ -345,10 +325,6 @@ impl RemoteMemory for Verbs {
         let from = self.peer(home)?.home.after(RegionTable::cut_of(rank));
         let number = self.operate(Step { rank: home, verb: Verb::Read { from }, value: 0 }).await?;
         Ok(number != 0)
-    }
-
-    fn failures(&self) -> u32 {
-        self.0.failures.count()
     }
 
     fn failure(&self, index: u32) -> Option<Rank> {

@@ -103,7 +103,7 @@ impl<F: Fabric> Members<F> {
 
     /// The first rank of this world that failed, as a fabric rank.
     pub(crate) fn failed_rank(&self, fabric: &F) -> Option<Rank> {
-        let mut failed = (0..fabric.failures()).filter_map(|index| fabric.failure(index));
+        let mut failed = (0..).map_while(|index| fabric.failure(index));
         failed.find(|rank| self.named_by_world(*rank).is_some())
     }
 

@@ -213,7 +213,7 @@ fn a_connection_of_messages_that_a_stale_key_breaks_is_made_anew() {
             let is_missing = never_sleeps && world.rank() == 0; // of the read
             assert_eq!(packets.renewed(other), Some(Renewed { is_missing }));
             assert_eq!(packets.renewed(other), None);
-            assert_eq!(fabric.failed_at(fabric.rank()), None);
+            assert_eq!(fabric.lost_connection(fabric.rank(), Rank(0)), None);
             let word = fabric.word_in(&all[other.index()], 0).unwrap();
             assert_eq!(block_on(fabric, fabric.fetch_add(word, 1)), Ok(round.into()));
             fabric.put(&all[other.index()], 8, &[1; 8]).unwrap();

@@ -173,7 +173,7 @@ fn a_rail_that_fails_leaves_transfers_to_the_others() {
         }
         peer.lock().unwrap().take();
         assert_eq!(messages.breaks(other), 0); // of the first rail
-        assert_eq!(fabric.failed_at(fabric.rank()), None);
+        assert_eq!(fabric.lost_connection(fabric.rank(), Rank(0)), None);
         world.barrier().wait().unwrap();
     });
 }
@@ -434,7 +434,7 @@ fn a_card_that_fails_leaves_transfers_to_the_other() {
         }
         world.barrier().wait().unwrap();
         assert_eq!(messages.breaks(theirs.rank()), 0); // of the first rail
-        assert_eq!(fabric.failed_at(fabric.rank()), None);
+        assert_eq!(fabric.lost_connection(fabric.rank(), Rank(0)), None);
         world.barrier().wait().unwrap();
     });
 }

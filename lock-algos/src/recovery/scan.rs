@@ -218,7 +218,7 @@ async fn has_cut<M: RemoteMemory>(memory: &M, home: Rank, failed: Rank) -> Resul
 }
 
 fn dead_ranks<M: RemoteMemory>(memory: &M) -> impl Iterator<Item = Rank> + '_ {
-    (0..memory.failures()).filter_map(|index| memory.failure(index))
+    (0..).map_while(|index| memory.failure(index))
 }
 
 /// The ranks whose connection to this one is lost.

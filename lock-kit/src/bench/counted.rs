@@ -4,7 +4,7 @@ use std::ops::{Add, Sub};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use onesided_fabric::remote_memory::{At, Chain, Fault, Link, Liveness, Notify, Patience, Rank, RemoteMemory};
+use onesided_fabric::remote_memory::{At, Chain, Fault, Link, Liveness, Patience, Rank, RemoteMemory};
 use onesided_fabric::{
     Capabilities, Core, Drive, Endpoint, Error, Fabric, Fencing, SegmentKey, Ticket, UserMemory, delegate,
 };
@@ -82,18 +82,15 @@ impl<F> Counted<F> {
         Operations { reads, writes, compare_swaps, fetch_adds }
     }
 
-    fn count(&self, kind: usize) {
-        self.counts[kind].fetch_add(1, Ordering::Relaxed);
-    }
-
     fn count_link<W>(&self, link: &Link<W>) {
-        self.count(match link {
+        let kind = match link {
             Link::Read { waited: false, .. } => return, // keeps an order
             Link::Read { .. } => READS,
             Link::Write { .. } => WRITES,
             Link::CompareSwap { .. } => COMPARE_SWAPS,
             Link::FetchAdd { .. } => FETCH_ADDS,
-        });
+        };
+        self.counts[kind].fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -103,24 +100,9 @@ impl<F: RemoteMemory> RemoteMemory for Counted<F> {
     type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f> = F::Wait<'f, P>;
     type Pause<'f> = F::Pause<'f>;
 
-    fn read(&self, word: Self::Word<'_>) -> Self::Op {
-        self.count(READS);
-        self.inner.read(word)
-    }
-
-    fn write(&self, word: Self::Word<'_>, value: u64, notify: Notify) -> Self::Op {
-        self.count(WRITES);
-        self.inner.write(word, value, notify)
-    }
-
-    fn compare_swap(&self, word: Self::Word<'_>, expected: u64, new: u64) -> Self::Op {
-        self.count(COMPARE_SWAPS);
-        self.inner.compare_swap(word, expected, new)
-    }
-
-    fn fetch_add(&self, word: Self::Word<'_>, add: u64) -> Self::Op {
-        self.count(FETCH_ADDS);
-        self.inner.fetch_add(word, add)
+    fn post_link(&self, link: Link<Self::Word<'_>>) -> Self::Op {
+        self.count_link(&link);
+        self.inner.post_link(link)
     }
 
     fn post<const N: usize>(&self, links: [Link<Self::Word<'_>>; N]) -> Chain<Self::Op, N> {
@@ -150,7 +132,6 @@ impl<F: RemoteMemory> RemoteMemory for Counted<F> {
         fn pause<'f>(&'f self, word: Self::Word<'f>, nanos: u64) -> Self::Pause<'f>;
         fn now(&self) -> u64;
         fn liveness(&self, rank: Rank) -> Liveness;
-        fn failures(&self) -> u32;
         fn failure(&self, index: u32) -> Option<Rank>;
         fn ends(&self) -> u32;
         fn lost_connection(&self, home: Rank, from: Rank) -> Option<Rank>;

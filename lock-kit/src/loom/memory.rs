@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
 use loom::sync::{Condvar, Mutex, MutexGuard};
-use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory, Watch};
+use onesided_remote_memory::{At, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RemoteMemory, Watch};
 
 use crate::caught::Violation;
 use crate::trace::{Action, Note, Trace};
@@ -268,20 +268,9 @@ impl RemoteMemory for LoomMemory {
         self.model.word(at)
     }
 
-    fn read(&self, word: usize) -> Self::Op {
-        ready(Ok(self.post(word, Action::Read, Notify::No)))
-    }
-
-    fn write(&self, word: usize, value: u64, notify: Notify) -> Self::Op {
-        ready(Ok(self.post(word, Action::Write(value), notify)))
-    }
-
-    fn compare_swap(&self, word: usize, expected: u64, new: u64) -> Self::Op {
-        ready(Ok(self.post(word, Action::CompareSwap(expected, new), Notify::No)))
-    }
-
-    fn fetch_add(&self, word: usize, add: u64) -> Self::Op {
-        ready(Ok(self.post(word, Action::FetchAdd(add), Notify::No)))
+    fn post_link(&self, link: Link<usize>) -> Self::Op {
+        let (action, notify) = Action::of(link);
+        ready(Ok(self.post(link.word(), action, notify)))
     }
 
     fn write_is_atomic(&self) -> bool {

@@ -177,20 +177,9 @@ impl RemoteMemory for ModelMemory {
         reached.map(|()| word)
     }
 
-    fn read(&self, word: usize) -> Reply {
-        self.post_one(word, Action::Read, Notify::No)
-    }
-
-    fn write(&self, word: usize, value: u64, notify: Notify) -> Reply {
-        self.post_one(word, Action::Write(value), notify)
-    }
-
-    fn compare_swap(&self, word: usize, expected: u64, new: u64) -> Reply {
-        self.post_one(word, Action::CompareSwap(expected, new), Notify::No)
-    }
-
-    fn fetch_add(&self, word: usize, add: u64) -> Reply {
-        self.post_one(word, Action::FetchAdd(add), Notify::No)
+    fn post_link(&self, link: Link<usize>) -> Reply {
+        let (action, notify) = Action::of(link);
+        self.post_one(link.word(), action, notify)
     }
 
     fn post<const N: usize>(&self, links: [Link<usize>; N]) -> Chain<Reply, N> {

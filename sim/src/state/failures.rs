@@ -55,11 +55,6 @@ impl State {
         !self.broken.is_empty() && self.ranks[rank.index()].lost().contains(&pair(one, other))
     }
 
-    /// Whether a rank has failed, as another knows it, as a user of the memory of `home`.
-    pub(crate) fn has_failed(&self, asks: Rank, home: Rank, rank: Rank) -> bool {
-        self.knows_failed(asks, rank) || self.knows_lost(asks, home, rank)
-    }
-
     /// The lowest rank, from `from` on, whose connection to `home` is lost, as another rank knows
     /// it.
     pub(crate) fn lost_connection(&self, asks: Rank, home: Rank, from: Rank) -> Option<Rank> {

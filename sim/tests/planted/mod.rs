@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
-use onesided_fabric::remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory};
+use onesided_fabric::remote_memory::{
+    At, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory,
+};
 use onesided_fabric::{
     Arrival, Capabilities, Endpoint, Error, Fabric, Renewed, Segment, SegmentKey, Transport, UserMemory, delegate,
 };
@@ -80,6 +82,18 @@ impl Planted {
     /// How often it has tried to post a packet.
     pub(crate) fn sends(&self) -> u64 {
         self.sends.load(Ordering::Relaxed)
+    }
+
+    /// A read, then perhaps a write.
+    fn torn(&self, word: Word, next: impl Fn(u64) -> Option<u64> + Send + 'static) -> Boxed<'static, u64> {
+        let (inner, read) = (self.inner.clone(), self.inner.read(word));
+        Box::pin(async move {
+            let found = read.await?;
+            if let Some(next) = next(found) {
+                inner.write(word, next, Notify::No).await?;
+            }
+            Ok(found)
+        })
     }
 
     fn step(&self) {
@@ -212,41 +226,20 @@ impl RemoteMemory for Planted {
     type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f> = onesided_sim::Wait<'f, P>;
     type Pause<'f> = onesided_sim::Pause<'f>;
 
-    fn read(&self, word: Word) -> Self::Op {
-        Box::pin(self.inner.read(word))
-    }
-
-    fn write(&self, word: Word, value: u64, notify: Notify) -> Self::Op {
-        // The barrier's own signals arrive: otherwise every case would only see a barrier that
-        // fails.
-        let mute = matches!(self.bug, Bug::Mute) && word.at().region.0 != 0;
-        Box::pin(self.inner.write(word, value, if mute { Notify::No } else { notify }))
-    }
-
-    fn compare_swap(&self, word: Word, expected: u64, new: u64) -> Self::Op {
-        if !matches!(self.bug, Bug::HalfCompare) {
-            return Box::pin(self.inner.compare_swap(word, expected, new));
-        }
-        let (inner, read) = (self.inner.clone(), self.inner.read(word));
-        Box::pin(async move {
-            let found = read.await?;
-            if found as u32 == expected as u32 {
-                inner.write(word, new, Notify::No).await?;
+    fn post_link(&self, link: Link<Word>) -> Self::Op {
+        match (self.bug, link) {
+            // The barrier's own signals arrive: otherwise every case would only see a barrier that fails.
+            (Bug::Mute, Link::Write { word, value, .. }) if word.at().region.0 != 0 => {
+                Box::pin(self.inner.write(word, value, Notify::No))
             }
-            Ok(found)
-        })
-    }
-
-    fn fetch_add(&self, word: Word, add: u64) -> Self::Op {
-        if !matches!(self.bug, Bug::TornFetchAdd) {
-            return Box::pin(self.inner.fetch_add(word, add));
+            (Bug::HalfCompare, Link::CompareSwap { word, expected, new, .. }) => {
+                self.torn(word, move |found| (found as u32 == expected as u32).then_some(new))
+            }
+            (Bug::TornFetchAdd, Link::FetchAdd { word, add, .. }) => {
+                self.torn(word, move |found| Some(found.wrapping_add(add)))
+            }
+            _ => Box::pin(self.inner.post_link(link)),
         }
-        let (inner, read) = (self.inner.clone(), self.inner.read(word));
-        Box::pin(async move {
-            let found = read.await?;
-            inner.write(word, found.wrapping_add(add), Notify::No).await?;
-            Ok(found)
-        })
     }
 
     fn wait_until<'f, P>(&'f self, own: Word, predicate: P, patience: Patience) -> Self::Wait<'f, P>
@@ -270,7 +263,6 @@ impl RemoteMemory for Planted {
         fn pause<'f>(&'f self, word: Word, nanos: u64) -> Self::Pause<'f>;
         fn now(&self) -> u64;
         fn liveness(&self, rank: Rank) -> Liveness;
-        fn failures(&self) -> u32;
         fn failure(&self, index: u32) -> Option<Rank>;
         fn ends(&self) -> u32;
         fn lost_connection(&self, home: Rank, from: Rank) -> Option<Rank>;

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use onesided_fabric::remote_memory::{At, Fault, Liveness, Notify, Patience, Rank, RemoteMemory};
+use onesided_fabric::remote_memory::{At, Fault, Link, Liveness, Notify, Patience, Rank, RemoteMemory};
 use onesided_fabric::{Capabilities, Endpoint, Error, Fabric, Segment, SegmentKey, delegate};
 use onesided_sim::{SimFabric, SimSegment, Word};
 
@@ -87,68 +87,65 @@ impl RemoteMemory for Planted {
     type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f> = onesided_sim::Wait<'f, P>;
     type Pause<'f> = onesided_sim::Pause<'f>;
 
-    fn read(&self, word: Word) -> Self::Op {
-        if self.flaw == Flaw::StaleVersion && word.at().region.0 != 0 && word.at().offset == 56 {
-            return Box::pin(async { Ok(0) });
-        }
-        Box::pin(self.inner.read(word))
-    }
-
-    fn write(&self, word: Word, value: u64, notify: Notify) -> Self::Op {
-        Box::pin(self.inner.write(word, value, notify))
-    }
-
-    fn compare_swap(&self, word: Word, expected: u64, new: u64) -> Self::Op {
+    fn post_link(&self, link: Link<Word>) -> Self::Op {
         let inner = self.inner.clone();
-        if self.flaw == Flaw::OpenLocks && word.at().region.0 != 0 {
-            let read = inner.read(word);
-            return Box::pin(async move { read.await.map(|_| expected) });
-        }
-        if self.has_early_bytes() && word.at().rank == inner.rank() && word.at().region.0 != 0 {
-            // A slow card, and bytes that do not wait for it.
-            return Box::pin(async move {
-                let own = inner.world_segment(inner.rank()).unwrap();
-                let until = inner.now() + 20_000;
-                while inner.now() < until {
-                    inner.pause(inner.word_in(&own, 0).unwrap(), until - inner.now()).await; // may end early
+        match link {
+            Link::Read { word, .. }
+                if self.flaw == Flaw::StaleVersion && word.at().region.0 != 0 && word.at().offset == 56 =>
+            {
+                Box::pin(async { Ok(0) })
+            }
+            Link::CompareSwap { word, expected, new, .. } => {
+                if self.flaw == Flaw::OpenLocks && word.at().region.0 != 0 {
+                    let read = inner.read(word);
+                    return Box::pin(async move { read.await.map(|_| expected) });
                 }
-                inner.compare_swap(word, expected, new).await
-            });
-        }
-        if self.flawed(Flaw::LateAtomics, word) {
-            self.later(move |inner| drop(inner.compare_swap(word, expected, new)));
-            return Box::pin(inner.read(word));
-        }
-        if self.flawed(Flaw::TornAtomics, word) {
-            let read = inner.read(word);
-            return Box::pin(async move {
-                let found = read.await?;
-                if found == expected {
-                    inner.write(word, new, Notify::No).await?;
+                if self.has_early_bytes() && word.at().rank == inner.rank() && word.at().region.0 != 0 {
+                    // A slow card, and bytes that do not wait for it.
+                    return Box::pin(async move {
+                        let own = inner.world_segment(inner.rank()).unwrap();
+                        let until = inner.now() + 20_000;
+                        while inner.now() < until {
+                            inner.pause(inner.word_in(&own, 0).unwrap(), until - inner.now()).await; // may end early
+                        }
+                        inner.compare_swap(word, expected, new).await
+                    });
                 }
-                Ok(found)
-            });
-        }
-        Box::pin(inner.compare_swap(word, expected, new))
-    }
-
-    fn fetch_add(&self, word: Word, add: u64) -> Self::Op {
-        let inner = self.inner.clone();
-        if self.flawed(Flaw::LateAtomics, word) {
-            self.later(move |inner| drop(inner.fetch_add(word, add)));
-            return Box::pin(inner.read(word));
-        }
-        if self.flawed(Flaw::TornAtomics, word) {
-            // By the endpoint, because a posted sum is not waited for.
-            let read = inner.read(word);
-            self.endpoint().spawn(Box::pin(async move {
-                if let Ok(found) = read.await {
-                    drop(inner.write(word, found.wrapping_add(add), Notify::No));
+                if self.flawed(Flaw::LateAtomics, word) {
+                    self.later(move |inner| drop(inner.compare_swap(word, expected, new)));
+                    return Box::pin(inner.read(word));
                 }
-            }));
-            return Box::pin(self.inner.read(word));
+                if self.flawed(Flaw::TornAtomics, word) {
+                    let read = inner.read(word);
+                    return Box::pin(async move {
+                        let found = read.await?;
+                        if found == expected {
+                            inner.write(word, new, Notify::No).await?;
+                        }
+                        Ok(found)
+                    });
+                }
+                Box::pin(inner.compare_swap(word, expected, new))
+            }
+            Link::FetchAdd { word, add, .. } => {
+                if self.flawed(Flaw::LateAtomics, word) {
+                    self.later(move |inner| drop(inner.fetch_add(word, add)));
+                    return Box::pin(inner.read(word));
+                }
+                if self.flawed(Flaw::TornAtomics, word) {
+                    // By the endpoint, because a posted sum is not waited for.
+                    let read = inner.read(word);
+                    self.endpoint().spawn(Box::pin(async move {
+                        if let Ok(found) = read.await {
+                            drop(inner.write(word, found.wrapping_add(add), Notify::No));
+                        }
+                    }));
+                    return Box::pin(self.inner.read(word));
+                }
+                Box::pin(inner.fetch_add(word, add))
+            }
+            Link::Read { .. } | Link::Write { .. } => Box::pin(inner.post_link(link)),
         }
-        Box::pin(inner.fetch_add(word, add))
     }
 
     fn wait_until<'f, P>(&'f self, own: Word, predicate: P, patience: Patience) -> Self::Wait<'f, P>
@@ -172,7 +169,6 @@ impl RemoteMemory for Planted {
         fn pause<'f>(&'f self, word: Word, nanos: u64) -> Self::Pause<'f>;
         fn now(&self) -> u64;
         fn liveness(&self, rank: Rank) -> Liveness;
-        fn failures(&self) -> u32;
         fn failure(&self, index: u32) -> Option<Rank>;
         fn ends(&self) -> u32;
         fn lost_connection(&self, home: Rank, from: Rank) -> Option<Rank>;
