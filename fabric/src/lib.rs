@@ -51,8 +51,8 @@ pub use crate::any::{Any, endpoint, threads};
 #[cfg(not(onesided_loom))]
 #[doc(hidden)]
 pub use crate::datagrams::{
-    Channel, DatagramCounts, DatagramTransport, DatagramWaits, Datagrams, Identity, Machine, Posted, SharedMachine,
-    lock_machine,
+    DatagramChannel, DatagramCounts, DatagramTransport, DatagramWaits, Datagrams, Identity, Machine, Posted,
+    SharedMachine, lock_machine,
 };
 pub use crate::dispatch::{Either, EitherFuture, EitherPause};
 pub use crate::interface::background::{Background, BackgroundSlot};
@@ -67,7 +67,7 @@ pub use crate::interface::note::{LockState, Note, NotedLock, NotedMemory, NotedW
 pub use crate::interface::offer::{Offer, PeerProcesses, Taken};
 pub use crate::interface::segment::{Segment, SegmentKey, WORDLESS};
 pub use crate::interface::solicited::{EventInterest, Events, SolicitedEvents};
-pub use crate::interface::transport::{Arrival, Renewed, SHORTEST_LIMIT, Transport};
+pub use crate::interface::transport::{Arrival, Channel, Packet, Renewed, SHORTEST_LIMIT, Transport};
 pub use crate::interface::user_memory::UserMemory;
 #[doc(hidden)]
 pub use crate::util::spin_lock::{SpinGuard, SpinLock};

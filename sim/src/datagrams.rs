@@ -3,7 +3,9 @@
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
-use onesided_fabric::{Channel, DatagramTransport, DatagramWaits, Datagrams, Identity, Machine, Posted, SharedMachine};
+use onesided_fabric::{
+    DatagramChannel, DatagramTransport, DatagramWaits, Datagrams, Identity, Machine, Posted, SharedMachine,
+};
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
 
 use crate::agenda::NEVER;
@@ -104,7 +106,7 @@ fn machine(fabric: &SimFabric) -> Result<SharedMachine<SimDatagrams>, Fault> {
     let incarnations: Vec<u32> = (0..fabric.size()).map(|rank| 1 + fabric.state().restarts(Rank(rank))).collect();
     let own = Identity { job: 1, rank, incarnation: incarnations[rank.index()] };
     let datagrams = SimDatagrams { shared: Arc::clone(shared), rank, size: fabric.size(), keeps: None, due: 0 };
-    let machine = Machine::new(Channel::new(own, incarnations), datagrams);
+    let machine = Machine::new(DatagramChannel::new(own, incarnations), datagrams);
     shared.machines().insert(rank, Arc::downgrade(&machine));
     let driven = Arc::clone(&machine);
     let drives = std::future::poll_fn(move |_| {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use onesided_fabric::{Arrival, DatagramTransport, Either, Transport};
+use onesided_fabric::{Arrival, Channel, DatagramTransport, Either, Packet, Transport};
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
 
 use crate::datagrams;
@@ -92,17 +92,23 @@ pub struct ConnectionTransport {
     current: Option<(Rank, Box<[u8]>)>,
 }
 
-impl ConnectionTransport {
-    fn poll_post(&mut self, to: Rank, packet: (&[u8], &[u8]), is_solicited: bool) -> Poll<Result<(), Fault>> {
-        let (fabric, len) = (&self.waits.fabric, packet.0.len() + packet.1.len());
-        if len > PACKET_MAX {
-            return Poll::Ready(Err(Fault::new(FaultKind::TooLong).with_detail(len as u32)));
-        }
+impl Transport for ConnectionTransport {
+    fn channels(&self, _to: Rank) -> &[Channel] {
+        &[Channel::Connection]
+    }
+
+    fn packet_max(&self, _channel: Channel) -> usize {
+        PACKET_MAX
+    }
+
+    fn poll_send(&mut self, _: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>> {
+        packet.check(PACKET_MAX)?;
+        let fabric = &self.waits.fabric;
         if to.0 >= fabric.size() {
             return Poll::Ready(Err(Fault::of(FaultKind::NoSuchRank, to)));
         }
         let mut state = fabric.state();
-        let sent = state.send(fabric.rank(), to, packet, is_solicited);
+        let sent = state.send(fabric.rank(), to, (packet.head, packet.body), packet.solicited);
         fabric.shared.advance_clock(&state);
         drop(state);
         if sent? {
@@ -110,23 +116,6 @@ impl ConnectionTransport {
             return Poll::Ready(Ok(()));
         }
         self.waits.register(Some(to), Patience::on(to))
-    }
-}
-
-impl Transport for ConnectionTransport {
-    fn packet_max(&self, _to: Rank) -> usize {
-        PACKET_MAX
-    }
-
-    fn poll_send(
-        &mut self,
-        _: &mut Context<'_>,
-        to: Rank,
-        head: &[u8],
-        body: &[u8],
-        solicited: bool,
-    ) -> Poll<Result<(), Fault>> {
-        self.poll_post(to, (head, body), solicited)
     }
 
     fn follows_writes(&self) -> bool {
@@ -139,7 +128,7 @@ impl Transport for ConnectionTransport {
         match &self.current {
             Some((from, bytes)) => {
                 self.waits.end(None);
-                Poll::Ready(Ok(Arrival { from: *from, len: bytes.len() }))
+                Poll::Ready(Ok(Arrival { from: *from, channel: Channel::Connection, len: bytes.len() }))
             }
             None => self.waits.register(None, patience),
         }

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
-use onesided_fabric::{Fabric, Segment};
+use onesided_fabric::{Channel, Fabric, Packet, Segment};
 use onesided_sim::{End, Host, Network, SimFabric, Simulation, Word};
 
 const MS: u64 = 1_000_000;
@@ -167,12 +167,14 @@ fn packets_of_the_dead_are_gone() {
         if me == 0 {
             // As many as there is room for, to the process that receives none.
             for _ in 0..4 {
-                poll_fn(|cx| transport.poll_send(cx, Rank(1), &[9], &[], false)).await.unwrap();
+                poll_fn(|cx| transport.poll_send(cx, Rank(1), Packet::new(Channel::Connection, &[9]))).await.unwrap();
             }
             until(&fabric, 30 * MS).await;
         }
         for _ in 0..4 {
-            poll_fn(|cx| transport.poll_send(cx, Rank(1 - me), &[number], &[], false)).await.unwrap();
+            poll_fn(|cx| transport.poll_send(cx, Rank(1 - me), Packet::new(Channel::Connection, &[number])))
+                .await
+                .unwrap();
         }
         if first {
             until(&fabric, 80 * MS).await;

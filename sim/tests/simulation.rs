@@ -5,7 +5,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory};
-use onesided_fabric::{Fabric, Fence, Fencing, Transport, World};
+use onesided_fabric::{Channel, Fabric, Fence, Fencing, Packet, Transport, World};
 use onesided_sim::{End, Network, Report, SimFabric, Simulation, Stuck, WaitsFor};
 
 const MICROSECOND: Duration = Duration::from_micros(1);
@@ -422,7 +422,9 @@ fn a_sender_finds_room_at_either_receiver() {
             let mut left = [8, 8];
             return poll_fn(|cx| {
                 for (to, left) in [1, 2].into_iter().zip(&mut left) {
-                    while *left > 0 && packets.poll_send(cx, Rank(to), b"x", &[], false).is_ready() {
+                    while *left > 0
+                        && packets.poll_send(cx, Rank(to), Packet::new(Channel::Connection, b"x")).is_ready()
+                    {
                         *left -= 1;
                     }
                 }

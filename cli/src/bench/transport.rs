@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::hint::black_box;
 
 use onesided_fabric::remote_memory::{Patience, Rank};
-use onesided_fabric::{Any, Error, Fabric, Transport, block_on};
+use onesided_fabric::{Any, Error, Fabric, Packet, Transport, block_on};
 
 use crate::bench::baselines::ends::BareEnd;
 use crate::bench::effort::Effort;
@@ -68,7 +68,8 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
     if !is_first {
         return end.answer();
     }
-    let fits = |size: &usize| *size <= end.packets.borrow().packet_max(end.other);
+    let packet_max = end.packets.borrow().packet_max(end.packets.borrow().channels(end.other)[0]);
+    let fits = |size: &usize| *size <= packet_max;
     SIZES.into_iter().filter(fits).try_for_each(|size| probes::run(rank, effort, end.probes(size)))?;
     end.ask(Loop::End, 0, 0)
 }
@@ -130,7 +131,8 @@ impl End<'_> {
     #[inline]
     fn send(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut packets = self.packets.borrow_mut();
-        let sent = poll_fn(|cx| packets.poll_send(cx, self.other, black_box(bytes), &[], false));
+        let channel = packets.channels(self.other)[0];
+        let sent = poll_fn(|cx| packets.poll_send(cx, self.other, Packet::new(channel, black_box(bytes))));
         Ok(block_on(self.rank.world.fabric(), sent).map_err(Error::operation("send a packet"))?)
     }
 

@@ -13,7 +13,7 @@
 //! | [`Segment`] | `key`, `path` | `rank`, `len`; mapped memory (`mapped`, `populate`), memory without words (`change`) |
 //! | [`Fabric`] | `capabilities`, `allocate`, `open`, `world_segment`, `word_in`, `put`, `get`, `rdma_write`, `rdma_read`, `flush`, `read_direct`, `write_direct`, `transport`, `endpoint` | user memory (`register`, `reclaim`, `part`), hosts (`host_of`, `same_host_word`), speed (`allocate_two`, `words_in`, `put_pieces`, `get_pieces`, `flush_local`, `flush_before_release`), messages (`for_messages`, `events`, `processes`), `fencing` |
 //! | [`Endpoint`](crate::Endpoint) | `spawn`, `serve`, `departed`, `leave`, `abort` | `background` |
-//! | [`Transport`] | `packet_max`, `poll_send`, `poll_recv`, `read` | `set_list`, `follows_writes`, `try_recv`, `spin`, `renewed`, `first` |
+//! | [`Transport`] | `channels`, `packet_max`, `poll_send`, `poll_recv`, `read` | `set_list`, `follows_writes`, `try_recv`, `spin`, `renewed`, `first` |
 //! | [`Drive`](crate::Drive), where threads wait | `progress`, `arm`, `sleep`, `disarm`, `core`, `unfinished` | `relax`, `spins`, `again` |
 //!
 //! A fabric with events implements [`SolicitedEvents`](crate::SolicitedEvents), one that fences late
@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank};
 
-use crate::{Error, Fabric, Segment, SegmentKey, Transport, World};
+use crate::{Channel, Error, Fabric, Packet, Segment, SegmentKey, Transport, World};
 
 /// The result of a conforming fabric.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -273,8 +273,19 @@ impl<F: Fabric> Context<F> {
         self.packets.borrow_mut()
     }
 
+    /// The first way of packets to a rank.
+    fn channel(&self, to: Rank) -> Channel {
+        self.packets().channels(to)[0]
+    }
+
+    fn packet_max(&self) -> usize {
+        let channel = self.channel(self.next());
+        self.packets().packet_max(channel)
+    }
+
     async fn sent(&self, to: Rank, bytes: &[u8]) -> Result<(), Fault> {
-        poll_fn(|task| self.packets().poll_send(task, to, bytes, &[], false)).await
+        let packet = Packet::new(self.channel(to), bytes);
+        poll_fn(|task| self.packets().poll_send(task, to, packet)).await
     }
 
     /// Sends a packet; a receiver that accepts none is a complaint and not a hang.

@@ -6,7 +6,7 @@ use std::task::Poll;
 use onesided_remote_memory::{FaultKind, Patience, Rank};
 
 use super::{Context, NAP, Verdict, Wrong, both, fails, holds, pattern, same, same_bytes};
-use crate::{Arrival, Fabric, SHORTEST_LIMIT, Transport};
+use crate::{Arrival, Fabric, Packet, SHORTEST_LIMIT, Transport};
 
 /// More than any lane or queue holds.
 const FLOOD: u32 = 2_000;
@@ -42,7 +42,7 @@ fn numbered(from: Rank, number: u32) -> Vec<u8> {
 }
 
 pub(super) async fn edges<F: Fabric>(cx: &Context<F>) -> Verdict {
-    let limit = cx.packets().packet_max(cx.next());
+    let limit = cx.packet_max();
     holds("a packet has some length", limit >= SHORTEST_LIMIT)?;
     let longest = pattern(cx.me().0, limit);
     for bytes in [&longest[..], &[]] {
@@ -63,16 +63,17 @@ pub(super) async fn edges<F: Fabric>(cx: &Context<F>) -> Verdict {
 
 /// Heads and bodies of all alignments, read in parts.
 pub(super) async fn parts<F: Fabric>(cx: &Context<F>) -> Verdict {
-    let longest = cx.packets().packet_max(cx.next());
+    let longest = cx.packet_max();
     for (number, (head, len)) in
         [(16, 17), (0, 40), (8, 48), (13, 40), (5, longest), (16, longest)].into_iter().enumerate()
     {
         let bytes = pattern(number as u32, len);
         let (head, body) = bytes.split_at(head);
-        poll_fn(|task| cx.packets().poll_send(task, cx.next(), head, body, false)).await?;
+        let packet = Packet { body, ..Packet::new(cx.channel(cx.next()), head) };
+        poll_fn(|task| cx.packets().poll_send(task, cx.next(), packet)).await?;
         let patience = cx.soon();
-        let Arrival { from, len } = poll_fn(|task| cx.packets().poll_recv(task, patience)).await?;
-        same("from", from, cx.previous())?;
+        let Arrival { from, channel, len } = poll_fn(|task| cx.packets().poll_recv(task, patience)).await?;
+        same("from", (from, channel), (cx.previous(), packet.channel))?;
         let mut read = vec![0; len];
         for start in [3, 16, 7, 0] {
             let (start, end) = (start.min(len), (start * 3 + 24).min(len));
@@ -108,10 +109,11 @@ pub(super) async fn flood<F: Fabric>(cx: &Context<F>) -> Verdict {
 
 /// Sends that are dropped before they are ready have sent nothing.
 pub(super) async fn dropped<F: Fabric>(cx: &Context<F>) -> Verdict {
-    let mut sent = 0_u32;
+    let (mut sent, channel) = (0_u32, cx.channel(cx.next()));
     poll_fn(|task| {
         while sent < FLOOD {
-            match cx.packets().poll_send(task, cx.next(), &sent.to_le_bytes(), &[], false) {
+            let bytes = sent.to_le_bytes();
+            match cx.packets().poll_send(task, cx.next(), Packet::new(channel, &bytes)) {
                 Poll::Ready(Ok(())) => sent += 1,
                 Poll::Ready(Err(fault)) => return Poll::Ready(Err(fault)),
                 Poll::Pending if sent == 0 => return Poll::Pending, // an earlier check filled it

@@ -58,7 +58,7 @@ pub struct DatagramCounts {
 ///
 /// A peer needs no handshake: its incarnation comes with its address, and a higher one begins anew.
 #[derive(Debug)]
-pub struct Channel {
+pub struct DatagramChannel {
     own: Identity,
     peers: Box<[Peer]>,
     /// The peers that have something to do, perhaps later.
@@ -127,7 +127,7 @@ impl Met {
     }
 }
 
-impl Channel {
+impl DatagramChannel {
     /// The machine of a rank among peers with these incarnations, by rank, its own included.
     #[must_use]
     pub fn new(own: Identity, incarnations: impl IntoIterator<Item = u32>) -> Self {

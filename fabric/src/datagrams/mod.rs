@@ -1,6 +1,6 @@
 //! Reliable packets over unreliable datagrams (koop-2008, section 5.1: UD-SR).
 //!
-//! [`Channel`] is the protocol machine, without I/O, clock or threads:
+//! [`DatagramChannel`] is the protocol machine, without I/O, clock or threads:
 //!
 //! | file | contains |
 //! |---|---|
@@ -36,7 +36,7 @@ mod tests;
 mod transport;
 mod window;
 
-pub use channel::{Channel, DatagramCounts, Identity};
+pub use channel::{DatagramChannel, DatagramCounts, Identity};
 pub use transport::{
     DatagramTransport, DatagramWaits, Datagrams, Machine, Posted, SharedMachine, lock as lock_machine,
 };

@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, Watch};
 
-use super::{Channel, DatagramCounts};
-use crate::{Arrival, Transport};
+use super::{DatagramChannel, DatagramCounts};
+use crate::{Arrival, Channel, Packet, Transport};
 
 /// What became of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub trait Datagrams: Debug + Send + 'static {
 /// for what was sent.
 #[derive(Debug)]
 pub struct Machine<D> {
-    channel: Channel,
+    channel: DatagramChannel,
     datagrams: D,
 }
 
@@ -73,7 +73,7 @@ pub type SharedMachine<D> = Arc<Mutex<Machine<D>>>;
 
 impl<D: Datagrams> Machine<D> {
     /// A machine over these datagrams.
-    pub fn new(channel: Channel, datagrams: D) -> SharedMachine<D> {
+    pub fn new(channel: DatagramChannel, datagrams: D) -> SharedMachine<D> {
         Arc::new(Mutex::new(Self { channel, datagrams }))
     }
 
@@ -186,7 +186,7 @@ pub fn lock<D>(machine: &Mutex<Machine<D>>) -> MutexGuard<'_, Machine<D>> {
 impl<W: DatagramWaits> DatagramTransport<W> {
     /// The packets of a machine.
     pub fn new(machine: SharedMachine<W::Datagrams>, waits: W) -> Self {
-        let packet_max = lock(&machine).datagrams.longest() - Channel::HEADER;
+        let packet_max = lock(&machine).datagrams.longest() - DatagramChannel::HEADER;
         Self { machine, packet_max, waits, current: None, list: None }
     }
 
@@ -194,39 +194,14 @@ impl<W: DatagramWaits> DatagramTransport<W> {
     pub fn counts(&self) -> DatagramCounts {
         lock(&self.machine).counts()
     }
+}
 
-    fn poll_post(
-        &mut self,
-        cx: &mut Context<'_>,
-        to: Rank,
-        packet: (&[u8], &[u8]),
-        is_solicited: bool,
-    ) -> Poll<Result<(), Fault>> {
-        let len = packet.0.len() + packet.1.len();
-        if len > self.packet_max(to) {
-            return Poll::Ready(Err(Fault::new(FaultKind::TooLong).with_detail(len as u32)));
-        }
-        self.waits.needs(to)?;
-        let mut machine = lock(&self.machine);
-        let mut sent = machine.send(to, packet, is_solicited, self.list.is_some());
-        if sent.is_pending() {
-            drop(machine);
-            self.waits.progress();
-            machine = lock(&self.machine);
-            sent = machine.send(to, packet, is_solicited, self.list.is_some());
-        }
-        self.list = self.list.map(|_| true);
-        if sent.is_ready() {
-            self.waits.withdraw(Some(to));
-            return sent;
-        }
-        self.waits.pend(cx, Some(to), Patience::on(to), machine.channel.due())?;
-        Poll::Pending
-    }
+fn arrival((from, packet): &(Rank, Box<[u8]>)) -> Arrival {
+    Arrival { from: *from, channel: Channel::Datagrams, len: packet.len() }
 }
 
 /// The fault of a wait on a lost peer.
-fn lost(channel: &Channel, patience: Patience) -> Result<(), Fault> {
+fn lost(channel: &DatagramChannel, patience: Patience) -> Result<(), Fault> {
     match patience.watch {
         Watch::Rank(rank) | Watch::RankAndFailures(rank) if channel.is_lost(rank) => {
             Err(Fault::of(FaultKind::ConnectionLost, rank))
@@ -236,19 +211,32 @@ fn lost(channel: &Channel, patience: Patience) -> Result<(), Fault> {
 }
 
 impl<W: DatagramWaits> Transport for DatagramTransport<W> {
-    fn packet_max(&self, _to: Rank) -> usize {
+    fn channels(&self, _to: Rank) -> &[Channel] {
+        &[Channel::Datagrams]
+    }
+
+    fn packet_max(&self, _channel: Channel) -> usize {
         self.packet_max
     }
 
-    fn poll_send(
-        &mut self,
-        cx: &mut Context<'_>,
-        to: Rank,
-        head: &[u8],
-        body: &[u8],
-        solicited: bool,
-    ) -> Poll<Result<(), Fault>> {
-        self.poll_post(cx, to, (head, body), solicited)
+    fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>> {
+        packet.check(self.packet_max)?;
+        self.waits.needs(to)?;
+        let mut machine = lock(&self.machine);
+        let mut sent = machine.send(to, (packet.head, packet.body), packet.solicited, self.list.is_some());
+        if sent.is_pending() {
+            drop(machine);
+            self.waits.progress();
+            machine = lock(&self.machine);
+            sent = machine.send(to, (packet.head, packet.body), packet.solicited, self.list.is_some());
+        }
+        self.list = self.list.map(|_| true);
+        if sent.is_ready() {
+            self.waits.withdraw(Some(to));
+            return sent;
+        }
+        self.waits.pend(cx, Some(to), Patience::on(to), machine.channel.due())?;
+        Poll::Pending
     }
 
     fn set_list(&mut self, is_open: bool) {
@@ -274,17 +262,16 @@ impl<W: DatagramWaits> Transport for DatagramTransport<W> {
             }
         }
         self.waits.withdraw(None);
-        let arrival = self.current.as_ref().map(|(from, packet)| Arrival { from: *from, len: packet.len() });
-        arrival.map_or(Poll::Pending, |arrival| Poll::Ready(Ok(arrival)))
+        self.current.as_ref().map_or(Poll::Pending, |packet| Poll::Ready(Ok(arrival(packet))))
     }
 
     fn try_recv(&mut self, _me: Rank) -> Poll<Result<Arrival, Fault>> {
         self.current = None;
         self.waits.progress();
         self.current = lock(&self.machine).next_arrived();
-        let Some((from, packet)) = &self.current else { return Poll::Pending };
+        let Some(packet) = &self.current else { return Poll::Pending };
         self.waits.withdraw(None);
-        Poll::Ready(Ok(Arrival { from: *from, len: packet.len() }))
+        Poll::Ready(Ok(arrival(packet)))
     }
 
     fn read(&self, offset: usize, into: &mut [u8]) {

@@ -15,6 +15,20 @@
 /// Methods that fit no way are written out behind the table.
 macro_rules! forward {
     () => {};
+    (
+        $(#[$attribute:meta])*
+        call fn $name:ident(&mut self $(, $arg:ident: $type:ty)*) $(-> $result:ty)?;
+        $($rest:tt)*
+    ) => {
+        $(#[$attribute])*
+        fn $name(&mut self $(, $arg: $type)*) $(-> $result)? {
+            match self {
+                $crate::Either::First(fabric) => fabric.$name($($arg),*),
+                $crate::Either::Second(fabric) => fabric.$name($($arg),*),
+            }
+        }
+        forward! { $($rest)* }
+    };
     ($(#[$attribute:meta])* call fn $name:ident(&self $(, $arg:ident: $type:ty)*) $(-> $result:ty)?; $($rest:tt)*) => {
         $(#[$attribute])*
         fn $name(&self $(, $arg: $type)*) $(-> $result)? {

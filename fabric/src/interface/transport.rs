@@ -11,47 +11,84 @@ use std::fmt::Debug;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
-use onesided_remote_memory::{Fault, Patience, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Patience, Rank};
 
 use crate::NOBODY;
 
-/// A packet that has arrived: its sender, and its length in bytes. Its bytes are
+/// A way of packets from one rank to another, of a kind: what breaks, is full, and has a longest packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Channel {
+    /// A ring in shared memory, of two ranks of a host.
+    Lane,
+    /// A reliable connection, whose packets wait in the receive queue of all connections of their receiver.
+    Connection,
+    /// Datagrams, which are acknowledged and sent again.
+    Datagrams,
+}
+
+/// A packet to be sent: the bytes of `head`, then those of `body`.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'b> {
+    /// The way that it takes, one [there is](Transport::channels).
+    pub channel: Channel,
+    /// The first bytes.
+    pub head: &'b [u8],
+    /// The bytes behind them.
+    pub body: &'b [u8],
+    /// Whether it also wakes the receiver's handler, where the fabric has [such
+    /// events](crate::Fabric::events). Packets for which the receiver is to make room wake it in any case.
+    pub solicited: bool,
+}
+
+impl<'b> Packet<'b> {
+    /// A packet that wakes no handler.
+    #[must_use]
+    pub const fn new(channel: Channel, head: &'b [u8]) -> Self {
+        Self { channel, head, body: &[], solicited: false }
+    }
+
+    /// Whether it has at most `max` bytes.
+    ///
+    /// # Errors
+    /// `TooLong`.
+    pub fn check(&self, max: usize) -> Result<(), Fault> {
+        let len = self.head.len() + self.body.len();
+        if len > max { Err(Fault::new(FaultKind::TooLong).with_detail(len as u32)) } else { Ok(()) }
+    }
+}
+
+/// A packet that has arrived: its sender, its way, and its length in bytes. Its bytes are
 /// [read](Transport::read) until the next packet is received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// The sender.
     pub from: Rank,
+    /// The way it took.
+    pub channel: Channel,
     /// The length in bytes.
     pub len: usize,
 }
 
 /// The packets of a rank. There is one owner, so nothing is locked.
 ///
-/// Packets arrive exactly once, whole, and in order from one sender. A sender that dies loses those
+/// Packets arrive exactly once, whole, and in order from one sender by one channel. A sender that dies loses those
 /// that it was sending, and none that had arrived.
 pub trait Transport: Debug + Send + 'static {
-    /// The longest packet to a rank in bytes, at least [`SHORTEST_LIMIT`].
-    fn packet_max(&self, to: Rank) -> usize;
+    /// The channels to a rank that there are now, of which there is one to begin with: a packet may take
+    /// any of them.
+    fn channels(&self, to: Rank) -> &[Channel];
 
-    /// Sends a packet: the bytes of `head`, then those of `body`. When it is ready the packet has
-    /// left, the slices may be reused, and a sleeping receiver is woken. `Pending`: nothing was
-    /// sent, because there is no room.
-    ///
-    /// A `solicited` packet also wakes the receiver's handler, where the fabric has [such
-    /// events](crate::Fabric::events). Packets for which the receiver is to make room wake it in any
-    /// case.
+    /// The longest packet of a channel in bytes, at least [`SHORTEST_LIMIT`].
+    fn packet_max(&self, channel: Channel) -> usize;
+
+    /// Sends a packet by its channel. When it is ready the packet has left, the slices may be reused, and
+    /// a sleeping receiver is woken. `Pending`: nothing was sent, because there is no room.
     ///
     /// # Errors
     /// `TooLong`, `NoSuchRank`, `PeerDied`, `PeerLeft`, `Revoked`; `ConnectionLost` if packets reach
     /// the rank no more, though it lives.
-    fn poll_send(
-        &mut self,
-        cx: &mut Context<'_>,
-        to: Rank,
-        head: &[u8],
-        body: &[u8],
-        solicited: bool,
-    ) -> Poll<Result<(), Fault>>;
+    fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>>;
 
     /// Begins a list, or ends it: in one a packet that [is sent](Self::poll_send) may leave later, at the
     /// end at the latest. Cards post lists with one doorbell. Nothing but sends comes before the end.
@@ -112,7 +149,7 @@ pub trait Transport: Debug + Send + 'static {
         first
     }
 
-    /// [Sends](Self::poll_send) the bytes.
+    /// [Sends](Self::poll_send) the bytes by the first channel.
     ///
     /// # Errors
     /// As [`poll_send`](Self::poll_send).
@@ -120,7 +157,8 @@ pub trait Transport: Debug + Send + 'static {
     /// # Cancel safety
     /// A future that is dropped before it is ready has sent nothing.
     fn send(&mut self, to: Rank, bytes: &[u8]) -> impl Future<Output = Result<(), Fault>> + Send {
-        poll_fn(move |cx| self.poll_send(cx, to, bytes, &[], false))
+        let channel = self.channels(to)[0];
+        poll_fn(move |cx| self.poll_send(cx, to, Packet::new(channel, bytes)))
     }
 
     /// [Receives](Self::poll_recv) a packet: its sender and its bytes.
@@ -132,7 +170,7 @@ pub trait Transport: Debug + Send + 'static {
     /// Dropping the future loses no packet.
     fn recv(&mut self, patience: Patience) -> impl Future<Output = Result<(Rank, Vec<u8>), Fault>> + Send {
         poll_fn(move |cx| {
-            self.poll_recv(cx, patience).map_ok(|Arrival { from, len }| {
+            self.poll_recv(cx, patience).map_ok(|Arrival { from, len, .. }| {
                 let mut bytes = vec![0; len];
                 self.read(0, &mut bytes);
                 (from, bytes)
@@ -144,6 +182,8 @@ pub trait Transport: Debug + Send + 'static {
 /// A connection that is made anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renewed {
+    /// Its kind; the other channels to the rank are as they were.
+    pub channel: Channel,
     /// Whether a packet that this rank sent over the last one is not known to have arrived.
     pub is_missing: bool,
 }

@@ -8,7 +8,7 @@ use onesided_job::fork::is_child;
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory, Watch};
 
 use crate::SHORTEST_LIMIT;
-use crate::interface::transport::{Arrival, Transport};
+use crate::interface::transport::{Arrival, Channel, Packet, Transport};
 use crate::shm::lane::{CELL_WORDS, Lane, Reader, Writer};
 use crate::shm::{JobSegment, Shm};
 use crate::waiting::peer_status::PeerStatus;
@@ -166,32 +166,26 @@ impl Lanes {
 }
 
 impl Transport for ShmTransport {
+    fn channels(&self, _to: Rank) -> &[Channel] {
+        &[Channel::Lane]
+    }
+
     #[inline]
-    fn packet_max(&self, _to: Rank) -> usize {
+    fn packet_max(&self, _channel: Channel) -> usize {
         self.packet_max
     }
 
     #[inline]
-    fn poll_send(
-        &mut self,
-        cx: &mut Context<'_>,
-        to: Rank,
-        head: &[u8],
-        body: &[u8],
-        solicited: bool,
-    ) -> Poll<Result<(), Fault>> {
+    fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>> {
         self.ended(Patience::on(to))?;
-        let len = head.len() + body.len();
-        if len > self.packet_max {
-            return Poll::Ready(Err(Fault::new(FaultKind::TooLong).with_detail(len as u32)));
-        }
+        packet.check(self.packet_max)?;
         if !matches!(self.lanes.writers.get(to.index()), Some(Outgoing { lane: 1.., .. })) {
             self.find_lane(to);
         }
         let job_segment = self.shm.job_segment();
         let Outgoing { lane: offset, writer, is_told } = &mut self.lanes.writers[to.index()];
         let is_new = writer.is_new();
-        if !writer.push(lane(job_segment, *offset), head, body) {
+        if !writer.push(lane(job_segment, *offset), packet.head, packet.body) {
             if !std::mem::replace(is_told, true) {
                 job_segment.solicit(to); // who computes has a handler to make room
             }
@@ -203,7 +197,7 @@ impl Transport for ShmTransport {
             job_segment.open_lane(self.shm.me(), to);
         }
         job_segment.wake(to);
-        if solicited {
+        if packet.solicited {
             self.solicit(to);
         }
         Poll::Ready(Ok(()))
@@ -225,7 +219,8 @@ impl Transport for ShmTransport {
             Some(len) if len > self.packet_max => Poll::Ready(Err(self.leave(len))),
             Some(len) => {
                 self.lanes.received = Some(len);
-                Poll::Ready(Ok(Arrival { from: self.lanes.readers[self.lanes.current].from, len }))
+                let from = self.lanes.readers[self.lanes.current].from;
+                Poll::Ready(Ok(Arrival { from, channel: Channel::Lane, len }))
             }
             None => {
                 self.shm.0.endpoint.register_waker(cx, patience.deadline);

@@ -9,7 +9,7 @@ use ibverbs_sys::ibv_wc;
 use onesided_remote_memory::{Fault, Liveness, Patience, Rank};
 
 use crate::Error;
-use crate::datagrams::{Channel, DatagramWaits, Datagrams, Identity, Machine, Posted, SharedMachine};
+use crate::datagrams::{DatagramChannel, DatagramWaits, Datagrams, Identity, Machine, Posted, SharedMachine};
 use crate::verbs::connector::Connector;
 use crate::verbs::device::Device;
 use crate::verbs::drive::PACKET;
@@ -101,7 +101,7 @@ impl CardDatagrams {
             due: AtomicU64::new(u64::MAX),
             is_idle: AtomicBool::new(true),
         });
-        let channel = Channel::new(own, addresses.iter().map(number));
+        let channel = DatagramChannel::new(own, addresses.iter().map(number));
         let bytes = vec![0; port.queue.longest() as usize].into();
         let datagrams = VerbsDatagrams { port: Arc::clone(&port), inner, written: Vec::new(), bytes };
         Self { port, machine: Machine::new(channel, datagrams) }

@@ -21,7 +21,7 @@
 //!
 //! With [`MESSAGES_CHANNEL`] the packets of messages are datagrams of a queue pair of their own
 //! (`datagrams`), whose completions are in the queue of all else. Their protocol machine
-//! ([`Channel`](crate::Channel)) is driven in every wait, by one thread at a time.
+//! ([`DatagramChannel`](crate::DatagramChannel)) is driven in every wait, by one thread at a time.
 //!
 //! # Guarantees and assumptions
 //!

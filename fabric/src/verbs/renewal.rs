@@ -23,11 +23,11 @@ use std::sync::atomic::Ordering;
 
 use onesided_remote_memory::{Fault, Liveness, Rank};
 
-use crate::Renewed;
 use crate::verbs::Inner;
 use crate::verbs::arrivals::Arrivals;
 use crate::verbs::peer::{Peer, REFUSED, Revocation, is_after_break};
 use crate::verbs::traffic::{ConnectionId, Traffic};
+use crate::{Channel, Renewed};
 
 impl Inner {
     /// Whether a connection may be made anew once it is broken.
@@ -127,6 +127,6 @@ impl Inner {
             self.end_connection(rail);
         }
         let is_missing = peer.take_deferred().is_some();
-        self.end_connection(peer).then_some((fault, Renewed { is_missing }))
+        self.end_connection(peer).then_some((fault, Renewed { channel: Channel::Connection, is_missing }))
     }
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use onesided_job::fork;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Patience, Rank, RemoteMemory};
 
-use crate::verbs::arrivals::{LONGEST, Packet};
+use crate::verbs::arrivals::{LONGEST, Packet as Received};
 use crate::verbs::peer::{Peer, REFUSED};
 use crate::verbs::queue::{LIST, WorkRequest};
 use crate::verbs::raw::{INLINE, Verb};
@@ -15,7 +15,7 @@ use crate::verbs::traffic::Traffic;
 use crate::verbs::{Verbs, VerbsWaits};
 use crate::waiting::drive::is_blocking;
 use crate::waiting::peer_status::PeerStatus;
-use crate::{Arrival, DatagramTransport, Either, NOBODY, Renewed, Transport};
+use crate::{Arrival, Channel, DatagramTransport, Either, NOBODY, Packet, Renewed, Transport};
 
 /// One of so many looks that [wait for nothing](Transport::try_recv), and find nothing, does what a wait does.
 const WAITS: u32 = 16;
@@ -32,7 +32,7 @@ pub type VerbsTransport = Either<ConnectionTransport, DatagramTransport<VerbsWai
 pub struct ConnectionTransport {
     fabric: Verbs,
     /// The packet that was received last.
-    current: Option<Packet>,
+    current: Option<Received>,
     /// Receives to be posted again.
     unposted: Vec<u32>,
     /// How many looks that are no waits have found nothing.
@@ -91,8 +91,7 @@ impl ConnectionTransport {
     fn try_send(
         (fabric, list): (&Verbs, &mut List),
         peer: &Peer,
-        (head, body): (&[u8], &[u8]),
-        solicited: bool,
+        Packet { head, body, solicited, .. }: Packet<'_>,
     ) -> Result<bool, Fault> {
         let inner = &*fabric.0;
         let (len, verb) = (head.len() + body.len(), Verb::Send { solicited });
@@ -129,30 +128,6 @@ impl ConnectionTransport {
             inner.forget(peer.id, taken.slot);
         }
         Ok(is_sent)
-    }
-
-    fn poll_post(
-        &mut self,
-        cx: &mut Context<'_>,
-        to: Rank,
-        packet: (&[u8], &[u8]),
-        solicited: bool,
-    ) -> Poll<Result<(), Fault>> {
-        fork::check()?;
-        let (fabric, peer) = (&self.fabric, self.fabric.peer(to)?);
-        let len = packet.0.len() + packet.1.len();
-        if len > self.packet_max(to) {
-            return Poll::Ready(Err(Fault::new(FaultKind::TooLong).with_detail(len as u32)));
-        }
-        if fabric.0.job_segment.liveness(to) != Liveness::Alive || peer.is_broken() {
-            return self.poll_ended(cx, peer);
-        }
-        if Self::try_send((fabric, &mut self.list), peer, packet, solicited)? {
-            return Poll::Ready(Ok(()));
-        }
-        fabric.0.turn();
-        fabric.0.endpoint.register_waker(cx, u64::MAX);
-        Poll::Pending
     }
 
     /// Of a rank that has ended, or whose connection is broken.
@@ -209,7 +184,7 @@ impl ConnectionTransport {
             }
             inner.drain_all(); // another thread may have taken it from the queue, and not yet put it there
         }
-        self.current.as_ref().map(|packet| Arrival { from: packet.from, len: packet.len })
+        self.current.as_ref().map(|packet| Arrival { from: packet.from, channel: Channel::Connection, len: packet.len })
     }
 }
 
@@ -236,20 +211,28 @@ impl List {
 }
 
 impl Transport for ConnectionTransport {
-    fn packet_max(&self, _to: Rank) -> usize {
+    fn channels(&self, _to: Rank) -> &[Channel] {
+        &[Channel::Connection]
+    }
+
+    fn packet_max(&self, _channel: Channel) -> usize {
         LONGEST as usize
     }
 
     #[inline]
-    fn poll_send(
-        &mut self,
-        cx: &mut Context<'_>,
-        to: Rank,
-        head: &[u8],
-        body: &[u8],
-        solicited: bool,
-    ) -> Poll<Result<(), Fault>> {
-        self.poll_post(cx, to, (head, body), solicited)
+    fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>> {
+        fork::check()?;
+        let (fabric, peer) = (&self.fabric, self.fabric.peer(to)?);
+        packet.check(LONGEST as usize)?;
+        if fabric.0.job_segment.liveness(to) != Liveness::Alive || peer.is_broken() {
+            return self.poll_ended(cx, peer);
+        }
+        if Self::try_send((fabric, &mut self.list), peer, packet)? {
+            return Poll::Ready(Ok(()));
+        }
+        fabric.0.turn();
+        fabric.0.endpoint.register_waker(cx, u64::MAX);
+        Poll::Pending
     }
 
     fn set_list(&mut self, is_open: bool) {

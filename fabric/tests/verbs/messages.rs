@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use onesided_fabric::remote_memory::{FaultKind, Patience, Rank, RemoteMemory};
 use onesided_fabric::verbs::{RECEIVES, VerbsTransport};
 use onesided_fabric::{
-    Events, Fabric, Fencing, NOBODY, Renewed, Segment, SegmentKey, Transport, block_on, wait_timeout,
+    Channel, Events, Fabric, Fencing, NOBODY, Packet, Renewed, Segment, SegmentKey, Transport, block_on, wait_timeout,
 };
 
 use crate::support::{Barrier, device, segments};
@@ -99,7 +99,8 @@ fn only_solicited_packets_wake_a_handler() {
             let messages = fabric.for_messages();
             assert_eq!(wait_timeout(fabric, &mut messages.flush(other), LONG), Some(Ok(())));
             thread::sleep(Duration::from_millis(50)); // for a wake-up that should not be
-            block_on(fabric, poll_fn(|cx| packets.poll_send(cx, other, b"start", &[], true))).unwrap();
+            let packet = Packet { solicited: true, ..Packet::new(packets.channels(other)[0], b"start") };
+            block_on(fabric, poll_fn(|cx| packets.poll_send(cx, other, packet))).unwrap();
             assert_eq!(wait_timeout(fabric, &mut messages.flush(other), LONG), Some(Ok(())));
         } else {
             let (events, end) = (fabric.events(Events::Packets).unwrap(), until(fabric, LONG));
@@ -211,7 +212,7 @@ fn a_connection_of_messages_that_a_stale_key_breaks_is_made_anew() {
             };
             assert_eq!((kind(received), received.unwrap_err().rank()), (FaultKind::ConnectionLost, Some(other)));
             let is_missing = never_sleeps && world.rank() == 0; // of the read
-            assert_eq!(packets.renewed(other), Some(Renewed { is_missing }));
+            assert_eq!(packets.renewed(other), Some(Renewed { channel: Channel::Connection, is_missing }));
             assert_eq!(packets.renewed(other), None);
             assert_eq!(fabric.lost_connection(fabric.rank(), Rank(0)), None);
             let word = fabric.word_in(&all[other.index()], 0).unwrap();
@@ -258,7 +259,7 @@ fn packets_that_have_arrived_are_not_missing() {
             assert_eq!(kind(read), FaultKind::NoSuchRegion);
         }
         assert_eq!(kind(block_on(fabric, packets.recv(patience()))), FaultKind::ConnectionLost);
-        assert_eq!(packets.renewed(other), Some(Renewed { is_missing: false }));
+        assert_eq!(packets.renewed(other), Some(Renewed { channel: Channel::Connection, is_missing: false }));
         world.barrier().wait().unwrap();
     });
 }
@@ -324,7 +325,7 @@ fn a_packet_that_is_given_up_with_its_connection_is_missing() {
                 block_on(fabric, packets.send(other, &number.to_le_bytes())).unwrap();
             }
             assert_eq!(kind(block_on(fabric, packets.recv(patience()))), FaultKind::ConnectionLost);
-            assert_eq!(packets.renewed(other), Some(Renewed { is_missing: true }));
+            assert_eq!(packets.renewed(other), Some(Renewed { channel: Channel::Connection, is_missing: true }));
             lost.wait();
             block_on(fabric, packets.send(other, b"again")).unwrap();
         } else {
@@ -341,7 +342,7 @@ fn a_packet_that_is_given_up_with_its_connection_is_missing() {
             };
             assert!((RECEIVES..MANY).contains(&next), "{next}");
             assert_eq!(fault.kind(), FaultKind::ConnectionLost);
-            assert_eq!(packets.renewed(other), Some(Renewed { is_missing: false }));
+            assert_eq!(packets.renewed(other), Some(Renewed { channel: Channel::Connection, is_missing: false }));
             assert_eq!(block_on(fabric, packets.recv(patience())).unwrap().1, b"again");
         }
         world.barrier().wait().unwrap();

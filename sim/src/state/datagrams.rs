@@ -61,7 +61,7 @@ impl State {
             return;
         }
         // A bare acknowledgement brings nothing that a program could wait for.
-        if value > onesided_fabric::Channel::HEADER as u64 {
+        if value > onesided_fabric::DatagramChannel::HEADER as u64 {
             self.note_change();
         }
         self.ranks[to.index()].more().rare().datagrams.push_back(bytes);

@@ -11,7 +11,8 @@ use onesided_fabric::remote_memory::{
     At, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory,
 };
 use onesided_fabric::{
-    Arrival, Capabilities, Endpoint, Error, Fabric, Renewed, Segment, SegmentKey, Transport, UserMemory, delegate,
+    Arrival, Capabilities, Channel, Endpoint, Error, Fabric, Packet, Renewed, Segment, SegmentKey, Transport,
+    UserMemory, delegate,
 };
 use onesided_sim::{SimFabric, SimSegment, SimTransport, Word};
 
@@ -114,14 +115,7 @@ pub(crate) struct PlantedPackets {
 }
 
 impl Transport for PlantedPackets {
-    fn poll_send(
-        &mut self,
-        cx: &mut Context<'_>,
-        to: Rank,
-        head: &[u8],
-        body: &[u8],
-        solicited: bool,
-    ) -> Poll<Result<(), Fault>> {
+    fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>> {
         self.sent += 1;
         self.fabric.sends.fetch_add(1, Ordering::Relaxed);
         self.fabric.step();
@@ -129,14 +123,14 @@ impl Transport for PlantedPackets {
         match self.bug {
             Bug::LostPackets if now_and_then => return Poll::Ready(Ok(())),
             Bug::DoubledPackets if now_and_then => {
-                let _ = self.inner.poll_send(cx, to, head, body, solicited);
+                let _ = self.inner.poll_send(cx, to, packet);
             }
             Bug::OvertakenPackets if now_and_then => {
-                self.held = Some((to, [head, body].concat()));
+                self.held = Some((to, [packet.head, packet.body].concat()));
                 return Poll::Ready(Ok(()));
             }
             Bug::SentAndPending if now_and_then => {
-                let sent = self.inner.poll_send(cx, to, head, body, solicited);
+                let sent = self.inner.poll_send(cx, to, packet);
                 self.poll_soon(cx);
                 return if sent.is_ready() { Poll::Pending } else { sent };
             }
@@ -156,15 +150,16 @@ impl Transport for PlantedPackets {
             _ => {}
         }
         let sent = match self.bug {
-            Bug::ShiftedBody if !body.is_empty() => {
-                self.inner.poll_send(cx, to, head, &[&[0], &body[1..]].concat(), solicited)
+            Bug::ShiftedBody if !packet.body.is_empty() => {
+                let body = [&[0], &packet.body[1..]].concat();
+                self.inner.poll_send(cx, to, Packet { body: &body, ..packet })
             }
-            _ => self.inner.poll_send(cx, to, head, body, solicited),
+            _ => self.inner.poll_send(cx, to, packet),
         };
         if sent.is_ready()
             && let Some((to, held)) = self.held.take()
         {
-            let _ = self.inner.poll_send(cx, to, &held, &[], false);
+            let _ = self.inner.poll_send(cx, to, Packet::new(packet.channel, &held));
         }
         sent
     }
@@ -192,7 +187,9 @@ impl Transport for PlantedPackets {
     }
 
     fn renewed(&mut self, rank: Rank) -> Option<Renewed> {
-        self.renewed.take_if(|renewed| *renewed == rank).map(|_| Renewed { is_missing: false })
+        self.renewed
+            .take_if(|renewed| *renewed == rank)
+            .map(|_| Renewed { channel: Channel::Connection, is_missing: false })
     }
 
     fn set_list(&mut self, is_open: bool) {
@@ -201,7 +198,8 @@ impl Transport for PlantedPackets {
 
     delegate! {
         inner:
-        fn packet_max(&self, to: Rank) -> usize;
+        fn channels(&self, to: Rank) -> &[Channel];
+        fn packet_max(&self, channel: Channel) -> usize;
         fn read(&self, offset: usize, into: &mut [u8]);
     }
 }

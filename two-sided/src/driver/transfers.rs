@@ -111,7 +111,8 @@ impl<F: Fabric> Begun<F> {
             Self::Exposed { message, at, exposed } => engine.expose(message, at, exposed),
             Self::Elements { message, elements } => engine.expose_elements(message, elements),
             Self::Copied { send, to, from, at, len } => {
-                engine.send_data(send, (at, len), transport.packet_max(to), |at, into| from.read(on, at, into));
+                let packet_max = transport.packet_max(transport.channels(to)[0]);
+                engine.send_data(send, (at, len), packet_max, |at, into| from.read(on, at, into));
             }
             Self::Written { send, outcome } => {
                 engine.posted(send, false);

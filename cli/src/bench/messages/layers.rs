@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::hint::black_box;
 
 use onesided_fabric::remote_memory::{Patience, Rank};
-use onesided_fabric::{Any, Error, Fabric, Transport, block_on};
+use onesided_fabric::{Any, Error, Fabric, Packet, Transport, block_on};
 use onesided_two_sided::Messages;
 
 use super::DATA;
@@ -68,7 +68,8 @@ impl Layer for Packets<'_> {
     #[inline]
     fn send(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         let Self(fabric, packets, other) = self;
-        let sent = poll_fn(|cx| packets.poll_send(cx, *other, bytes, &[], false));
+        let channel = packets.channels(*other)[0];
+        let sent = poll_fn(|cx| packets.poll_send(cx, *other, Packet::new(channel, bytes)));
         Ok(block_on(*fabric, sent).map_err(Error::operation("send a packet"))?)
     }
 

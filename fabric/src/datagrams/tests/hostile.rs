@@ -6,10 +6,10 @@ use proptest::prelude::*;
 
 use super::network::JOB;
 use crate::datagrams::header::{Acknowledgement, HEADER, Header};
-use crate::datagrams::{Channel, Identity, Posted};
+use crate::datagrams::{DatagramChannel, Identity, Posted};
 
-fn channel() -> Channel {
-    Channel::new(Identity { job: JOB, rank: Rank(0), incarnation: 5 }, [5, 5, 5])
+fn channel() -> DatagramChannel {
+    DatagramChannel::new(Identity { job: JOB, rank: Rank(0), incarnation: 5 }, [5, 5, 5])
 }
 
 fn header() -> Header {

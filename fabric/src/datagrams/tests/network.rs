@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use onesided_remote_memory::{Fault, Rank};
 
-use crate::datagrams::{Channel, Identity, Posted};
+use crate::datagrams::{DatagramChannel, Identity, Posted};
 
 pub(super) const JOB: u32 = 0xface;
 const LATENCY: u64 = 10_000;
@@ -23,7 +23,7 @@ pub(super) struct Weather {
 type OnWire = (u64, u64, u32, Vec<u8>);
 
 pub(super) struct Network {
-    pub(super) channels: Vec<Channel>,
+    pub(super) channels: Vec<DatagramChannel>,
     pub(super) now: u64,
     /// Ranks that no datagram reaches.
     pub(super) unreachable: Vec<bool>,
@@ -43,7 +43,7 @@ impl Network {
     pub(super) fn new(ranks: u32, first: u32, weather: Weather, seed: u64) -> Self {
         let channel = |rank| {
             let own = Identity { job: JOB, rank: Rank(rank), incarnation: 1 };
-            Channel::numbered(own, vec![1; ranks as usize], first)
+            DatagramChannel::numbered(own, vec![1; ranks as usize], first)
         };
         Self {
             channels: (0..ranks).map(channel).collect(),
@@ -93,12 +93,12 @@ impl Network {
     pub(super) fn restart(&mut self, rank: u32) {
         let incarnations = vec![1; self.channels.len()];
         let own = Identity { job: JOB, rank: Rank(rank), incarnation: 2 };
-        self.channels[rank as usize] = Channel::numbered(own, incarnations, self.first);
+        self.channels[rank as usize] = DatagramChannel::numbered(own, incarnations, self.first);
     }
 
     /// The next event; `false` if none is left.
     pub(super) fn step(&mut self) -> bool {
-        let timers = self.channels.iter().map(Channel::due).min().unwrap_or(u64::MAX);
+        let timers = self.channels.iter().map(DatagramChannel::due).min().unwrap_or(u64::MAX);
         let arrival = self.wires.peek().map_or(u64::MAX, |Reverse((time, ..))| *time);
         if timers.min(arrival) == u64::MAX {
             return false;

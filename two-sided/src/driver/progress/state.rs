@@ -4,7 +4,7 @@ use std::task::{Context, Poll};
 
 use onesided_fabric::bootstrap::fork;
 use onesided_fabric::remote_memory::{Fault, Rank};
-use onesided_fabric::{Arrival, EventInterest, Fabric, NOBODY, Renewed, Transport};
+use onesided_fabric::{Arrival, Channel, EventInterest, Fabric, NOBODY, Packet, Renewed, Transport};
 
 use super::{Progress, Registered};
 use crate::driver::transfers::{self, Begun, Transfer};
@@ -14,6 +14,8 @@ use crate::engine::{Direct, Engine, Listed, PostOutcome, TooLong};
 pub(super) struct State<F: Fabric> {
     pub(super) engine: Engine<Registered<F>>,
     pub(super) transport: F::Transport,
+    /// The one way that packets take so far.
+    pub(super) channel: Channel,
     pub(super) transfers: Vec<Transfer<F>>,
     pub(super) interest: EventInterest,
     /// The sends that were started when it was last updated.
@@ -46,31 +48,34 @@ impl<F: Fabric> State<F> {
         envelope: (u32, u32),
         bytes: &[u8],
     ) -> Result<Option<usize>, TooLong> {
-        let Self { engine, transport, .. } = self;
-        if bytes.len() > transport.packet_max(to) - EAGER_HEAD {
+        let (channel, Self { engine, transport, .. }) = (self.channel, self);
+        if bytes.len() > transport.packet_max(channel) - EAGER_HEAD {
             return Err(TooLong);
         }
         let mut cx = Context::from_waker(NOBODY);
         engine.send_eager(to, envelope, bytes, |to, head, body| {
-            posted(transport.poll_send(&mut cx, to, head, body, false))
+            posted(transport.poll_send(&mut cx, to, Packet { body, ..Packet::new(channel, head) }))
         })
     }
 
     /// Sends the first ones of a list together: how many.
     pub(super) fn send_batch(&mut self, to: Rank, list: (u32, &[Listed<'_>])) -> usize {
-        let Self { engine, transport, .. } = self;
-        let (mut cx, packet_max) = (Context::from_waker(NOBODY), transport.packet_max(to));
+        let (channel, Self { engine, transport, .. }) = (self.channel, self);
+        let (mut cx, packet_max) = (Context::from_waker(NOBODY), transport.packet_max(channel));
         engine.send_batch(to, list, packet_max, |to, head, body| {
-            posted(transport.poll_send(&mut cx, to, head, body, false))
+            posted(transport.poll_send(&mut cx, to, Packet { body, ..Packet::new(channel, head) }))
         })
     }
 
     /// Sends what can be sent. The waker is woken when there may be room for more.
     pub(super) fn flush(&mut self, cx: &mut Context<'_>) {
-        let Self { engine, transport, .. } = self;
+        let (channel, Self { engine, transport, .. }) = (self.channel, self);
         let me = engine.me();
         transport.set_list(true);
-        engine.flush(|to, head, body| posted(transport.poll_send(cx, to, head, body, starts_transfer(head, to == me))));
+        engine.flush(|to, head, body| {
+            let solicited = starts_transfer(head, to == me);
+            posted(transport.poll_send(cx, to, Packet { channel, head, body, solicited }))
+        });
         transport.set_list(false);
     }
 }
@@ -87,7 +92,7 @@ pub(super) fn take_in<S, T: Transport>(
         return Poll::Ready(Ok(()));
     }
     fork::check()?; // other ranks overwrite what a child would read
-    receive(transport).map_ok(|Arrival { from, len }| {
+    receive(transport).map_ok(|Arrival { from, len, .. }| {
         let head = transport.first();
         engine.arrived(from, (&head, len), |offset, into| transport.read(offset, into), direct);
     })
@@ -101,7 +106,7 @@ pub(super) fn end_connection<S>(
     fault: Fault,
 ) -> bool {
     match transport.renewed(rank) {
-        Some(Renewed { is_missing }) => {
+        Some(Renewed { is_missing, .. }) => {
             engine.renew(rank, fault, is_missing);
             true
         }
