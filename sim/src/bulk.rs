@@ -58,12 +58,11 @@ impl Fabric for SimFabric {
                 region
             }
         };
-        let region = region.ok_or_else(|| Error::Allocate {
-            len,
-            what: if len == 0 { "a segment has at least one byte" } else { "no memory for it" }.into(),
-            fault: Fault::of(if len == 0 { FaultKind::OutOfRange } else { FaultKind::NoMemory }, self.rank()),
-            source: None,
-        })?;
+        let (what, kind) = match len {
+            0 => ("a segment has at least one byte", FaultKind::OutOfRange),
+            _ => ("no memory for it", FaultKind::NoMemory),
+        };
+        let region = region.ok_or_else(|| Error::allocate(len, what, Fault::of(kind, self.rank())))?;
         Ok(SimSegment {
             rank: self.rank(),
             region,
@@ -159,8 +158,7 @@ impl Fabric for SimFabric {
                 _region_ref: None,
             });
         }
-        let fault = Fault::of(FaultKind::NoSuchRank, rank);
-        Err(Error::Open { rank, what: fault.to_string(), fault, source: None })
+        Err(Error::open(rank, Fault::of(FaultKind::NoSuchRank, rank).to_string(), FaultKind::NoSuchRank))
     }
 
     fn word_in<'s>(&'s self, segment: &'s SimSegment, offset: u64) -> Result<Word, Fault> {

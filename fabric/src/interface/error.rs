@@ -166,6 +166,16 @@ impl Error {
         }
     }
 
+    /// Memory of this length could not be registered.
+    pub fn allocate(len: u64, what: impl Into<String>, fault: Fault) -> Self {
+        Self::Allocate { len, what: what.into(), fault, source: None }
+    }
+
+    /// Memory of this rank could not be opened.
+    pub fn open(rank: Rank, what: impl Into<String>, kind: FaultKind) -> Self {
+        Self::Open { rank, what: what.into(), fault: Fault::of(kind, rank), source: None }
+    }
+
     /// Names the operation that failed.
     pub fn operation(operation: &'static str) -> impl FnOnce(Fault) -> Self {
         move |fault| Self::Operation { operation, fault }

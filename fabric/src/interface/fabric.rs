@@ -110,12 +110,8 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     /// [`Error::Allocate`]: the memory is empty or not aligned to 8 bytes, or there is no memory or
     /// descriptor for its publication. The memory is then freed.
     fn register(&self, memory: UserMemory) -> Result<Self::Segment, Error> {
-        Err(Error::Allocate {
-            len: memory.len() as u64,
-            what: "this fabric reaches only memory that it allocates".into(),
-            fault: Fault::of(FaultKind::Unsupported, self.rank()),
-            source: None,
-        })
+        let fault = Fault::of(FaultKind::Unsupported, self.rank());
+        Err(Error::allocate(memory.len() as u64, "this fabric reaches only memory that it allocates", fault))
     }
 
     /// Withdraws a [registered](Self::register) segment and returns its memory. After the first

@@ -8,7 +8,9 @@ use std::ptr::NonNull;
 use std::slice;
 
 use bytemuck::Pod;
-use onesided_remote_memory::{Fault, FaultKind};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
+
+use crate::Error;
 
 /// Owned, untyped memory of the user: [`Fabric::register`](crate::Fabric::register) takes it, and
 /// [`Fabric::reclaim`](crate::Fabric::reclaim) returns it.
@@ -220,6 +222,16 @@ impl UserMemory {
     /// Returns the memory if its owner has another type.
     pub fn into_owner<K: Any + Send + Sync>(self) -> Result<K, Self> {
         self.keep().map(|owner| *owner)
+    }
+
+    /// Whether it can be registered, by this rank.
+    pub(crate) fn check(&self, rank: Rank) -> Result<(), Error> {
+        let failed = |what, kind| Err(Error::allocate(self.len as u64, what, Fault::of(kind, rank)));
+        match self.start.addr().get().is_multiple_of(8) {
+            _ if self.is_empty() => failed("there are no bytes to register", FaultKind::OutOfRange),
+            false => failed("the memory does not begin at a multiple of 8", FaultKind::Misaligned),
+            true => Ok(()),
+        }
     }
 
     /// Its start.

@@ -24,7 +24,7 @@ enum Fresh {
 }
 
 impl Shm {
-    fn failed(&self, len: u64, what: &str, kind: FaultKind, source: Option<io::Error>) -> Error {
+    pub(super) fn failed(&self, len: u64, what: &str, kind: FaultKind, source: Option<io::Error>) -> Error {
         Error::Allocate { len, what: what.into(), fault: Fault::of(kind, self.me()), source }
     }
 
@@ -114,13 +114,11 @@ impl Shm {
         let &SegmentKey { rank, region, len, .. } = key;
         // The arena of a rank that left is still mapped.
         if self.job_segment().liveness(rank) == Liveness::Left {
-            let fault = Fault::of(FaultKind::PeerLeft, rank);
-            return Err(Error::Open { rank, what: "it has left".into(), fault, source: None });
+            return Err(Error::open(rank, "it has left", FaultKind::PeerLeft));
         }
         let (piece, start, there) = self.arena_of(rank)?.open(region).map_err(|source| no_room(rank, source))?;
         if len == 0 || len > there {
-            let fault = Fault::of(FaultKind::OutOfRange, rank);
-            return Err(Error::Open { rank, what: "the key's length is not the region's".into(), fault, source: None });
+            return Err(Error::open(rank, "the key's length is not the region's", FaultKind::OutOfRange));
         }
         ShmSegment::of_block(piece, (start, len), (rank, region)).map_err(Error::operation("open"))
     }
@@ -138,8 +136,7 @@ impl Shm {
 }
 
 fn no_block(rank: Rank) -> Error {
-    let fault = Fault::of(FaultKind::NoSuchRegion, rank);
-    Error::Open { rank, what: "it has no such region".into(), fault, source: None }
+    Error::open(rank, "it has no such region", FaultKind::NoSuchRegion)
 }
 
 /// Why a block cannot be mapped: it does not exist, or there is no memory.

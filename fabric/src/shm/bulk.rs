@@ -64,22 +64,11 @@ impl Fabric for Shm {
     }
 
     fn register(&self, memory: UserMemory) -> Result<ShmSegment, Error> {
+        memory.check(self.me())?;
         let len = memory.len() as u64;
-        let failed = |what: &str, kind, source| Error::Allocate {
-            len,
-            what: what.into(),
-            fault: Fault::of(kind, self.me()),
-            source,
-        };
-        if memory.is_empty() {
-            return Err(failed("there are no bytes to register", FaultKind::OutOfRange, None));
-        }
-        if !memory.start().addr().get().is_multiple_of(8) {
-            return Err(failed("the memory does not begin at a multiple of 8", FaultKind::Misaligned, None));
-        }
         let user = UserRegion::new(self.between(), memory).map_err(|(source, _)| {
             let (what, kind) = explain(&source);
-            failed(what, kind, Some(source))
+            self.failed(len, what, kind, Some(source))
         })?;
         let (id, user) = (self.next_region(USER_MEMORY), Arc::new(user));
         let exchange = Arc::clone(&self.0.job.exchange);
@@ -93,7 +82,7 @@ impl Fabric for Shm {
             let serving = poll_fn(move |_| if service.serve() { Poll::Pending } else { Poll::Ready(()) });
             self.0.endpoint.serve(Box::pin(serving)).map_err(|fault| {
                 self.0.service.stopped();
-                failed("no thread to serve peers (see `ulimit -u` and `ulimit -v`)", fault.kind(), None)
+                self.failed(len, "no thread to serve peers (see `ulimit -u` and `ulimit -v`)", fault.kind(), None)
             })?;
         }
         Ok(segment)
@@ -112,12 +101,7 @@ impl Fabric for Shm {
     }
 
     fn open(&self, key: &SegmentKey) -> Result<ShmSegment, Error> {
-        let failed = |what: &str, kind| Error::Open {
-            rank: key.rank,
-            what: what.into(),
-            fault: Fault::of(kind, key.rank),
-            source: None,
-        };
+        let failed = |what, kind| Error::open(key.rank, what, kind);
         check_rank(self, key.rank).map_err(|_| failed("the world has no such rank", FaultKind::NoSuchRank))?;
         if key.region == RegionId(0) {
             return self.world_segment(key.rank);

@@ -197,16 +197,7 @@ impl Fabric for Verbs {
     }
 
     fn register(&self, memory: UserMemory) -> Result<VerbsSegment, Error> {
-        let failed = |what: &str, kind| {
-            let (len, fault) = (memory.len() as u64, Fault::of(kind, self.rank()));
-            Err(Error::Allocate { len, what: what.into(), fault, source: None })
-        };
-        if memory.is_empty() {
-            return failed("there are no bytes to register", FaultKind::OutOfRange);
-        }
-        if !memory.start().addr().get().is_multiple_of(8) {
-            return failed("the memory does not begin at a multiple of 8", FaultKind::Misaligned);
-        }
+        memory.check(self.rank())?;
         let mut memory = UserRegion::new(&self.0.domain, memory)?;
         let further = self.at_cards(|domain| memory.also_at(domain));
         self.0.region_table.publish_user(memory, further)

@@ -148,12 +148,7 @@ impl RegionTable {
     ) -> Result<VerbsSegment, Error> {
         let Some(region) = self.indices().free.pop_front() else {
             let fault = Fault::of(FaultKind::Full, self.home.rank());
-            return Err(Error::Allocate {
-                len,
-                what: format!("{MAX_REGIONS} regions are there already"),
-                fault,
-                source: None,
-            });
+            return Err(Error::allocate(len, format!("{MAX_REGIONS} regions are there already"), fault));
         };
         let key = SegmentKey { rank: self.home.rank(), region, len, address, rkey };
         self.enter_keys(region, &further);
