@@ -2,6 +2,8 @@
 
 use onesided_windows::LockDesign;
 
+use crate::bench::results;
+
 /// One lock, or all of them.
 #[derive(Debug, Clone)]
 pub(crate) struct Locks(Vec<LockDesign>);
@@ -12,11 +14,5 @@ pub(crate) fn parse(name: &str) -> Result<Locks, onesided_windows::Error> {
 
 /// Each chosen lock once, in the order of the choice.
 pub(crate) fn unique(all: &[Locks]) -> Vec<LockDesign> {
-    let mut locks: Vec<LockDesign> = Vec::new();
-    for lock in all.iter().flat_map(|locks| &locks.0) {
-        if !locks.contains(lock) {
-            locks.push(*lock);
-        }
-    }
-    locks
+    results::unique(all.iter().flat_map(|locks| &locks.0).copied())
 }

@@ -7,7 +7,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use crate::bench::lock_choice::{self, Locks};
 use crate::bench::metrics::{LOCK_METRICS, LockMetric};
 use crate::bench::output::json::Sections;
-use crate::bench::runner::suite::Suite;
+use crate::bench::results::unique;
 use crate::bench::runner::{self, Job, Options};
 use crate::failure::Failure;
 
@@ -79,14 +79,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.options.measures() && args.options.wants_picture() && !metrics().any(LockMetric::has_curves) {
         return Err(no_curves().into());
     }
-    let mut suites: Vec<(&'static Suite, u32)> = Vec::new();
-    for (suite, ranks) in metrics().flat_map(|metric| metric.jobs) {
-        for ranks in ranks.numbers(args.ranks) {
-            if !suites.contains(&(suite, ranks)) {
-                suites.push((suite, ranks));
-            }
-        }
-    }
+    let jobs = metrics().flat_map(|metric| metric.jobs);
+    let suites =
+        unique(jobs.flat_map(|(suite, ranks)| ranks.numbers(args.ranks).into_iter().map(move |ranks| (suite, ranks))));
     // The same suite with each lock, directly after one another.
     let jobs: Vec<Job> =
         suites.iter().flat_map(|(suite, ranks)| locks.iter().map(|lock| (*suite, *ranks, *lock))).collect();

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::bench::results::description::Description;
 use crate::bench::results::quantity::Quantity;
 use crate::bench::results::report::{Against, Measured, Parameter};
+use crate::bench::results::{groups, unique};
 use crate::failure::Failure;
 use crate::info;
 
@@ -158,21 +159,18 @@ impl Document {
         sections: Sections,
     ) -> Self {
         // A limit that was measured with several locks is listed once.
-        let is_limit = |(i, one): &(usize, &Measured)| {
-            let same = |other: &&Measured| {
-                (&other.what, other.quantity, other.ranks, other.size) == (&one.what, one.quantity, one.ranks, one.size)
-                    && (other.against == Against::IsLimit && other.parameter == one.parameter)
-            };
-            one.against == Against::IsLimit && !measured[..*i].iter().any(|other| same(&other))
+        let same = |one: &&Measured, other: &&Measured| {
+            (&other.what, other.quantity, other.ranks, other.size) == (&one.what, one.quantity, one.ranks, one.size)
+                && other.parameter == one.parameter
         };
-        let limits = measured.iter().enumerate().filter(is_limit).map(|(_, limit)| limit);
-        let results = measured.iter().filter(|measured| measured.against != Against::IsLimit);
+        let (limits, results): (Vec<_>, Vec<_>) =
+            measured.iter().partition(|measured| measured.against == Against::IsLimit);
         let mut document = Self {
             machine,
             begun: begun.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             command,
-            limits: limits.map(Limit::of).collect(),
-            results: results.map(|result| Row::of(result, fabric, measured)).collect(),
+            limits: groups(limits, same).iter().map(|same| Limit::of(same[0])).collect(),
+            results: results.into_iter().map(|result| Row::of(result, fabric, measured)).collect(),
             remarks: Vec::new(),
             sections,
         };
@@ -194,13 +192,7 @@ impl Document {
 
     /// The locks, in the order of their first results.
     pub(crate) fn locks(&self) -> Vec<&str> {
-        let mut locks: Vec<&str> = Vec::new();
-        for row in &self.results {
-            if !locks.contains(&&*row.algorithm) {
-                locks.push(&row.algorithm);
-            }
-        }
-        locks
+        unique(self.results.iter().map(|row| &*row.algorithm))
     }
 
     /// Whether it is of locks. Else the lock of the windows matters to no result.

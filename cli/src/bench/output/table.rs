@@ -9,6 +9,7 @@ use crate::bench::output::json::{Comparison, Document, Limit, Machine, Row};
 use crate::bench::output::units::{number, rounded, size, unit};
 use crate::bench::results::description::Description;
 use crate::bench::results::report::Parameter;
+use crate::bench::results::{groups, unique};
 use crate::bench::runner::wrap;
 use crate::info;
 
@@ -60,13 +61,7 @@ impl Document {
             for shown in description.shown {
                 let of = |row: &&Row| row.quantity == shown.quantity && is_described(row);
                 let rows: Vec<&Row> = self.results.iter().filter(of).collect();
-                let mut points: Vec<Vec<&Row>> = Vec::new();
-                for row in &rows {
-                    match points.iter_mut().find(|point| point[0].is_same_point(row)) {
-                        Some(point) => point.push(row),
-                        None => points.push(vec![row]),
-                    }
-                }
+                let points = groups(rows.iter().copied(), |one, other| one.is_same_point(other));
                 columns.extend(points.into_iter().map(|point| {
                     let (axis, value) = point_among(description, point[0], &rows);
                     Column { heading: shown.column, axis, point: value, is_key: shown.is_key, rows: point }
@@ -118,12 +113,7 @@ impl Document {
             }
         }
         let compared = columns.iter().flat_map(|column| &column.rows);
-        let mut names: Vec<String> = Vec::new();
-        for name in compared.filter_map(|row| comparison(row)) {
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
+        let names = unique(compared.filter_map(|row| comparison(row)));
         rows.extend(names.into_iter().map(|name| {
             let cell = |column: &&Column<'_>| {
                 let found = column.rows.iter().find(|row| comparison(row).as_ref() == Some(&name));

@@ -12,7 +12,7 @@ use crate::bench::peers::document::{Comparison, Document, LIMIT, OURS};
 use crate::bench::peers::perftest;
 use crate::bench::peers::plan::{ONE_WAY, OVERLAP};
 use crate::bench::peers::table;
-use crate::bench::results::quantity::Quantity;
+use crate::bench::results::groups;
 use crate::bench::results::summary::Summary;
 
 const TITLE: &str = "onesided bench peers";
@@ -61,16 +61,8 @@ impl Document {
         page += "<h2>How fast was each?</h2>\n";
         let mut values = Vec::new();
         for (group, results) in self.groups() {
-            let mut quantities: Vec<Quantity> = results.iter().map(|result| result.quantity).collect();
-            let mut seen = Vec::new();
-            quantities.retain(|quantity| {
-                !seen.contains(quantity) && {
-                    seen.push(*quantity);
-                    true
-                }
-            });
-            for quantity in quantities {
-                let of: Vec<_> = results.iter().copied().filter(|result| result.quantity == quantity).collect();
+            for of in groups(results, |one, other| one.quantity == other.quantity) {
+                let quantity = of[0].quantity;
                 let plot = rows(&of, &names, &of[0].unit, |result| &result.values, None);
                 values.push((format!("{group}: {quantity}"), quantity.better().to_owned(), plot));
             }
@@ -119,14 +111,8 @@ impl Document {
 
     /// The results that are drawn together, in the order of the first of each group.
     pub(crate) fn groups(&self) -> Vec<(&str, Vec<&Comparison>)> {
-        let mut groups: Vec<(&str, Vec<&Comparison>)> = Vec::new();
-        for result in &self.results {
-            match groups.iter_mut().find(|(name, _)| *name == result.group) {
-                Some((_, results)) => results.push(result),
-                None => groups.push((&result.group, vec![result])),
-            }
-        }
-        groups
+        let groups = groups(&self.results, |one, other| one.group == other.group);
+        groups.into_iter().map(|results| (&*results[0].group, results)).collect()
     }
 }
 

@@ -5,6 +5,7 @@ use crate::bench::output::html::scale::Scale;
 use crate::bench::output::html::svg;
 use crate::bench::output::json::Comparison;
 use crate::bench::output::units::{rounded, times};
+use crate::bench::results::groups;
 use crate::bench::runner::wrap;
 
 /// The width of a plot, in units of the picture: about the pixels of a phone.
@@ -170,13 +171,8 @@ fn coinciding<'s>(unit: &str, all: &'s [Series]) -> (Vec<&'s Series>, Vec<String
     let looks = |series: &Series| -> Vec<_> {
         series.points.iter().map(|point| (point.at, rounded(point.value, unit))).collect()
     };
-    let mut alike: Vec<Vec<&Series>> = Vec::new();
-    for series in all.iter().filter(|series| !series.points.is_empty()) {
-        match alike.iter_mut().find(|others| looks(others[0]) == looks(series)) {
-            Some(others) => others.push(series),
-            None => alike.push(vec![series]),
-        }
-    }
+    let drawn = all.iter().filter(|series| !series.points.is_empty());
+    let alike = groups(drawn, |one, other| looks(one) == looks(other));
     let names = |all: &Vec<&Series>| all.iter().map(|series| &*series.name).collect::<Vec<_>>().join(", ");
     let notes = alike.iter().filter(|all| all.len() > 1).map(|all| format!("One curve: {}", names(all)));
     (alike.iter().map(|all| all[0]).collect(), notes.collect())

@@ -8,6 +8,7 @@ use crate::bench::output::json::{Document, Row};
 use crate::bench::output::table::comparison;
 use crate::bench::output::units::{rounded, size, utc};
 use crate::bench::results::quantity::Question;
+use crate::bench::results::{groups, unique};
 
 /// A plot with its texts.
 pub(super) struct Figure {
@@ -23,25 +24,14 @@ pub(super) struct Figure {
 /// All plots of a run. Every result is in exactly one: curves of a benchmark that was measured at
 /// several points, and rows of the others that answer the same question in the same unit.
 pub(super) fn figures(document: &Document) -> Vec<Figure> {
-    let same_benchmark = |one: &Row, other: &Row| (&one.benchmark, one.quantity) == (&other.benchmark, other.quantity);
+    let same_benchmark =
+        |one: &&Row, other: &&Row| (&one.benchmark, one.quantity) == (&other.benchmark, other.quantity);
     let all = groups(document.results.iter(), same_benchmark);
     let (curves, single): (Vec<_>, Vec<_>) = all.into_iter().partition(|group| Axis::of(group).points(group).len() > 1);
     let question = |row: &Row| (Question::of(&row.benchmark, row.quantity), row.quantity);
     let rows_of = groups(single.into_iter().flatten(), |one, other| question(one) == question(other));
     let rows_of = rows_of.iter().map(|group| rows(document, group));
     rows_of.chain(curves.iter().map(|group| curve(document, group))).collect()
-}
-
-/// The results that belong together, in the order of the first of each group.
-fn groups<'d>(rows: impl Iterator<Item = &'d Row>, same: impl Fn(&Row, &Row) -> bool) -> Vec<Vec<&'d Row>> {
-    let mut groups: Vec<Vec<&Row>> = Vec::new();
-    for row in rows {
-        match groups.iter_mut().find(|group| same(group[0], row)) {
-            Some(group) => group.push(row),
-            None => groups.push(vec![row]),
-        }
-    }
-    groups
 }
 
 /// What the results of a benchmark differ by, beside the lock.
@@ -86,10 +76,7 @@ impl Axis {
 
     /// The names of the points, in the order of the results.
     fn points(self, group: &[&Row]) -> Vec<String> {
-        groups(group.iter().copied(), |one, other| self.point(one) == self.point(other))
-            .iter()
-            .map(|rows| self.point(rows[0]))
-            .collect()
+        unique(group.iter().map(|row| self.point(row)))
     }
 }
 
@@ -112,12 +99,7 @@ fn curve(document: &Document, group: &[&Row]) -> Figure {
 
 /// What a lock's results are compared with: by stores at the first points, then by memcpy.
 fn compared(group: &[&Row], lock: &str) -> Option<String> {
-    let mut names: Vec<String> = Vec::new();
-    for name in group.iter().filter(|row| row.algorithm == lock).filter_map(|row| comparison(row)) {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
+    let names = unique(group.iter().filter(|row| row.algorithm == lock).filter_map(|row| comparison(row)));
     let (first, others) = names.split_first()?;
     let kind = first.split(": ").next().unwrap_or_default();
     let rest =
