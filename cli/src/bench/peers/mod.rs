@@ -22,8 +22,6 @@ mod table;
 mod ucx;
 pub(crate) mod worker;
 
-use std::fs::File;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -41,7 +39,7 @@ use crate::bench::peers::measure::Setup;
 use crate::bench::peers::perftest::Perftest;
 use crate::bench::peers::plan::Suite;
 use crate::bench::peers::ucx::Ucx;
-use crate::bench::runner::{command, create, print};
+use crate::bench::runner::{Files, command, show};
 use crate::fabric::FabricName;
 use crate::failure::{Failure, say};
 use crate::run::interrupts;
@@ -104,49 +102,36 @@ use crate::run::interrupts;
 /// compares adjacent batches. A program that is not available (no network, no compiler), dies, or
 /// gives no answer for a minute is left out with a note.
 #[derive(Debug, clap::Args)]
-#[command(after_help = HELP)]
+#[command(after_help = HELP, mut_arg("picture", |picture| picture.help("Also draw the ratios as a picture")))]
 pub(crate) struct Args {
     /// What is compared
-    #[arg(long, value_enum, default_value_t = Suite::Windows)]
+    #[arg(long, value_enum, default_value_t = Suite::Windows, conflicts_with = "from")]
     suite: Suite,
 
     /// How the ranks of this library access each other's memory: shm beside MPICH and Open MPI,
     /// verbs beside perftest
-    #[arg(long, value_enum, default_value_t = FabricName::Shm)]
+    #[arg(long, value_enum, default_value_t = FabricName::Shm, conflicts_with = "from")]
     fabric: FabricName,
 
     /// Which lock this library's windows have, by name; several with commas between them, or all:
     /// then what depends on the lock is measured with each, interleaved, and the rest with the
     /// first
-    #[arg(long = "lock", value_name = "NAME", value_delimiter = ',', default_value = "test-and-set", value_parser = lock_choice::parse)]
+    #[arg(long = "lock", value_name = "NAME", value_delimiter = ',', default_value = "test-and-set", value_parser = lock_choice::parse, conflicts_with = "from")]
     locks: Vec<Locks>,
 
     /// Where the peers are installed and compiled
-    #[arg(long, value_name = "FOLDER", default_value = "target/peers")]
+    #[arg(long, value_name = "FOLDER", default_value = "target/peers", conflicts_with = "from")]
     folder: PathBuf,
 
-    /// Also write the results as one JSON object
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-
-    /// Also write a page with plots and all results: one self-contained HTML file
-    #[arg(long, value_name = "FILE.html")]
-    report: Option<PathBuf>,
-
-    /// Also draw the ratios as a picture
-    #[arg(long, value_name = "FILE.svg")]
-    picture: Option<PathBuf>,
-
-    /// Measure nothing: print and draw what an earlier run wrote with --json
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "trial", "folder", "fabric", "locks", "suite"])]
-    from: Option<PathBuf>,
+    #[command(flatten)]
+    files: Files,
 
     /// Fewer and shorter runs: some seconds, and more noise
-    #[arg(long)]
+    #[arg(long, conflicts_with = "from")]
     quick: bool,
 
     /// One short run of each measurement, for tests
-    #[arg(long, hide = true, conflicts_with = "quick")]
+    #[arg(long, hide = true, conflicts_with_all = ["quick", "from"])]
     trial: bool,
 }
 
@@ -166,13 +151,8 @@ ib_write_bw does neither. A signal takes a receive at its target, ib_write_lat's
 median of its single messages, or its overall rate; its streams have no answers.";
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let stored = args.from.as_deref().map(read).transpose()?;
-    // Created first: minutes of measurements must not end in a file that cannot be written.
-    let outputs = Outputs {
-        json: args.json.as_deref().map(create).transpose()?,
-        report: args.report.as_deref().map(create).transpose()?,
-        picture: args.picture.as_deref().map(create).transpose()?,
-    };
+    let stored = args.files.from.as_deref().map(read::<Document>).transpose()?;
+    let files = args.files.create()?;
     let document = match stored {
         Some(document) => document,
         None => match measure(args)? {
@@ -180,31 +160,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             Err(code) => return Ok(code.into()),
         },
     };
-    outputs.write(&document)?;
-    print(&document.to_text())?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// The files of the results.
-struct Outputs {
-    json: Option<File>,
-    report: Option<File>,
-    picture: Option<File>,
-}
-
-impl Outputs {
-    fn write(self, document: &Document) -> Result<(), Failure> {
-        if let Some(mut json) = self.json {
-            json.write_all((serde_json::to_string_pretty(document)? + "\n").as_bytes())?;
-        }
-        if let Some(mut report) = self.report {
-            report.write_all(document.to_page().as_bytes())?;
-        }
-        if let Some(mut picture) = self.picture {
-            picture.write_all(document.to_picture().as_bytes())?;
-        }
-        Ok(())
-    }
+    show(&document, &document.to_text(), files, || document.to_page(), || Some(document.to_picture()))
 }
 
 /// Runs all measures; returns the document, or the exit status that ended the run.

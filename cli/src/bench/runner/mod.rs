@@ -11,6 +11,7 @@ use std::time::SystemTime;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use onesided_windows::LockDesign;
+use serde::Serialize;
 
 use crate::bench::effort::Effort;
 use crate::bench::output::html;
@@ -104,15 +105,20 @@ impl Files {
 }
 
 impl Open {
-    fn write(self, document: &Document, title: &str) -> io::Result<()> {
+    fn write(
+        self,
+        document: &impl Serialize,
+        page: impl FnOnce() -> String,
+        picture: impl FnOnce() -> Option<String>,
+    ) -> io::Result<()> {
         if let Some(mut json) = self.json {
             json.write_all((serde_json::to_string_pretty(document)? + "\n").as_bytes())?;
         }
         if let Some(mut report) = self.report {
-            report.write_all(html::page(document, title).as_bytes())?;
+            report.write_all(page().as_bytes())?;
         }
         if let Some((mut file, path)) = self.picture {
-            let Some(picture) = html::picture(document) else {
+            let Some(picture) = picture() else {
                 if file.metadata()?.is_file() {
                     drop(std::fs::remove_file(path)); // it is empty
                 }
@@ -185,10 +191,22 @@ pub(crate) fn run(title: &str, options: &Options, jobs: &[Job], sections: Sectio
     finish(&Document::new(machine, fabric, (begun, command()), &measured, sections), files, title)
 }
 
-/// Prints the results, then writes them, so that they are printed even if a file cannot be written.
+/// Prints and writes the results.
 pub(crate) fn finish(document: &Document, files: Open, title: &str) -> Result<ExitCode, Failure> {
-    let printed = print(&document.to_text());
-    files.write(document, title)?;
+    let (page, picture) = (|| html::page(document, title), || html::picture(document));
+    show(document, &document.to_text(), files, page, picture)
+}
+
+/// Prints the text, then writes the files, so that it is printed even if a file cannot be written.
+pub(crate) fn show(
+    document: &impl Serialize,
+    text: &str,
+    files: Open,
+    page: impl FnOnce() -> String,
+    picture: impl FnOnce() -> Option<String>,
+) -> Result<ExitCode, Failure> {
+    let printed = print(text);
+    files.write(document, page, picture)?;
     printed?;
     Ok(ExitCode::SUCCESS)
 }
@@ -208,7 +226,7 @@ fn depends_on_lock(one: &Measured) -> bool {
     one.against == Against::IsLimit || one.what.contains("lock")
 }
 
-pub(crate) fn create(path: &Path) -> io::Result<File> {
+fn create(path: &Path) -> io::Result<File> {
     File::create(path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
