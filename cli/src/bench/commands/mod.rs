@@ -3,8 +3,7 @@
 pub(crate) mod collectives;
 pub(crate) mod locks;
 pub(crate) mod messages;
-pub(crate) mod overlap;
 pub(crate) mod rma;
 pub(crate) mod scale;
-pub(crate) mod transport;
+pub(crate) mod two_ranks;
 pub(crate) mod worker;
