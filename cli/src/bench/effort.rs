@@ -48,43 +48,32 @@ impl Effort {
         }
     }
 
+    const fn select<T: Copy>(self, full: T, quick: T) -> T {
+        if matches!(self, Self::Full) { full } else { quick }
+    }
+
     /// How long a computing target computes.
     pub(crate) const fn computing(self) -> Duration {
-        match self {
-            Self::Full => Duration::from_millis(400),
-            Self::Quick | Self::Trial => Duration::from_millis(100),
-        }
+        self.select(Duration::from_millis(400), Duration::from_millis(100))
     }
 
     /// How long all ranks contend for one lock.
     pub(crate) const fn contending(self) -> Duration {
-        match self {
-            Self::Full => Duration::from_millis(250),
-            Self::Quick | Self::Trial => Duration::from_millis(60),
-        }
+        self.select(Duration::from_millis(250), Duration::from_millis(60))
     }
 
     /// How long one point of a sweep takes.
     pub(crate) const fn sweeping(self) -> Duration {
-        match self {
-            Self::Full => Duration::from_millis(50),
-            Self::Quick | Self::Trial => Duration::from_millis(20),
-        }
+        self.select(Duration::from_millis(50), Duration::from_millis(20))
     }
 
     /// How long an idle process is observed.
     pub(crate) const fn idle(self) -> Duration {
-        match self {
-            Self::Full => Duration::from_secs(1),
-            Self::Quick | Self::Trial => Duration::from_millis(200),
-        }
+        self.select(Duration::from_secs(1), Duration::from_millis(200))
     }
 
     /// Hand-overs between two origins in a run.
     pub(crate) const fn handovers(self) -> u64 {
-        match self {
-            Self::Full => 400,
-            Self::Quick | Self::Trial => 80,
-        }
+        self.select(400, 80)
     }
 }
