@@ -8,12 +8,7 @@ use std::hint::black_box;
 use onesided_fabric::{Any, World};
 use onesided_two_sided::{Messages, Op};
 
-use crate::bench::effort::Effort;
-use crate::bench::results::quantity::Quantity;
-use crate::bench::runner::suite::{Program, Suite};
-use crate::bench::worker::probes::{self, Probe};
-use crate::bench::worker::rank::BenchRank;
-use crate::failure::Failure;
+use crate::bench::prelude::*;
 
 /// The most bytes of a rank, and of its blocks of all ranks together.
 const LARGEST: usize = 1 << 20;

@@ -5,7 +5,8 @@
 //! `bench worker`: [`runner`] is the user's side, [`worker`] what ranks share, [`metrics`], [`rma`],
 //! [`messages`], [`collectives`] and [`transport`] what they measure, [`baselines`] what they compare with. `bench scale` measures
 //! in simulation: [`simulated`]. All of them yield [`results`], and [`output`] prints them.
-//! [`peers`] is `bench peers`, with a worker, tables and pages of its own.
+//! [`peers`] is `bench peers`, with a worker, tables and pages of its own. What every measurement
+//! needs is in [`prelude`].
 
 mod baselines;
 mod collectives;
@@ -17,6 +18,7 @@ mod metrics;
 mod output;
 mod overlap;
 mod peers;
+mod prelude;
 mod results;
 mod rma;
 mod runner;

@@ -10,13 +10,8 @@ use onesided_fabric::{Events, Fabric as _};
 use onesided_two_sided::{Messages, ProgressMode, Protocol, Tag};
 use rustix::thread::CpuSet;
 
-use crate::bench::effort::Effort;
-use crate::bench::results::quantity::Quantity;
-use crate::bench::results::summary::Summary;
-use crate::bench::runner::suite::{Program, Suite};
-use crate::bench::worker::rank::BenchRank;
+use crate::bench::prelude::*;
 use crate::bench::worker::timing::{CpuUse, spin_for, wake_ups};
-use crate::failure::Failure;
 
 const CONTROL: Tag = Tag(0);
 const DATA: Tag = Tag(1);

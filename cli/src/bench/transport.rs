@@ -1,19 +1,13 @@
 //! `bench transport`: a fabric's packets between rank 0, which is timed, and the last rank.
 
 use std::cell::RefCell;
-use std::future::poll_fn;
 use std::hint::black_box;
 
-use onesided_fabric::remote_memory::{Patience, Rank};
-use onesided_fabric::{Any, Error, Fabric, Packet, Transport, block_on};
+use onesided_fabric::Transport;
 
 use crate::bench::baselines::ends::BareEnd;
-use crate::bench::effort::Effort;
-use crate::bench::results::quantity::Quantity;
-use crate::bench::runner::suite::{Program, Suite};
-use crate::bench::worker::probes::{self, Probe};
-use crate::bench::worker::rank::BenchRank;
-use crate::failure::Failure;
+use crate::bench::messages::layers::{Layer, Packets};
+use crate::bench::prelude::*;
 
 /// In bytes. Messages begin with 16 bytes of their own, and the longest that fits a packet of shared
 /// memory has 8 KiB, of cards 2 KiB.
@@ -41,9 +35,8 @@ impl Loop {
 /// One of the two ranks, which run the same loops.
 struct End<'r> {
     rank: &'r BenchRank,
-    packets: RefCell<<Any as Fabric>::Transport>,
+    packets: RefCell<Packets<'r>>,
     is_first: bool,
-    other: Rank,
     bare: BareEnd<'r>,
     out: Vec<u8>,
     into: RefCell<Vec<u8>>,
@@ -54,13 +47,11 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
     if !is_first && !rank.is_target() {
         return Ok(()); // it waits for the end of the suite
     }
-    let packets = rank.world.fabric().transport().map_err(Error::operation("get the packets"))?;
     let longest = SIZES[SIZES.len() - 1];
     let end = End {
         rank,
-        packets: RefCell::new(packets),
+        packets: RefCell::new(Packets::new(rank.world.fabric(), if is_first { rank.peer() } else { 0 })?),
         is_first,
-        other: Rank(if is_first { rank.peer() } else { 0 }),
         bare: BareEnd::new(rank, (0, 1), is_first),
         out: vec![1; longest],
         into: RefCell::new(vec![0; WINDOW * longest]),
@@ -68,8 +59,10 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
     if !is_first {
         return end.answer();
     }
-    let packet_max = end.packets.borrow().packet_max(end.packets.borrow().channels(end.other)[0]);
-    let fits = |size: &usize| *size <= packet_max;
+    let fits = |size: &usize| {
+        let packets = end.packets.borrow();
+        *size <= packets.1.packet_max(packets.1.channels(packets.2)[0])
+    };
     SIZES.into_iter().filter(fits).try_for_each(|size| probes::run(rank, effort, end.probes(size)))?;
     end.ask(Loop::End, 0, 0)
 }
@@ -130,19 +123,12 @@ impl End<'_> {
 
     #[inline]
     fn send(&self, bytes: &[u8]) -> Result<(), Failure> {
-        let mut packets = self.packets.borrow_mut();
-        let channel = packets.channels(self.other)[0];
-        let sent = poll_fn(|cx| packets.poll_send(cx, self.other, Packet::new(channel, black_box(bytes))));
-        Ok(block_on(self.rank.world.fabric(), sent).map_err(Error::operation("send a packet"))?)
+        self.packets.borrow_mut().send(black_box(bytes))
     }
 
     #[inline]
     fn receive(&self, into: &mut [u8]) -> Result<(), Failure> {
-        let mut packets = self.packets.borrow_mut();
-        let arrived = poll_fn(|cx| packets.poll_recv(cx, Patience::on(self.other)));
-        block_on(self.rank.world.fabric(), arrived).map_err(Error::operation("receive a packet"))?;
-        packets.read(0, black_box(into));
-        Ok(())
+        self.packets.borrow_mut().receive(black_box(into)).map(drop)
     }
 
     fn ping_pong(&self, out: &[u8], into: &mut [u8], n: u64) -> Result<(), Failure> {

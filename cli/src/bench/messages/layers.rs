@@ -14,14 +14,8 @@ use onesided_two_sided::Messages;
 use super::DATA;
 use super::card::Card;
 use crate::bench::baselines::ends::BareEnd;
-use crate::bench::effort::Effort;
 use crate::bench::output::json::Sections;
-use crate::bench::results::description::Description;
-use crate::bench::results::quantity::Quantity;
-use crate::bench::runner::suite::{Program, Suite};
-use crate::bench::worker::probes::{self, Probe};
-use crate::bench::worker::rank::BenchRank;
-use crate::failure::Failure;
+use crate::bench::prelude::*;
 
 /// Both are eager on every fabric.
 const SIZES: [usize; 2] = [8, 512];
@@ -56,13 +50,20 @@ const DESCRIPTIONS: &[Description] = &[
 ];
 
 /// What sends short messages to the other rank, and receives them.
-trait Layer {
+pub(crate) trait Layer {
     fn send(&mut self, bytes: &[u8]) -> Result<(), Failure>;
     /// Returns the length.
     fn receive(&mut self, into: &mut [u8]) -> Result<usize, Failure>;
 }
 
-struct Packets<'r>(&'r Any, <Any as Fabric>::Transport, Rank);
+pub(crate) struct Packets<'r>(&'r Any, pub(crate) <Any as Fabric>::Transport, pub(crate) Rank);
+
+impl<'r> Packets<'r> {
+    /// Takes the packets of this rank, for those to and from the other one.
+    pub(crate) fn new(fabric: &'r Any, other: u32) -> Result<Self, Failure> {
+        Ok(Self(fabric, fabric.transport().map_err(Error::operation("get the packets"))?, Rank(other)))
+    }
+}
 
 impl Layer for Packets<'_> {
     #[inline]
@@ -127,12 +128,11 @@ const OURS: u64 = 1;
 const BARE: u64 = 2;
 
 fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
-    let (fabric, other) = (rank.world.fabric(), Rank(rank.peer() - rank.world.rank()));
-    let taken = Error::operation("get the packets");
-    let packets = measure(rank, effort, PACKETS, Packets(fabric, fabric.transport().map_err(taken)?, other))?;
+    let other = rank.peer() - rank.world.rank();
+    let packets = measure(rank, effort, PACKETS, Packets::new(rank.world.fabric(), other)?)?;
     let messages = &Messages::new(&rank.world).wait()?;
-    let engine = measure(rank, effort, ENGINE, OfEngine(messages, other))?;
-    let messages = measure(rank, effort, MESSAGES, OfMessages(messages, other.0))?;
+    let engine = measure(rank, effort, ENGINE, OfEngine(messages, Rank(other)))?;
+    let messages = measure(rank, effort, MESSAGES, OfMessages(messages, other))?;
     for (at, size) in SIZES.into_iter().enumerate().filter(|_| rank.world.rank() == 0) {
         let bare = packets[at].get(1);
         let layers = [bare, packets[at].first(), engine[at].first(), messages[at].first()];

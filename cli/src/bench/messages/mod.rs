@@ -27,14 +27,9 @@ use onesided_two_sided::{Error, Messages, RecvInto, SendRequest, Tag};
 
 use self::card::Card;
 use crate::bench::baselines::ends::BareEnd;
-use crate::bench::effort::Effort;
 use crate::bench::output::json::Sections;
-use crate::bench::results::description::{Description, Name, Shown};
-use crate::bench::results::quantity::Quantity;
-use crate::bench::runner::suite::{Program, Suite};
-use crate::bench::worker::probes::{self, Probe};
-use crate::bench::worker::rank::{BenchRank, LARGEST};
-use crate::failure::Failure;
+use crate::bench::prelude::*;
+use crate::bench::worker::rank::LARGEST;
 
 const CONTROL: Tag = Tag(0);
 const DATA: Tag = Tag(1);

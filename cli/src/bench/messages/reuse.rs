@@ -4,9 +4,7 @@
 use std::time::Instant;
 
 use super::{DATA, End, Loop, ping_pong};
-use crate::bench::effort::Effort;
-use crate::bench::results::quantity::Quantity;
-use crate::failure::Failure;
+use crate::bench::prelude::*;
 
 /// The parts of the buffers that were registered before.
 pub(super) const PERCENT: [usize; 5] = [0, 25, 50, 75, 100];

@@ -5,16 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use onesided_two_sided::ServedLock;
 use onesided_windows::Window;
 
-use crate::bench::effort::Effort;
-use crate::bench::metrics::{LockMetric, Ranks};
-use crate::bench::results::description::{Description, Name, Shown};
-use crate::bench::results::quantity::Quantity;
-use crate::bench::results::report::Parameter;
-use crate::bench::runner::suite::{Program, Suite};
-use crate::bench::worker::rank::BenchRank;
+use crate::bench::prelude::*;
 use crate::bench::worker::served;
-use crate::bench::worker::throughput::{Outcome, Stop, Throughput, lock_unlock};
-use crate::failure::Failure;
+use crate::bench::worker::throughput::{Outcome, lock_unlock};
 
 pub(super) static METRIC: LockMetric = LockMetric {
     name: "concurrency",

@@ -1,18 +1,12 @@
 //! All ranks at one lock.
 
 use onesided_lock_kit::bench::{jain, share};
-use onesided_windows::{Error, LockDesign, Window};
+use onesided_windows::{LockDesign, Window};
 
 use crate::bench::baselines::locks::BareLock;
 use crate::bench::baselines::signals::ping_pong;
-use crate::bench::effort::Effort;
-use crate::bench::metrics::{LockMetric, Ranks};
-use crate::bench::results::description::{Description, Name, Shown};
-use crate::bench::results::quantity::Quantity;
-use crate::bench::runner::suite::{Program, Suite};
-use crate::bench::worker::rank::BenchRank;
-use crate::bench::worker::throughput::{Outcome, Stop, Throughput};
-use crate::failure::Failure;
+use crate::bench::prelude::*;
+use crate::bench::worker::throughput::{Outcome, lock_unlock};
 
 pub(super) static METRIC: LockMetric = LockMetric {
     name: "contended",
@@ -59,7 +53,7 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
                 ping_pongs.push(ping_pong(rank)?);
             }
         }
-        ours.add(&throughput.run(effort.contending(), |stop| Ok(lock_unlock(stop, &window)?))?);
+        ours.add(&throughput.run(effort.contending(), |stop| lock_unlock(&window, 0, stop))?);
         rank.step()?;
     }
     if world.rank() == 0 {
@@ -99,14 +93,4 @@ impl Values {
         report(Quantity::Share, &self.shares)?;
         report(Quantity::Jain, &self.jains)
     }
-}
-
-#[inline(never)]
-fn lock_unlock(stop: Stop<'_>, window: &Window<u64>) -> Result<u64, Error> {
-    let mut acquired = 0;
-    while !stop.is_set() {
-        window.lock_exclusive(0).wait()?.unlock().wait()?;
-        acquired += 1;
-    }
-    Ok(acquired)
 }

@@ -7,16 +7,9 @@ use std::time::Duration;
 
 use onesided_windows::Window;
 
-use crate::bench::effort::Effort;
-use crate::bench::metrics::{LockMetric, Ranks};
-use crate::bench::results::description::{Description, Name, Shown};
-use crate::bench::results::quantity::Quantity;
-use crate::bench::results::report::Parameter;
-use crate::bench::runner::suite::{Program, Suite};
-use crate::bench::worker::rank::BenchRank;
-use crate::bench::worker::throughput::{Throughput, lock_unlock};
+use crate::bench::prelude::*;
+use crate::bench::worker::throughput::lock_unlock;
 use crate::bench::worker::timing::{CpuUse, compute};
-use crate::failure::Failure;
 
 pub(super) static METRIC: LockMetric = LockMetric {
     name: "cpu",

@@ -7,16 +7,8 @@ use std::time::Duration;
 use onesided_windows::Window;
 
 use crate::bench::baselines::signals::{answer_wakes, ping_pong, wake_and_wait};
-use crate::bench::effort::Effort;
-use crate::bench::metrics::{LockMetric, Ranks};
-use crate::bench::results::description::{Description, Name, Shown};
-use crate::bench::results::quantity::Quantity;
-use crate::bench::results::report::Parameter;
-use crate::bench::results::summary::Summary;
-use crate::bench::runner::suite::{Program, Suite};
-use crate::bench::worker::rank::BenchRank;
+use crate::bench::prelude::*;
 use crate::bench::worker::timing::{await_word, now, spin_for};
-use crate::failure::Failure;
 
 pub(super) static METRIC: LockMetric = LockMetric {
     name: "delay",

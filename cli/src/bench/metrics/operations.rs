@@ -11,15 +11,7 @@ use onesided_fabric::Any;
 use onesided_lock_kit::bench::{Counted, Operations};
 use onesided_windows::{LockAllDesign, Window};
 
-use crate::bench::effort::Effort;
-use crate::bench::metrics::{LockMetric, Ranks};
-use crate::bench::results::description::{Description, Name, Shown};
-use crate::bench::results::quantity::Quantity;
-use crate::bench::results::report::Parameter;
-use crate::bench::runner::suite::{Program, Suite};
-use crate::bench::worker::rank::BenchRank;
-use crate::bench::worker::throughput::{Stop, Throughput};
-use crate::failure::Failure;
+use crate::bench::prelude::*;
 
 pub(super) static METRIC: LockMetric = LockMetric {
     name: "operations",

@@ -6,14 +6,8 @@ use std::time::Duration;
 use onesided_windows::Window;
 use rustix::process::{Signal, getpid, kill_process};
 
-use crate::bench::effort::Effort;
-use crate::bench::metrics::{LockMetric, Ranks};
-use crate::bench::results::description::{Description, Shown};
-use crate::bench::results::quantity::Quantity;
-use crate::bench::runner::suite::{Program, Suite};
-use crate::bench::worker::rank::BenchRank;
+use crate::bench::prelude::*;
 use crate::bench::worker::timing::{await_word, now};
-use crate::failure::Failure;
 
 pub(super) static METRIC: LockMetric = LockMetric {
     name: "recovery",

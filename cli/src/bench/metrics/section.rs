@@ -4,15 +4,9 @@ use std::time::Duration;
 
 use onesided_windows::Window;
 
-use crate::bench::effort::Effort;
-use crate::bench::metrics::{LockMetric, Ranks, sweep};
-use crate::bench::results::description::{Description, Name, Shown};
-use crate::bench::results::quantity::Quantity;
-use crate::bench::results::report::Parameter;
-use crate::bench::runner::suite::{Program, Suite};
-use crate::bench::worker::rank::BenchRank;
+use crate::bench::metrics::sweep;
+use crate::bench::prelude::*;
 use crate::bench::worker::timing::spin_for;
-use crate::failure::Failure;
 
 pub(super) static METRIC: LockMetric = LockMetric {
     name: "section",

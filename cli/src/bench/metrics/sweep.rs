@@ -2,12 +2,7 @@
 
 use onesided_lock_kit::bench::Rng;
 
-use crate::bench::effort::Effort;
-use crate::bench::results::quantity::Quantity;
-use crate::bench::results::report::Parameter;
-use crate::bench::worker::rank::BenchRank;
-use crate::bench::worker::throughput::{Stop, Throughput};
-use crate::failure::Failure;
+use crate::bench::prelude::*;
 
 /// Reports all ranks' acquisitions a second for each of the values.
 pub(super) fn run(

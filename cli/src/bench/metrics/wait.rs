@@ -6,14 +6,7 @@ use std::time::{Duration, Instant};
 use onesided_lock_kit::bench::{Histogram, jain, share};
 use onesided_windows::Window;
 
-use crate::bench::effort::Effort;
-use crate::bench::metrics::{LockMetric, Ranks};
-use crate::bench::results::description::{Description, Name, Shown};
-use crate::bench::results::quantity::Quantity;
-use crate::bench::runner::suite::{Program, Suite};
-use crate::bench::worker::rank::BenchRank;
-use crate::bench::worker::throughput::{Stop, Throughput};
-use crate::failure::Failure;
+use crate::bench::prelude::*;
 
 pub(super) static METRIC: LockMetric = LockMetric {
     name: "wait",

@@ -6,15 +6,8 @@ use std::time::{Duration, Instant};
 use onesided_windows::{Error, Window};
 
 use crate::bench::baselines::signals::{answer_wakes, wake_and_wait};
-use crate::bench::effort::Effort;
-use crate::bench::metrics::{LockMetric, Ranks};
-use crate::bench::results::description::{Description, Shown};
-use crate::bench::results::quantity::Quantity;
-use crate::bench::results::summary::Summary;
-use crate::bench::runner::suite::{Program, Suite};
-use crate::bench::worker::rank::BenchRank;
+use crate::bench::prelude::*;
 use crate::bench::worker::timing::{CpuUse, spin_for};
-use crate::failure::Failure;
 
 pub(super) static METRIC: LockMetric = LockMetric {
     name: "wake",

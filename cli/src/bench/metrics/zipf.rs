@@ -4,14 +4,8 @@
 use onesided_fabric::remote_memory::FaultKind;
 use onesided_windows::{Error, LockTable, Window};
 
-use crate::bench::effort::Effort;
-use crate::bench::metrics::{LockMetric, Ranks, sweep};
-use crate::bench::results::description::{Description, Name, Shown};
-use crate::bench::results::quantity::Quantity;
-use crate::bench::results::report::Parameter;
-use crate::bench::runner::suite::{Program, Suite};
-use crate::bench::worker::rank::BenchRank;
-use crate::failure::Failure;
+use crate::bench::metrics::sweep;
+use crate::bench::prelude::*;
 
 pub(super) static METRIC: LockMetric = LockMetric {
     name: "zipf",

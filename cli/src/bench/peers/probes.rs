@@ -16,7 +16,9 @@ use crate::bench::overlap::Pair;
 use crate::bench::peers::control::Request;
 use crate::bench::peers::echoes;
 use crate::bench::peers::plan::{FREE, MANY, TOUCH};
+use crate::bench::worker::probes::{lock_exclusive, lock_put_unlock};
 use crate::bench::worker::rank::{BenchRank, TRANSFER_AREA};
+use crate::bench::worker::throughput::{Stop, lock_unlock};
 use crate::bench::worker::timing;
 use crate::failure::Failure;
 
@@ -122,10 +124,10 @@ impl<'r> Probes<'r> {
     /// Runs a probe that depends on the window's lock.
     fn locking(&self, window: &Window<u64>, request: Request<'_>) -> Result<Option<f64>, Failure> {
         let taken = match request.probe {
-            "lock_unlock" => self.loops(window, lock_unlock, request),
+            "lock_unlock" => self.loops(window, lock_exclusive, request),
             "lock_put_unlock" => self.loops(window, lock_put_unlock, request),
             "first_lock" => self.first_lock(window, request),
-            "contend" => self.contend(request, |over| Ok(lock_until(window, over)?)),
+            "contend" => self.contend(request, |over| lock_unlock(window, 0, Stop { word: over, number: 1 })),
             _ => return Ok(None),
         };
         taken.map(Some)
@@ -252,34 +254,6 @@ fn sleep_until(nanos: u64) {
 }
 
 // The timed loops. Each is a function of its own, so that the compiler optimizes it alone.
-
-#[inline(never)]
-fn lock_unlock(window: &Window<u64>, target: u32, n: u64) -> Result<(), Error> {
-    for _ in 0..n {
-        window.lock_exclusive(target).wait()?.unlock().wait()?;
-    }
-    Ok(())
-}
-
-#[inline(never)]
-fn lock_put_unlock(window: &Window<u64>, target: u32, n: u64) -> Result<(), Error> {
-    for i in 0..n {
-        let epoch = window.lock_exclusive(target).wait()?;
-        epoch.put(0, &[i])?;
-        epoch.unlock().wait()?;
-    }
-    Ok(())
-}
-
-#[inline(never)]
-fn lock_until(window: &Window<u64>, over: &AtomicU64) -> Result<u64, Error> {
-    let mut acquired = 0;
-    while over.load(Ordering::Relaxed) == 0 {
-        window.lock_exclusive(0).wait()?.unlock().wait()?;
-        acquired += 1;
-    }
-    Ok(acquired)
-}
 
 #[inline(never)]
 fn put(access: &Access<'_>, buffer: &mut [u64], n: u64) -> Result<(), Error> {

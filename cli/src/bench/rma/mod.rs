@@ -12,15 +12,10 @@ use onesided_fabric::{Any, World};
 use onesided_windows::Window;
 use onesided_windows::info::Path;
 
-use crate::bench::effort::Effort;
 use crate::bench::output::json::Sections;
-use crate::bench::results::description::{Description, Name, Shown};
-use crate::bench::results::quantity::Quantity;
+use crate::bench::prelude::*;
 use crate::bench::rma::loops::{Access, Row};
-use crate::bench::runner::suite::{Program, Suite};
-use crate::bench::worker::probes::{self, Probe};
-use crate::bench::worker::rank::{BenchRank, LARGEST, TRANSFER_AREA};
-use crate::failure::Failure;
+use crate::bench::worker::rank::{LARGEST, TRANSFER_AREA};
 
 /// An operation, and bare instructions that do the same.
 struct Operation {

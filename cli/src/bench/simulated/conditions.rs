@@ -6,12 +6,9 @@ use std::time::Duration;
 use onesided_lock_kit::lock_algos::AnyLock;
 use onesided_sim::{Network, Profile};
 
-use crate::bench::results::description::{Description, Shown};
-use crate::bench::results::quantity::Quantity;
+use crate::bench::prelude::*;
 use crate::bench::results::report::{Against, Measured};
-use crate::bench::results::summary::Summary;
 use crate::bench::simulated::contention::{Conditions, Load, Owner};
-use crate::failure::Failure;
 
 const RATE: Quantity = Quantity::Acquisitions;
 const GAP: Quantity = Quantity::LongestGap;

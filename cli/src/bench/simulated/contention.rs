@@ -7,10 +7,8 @@ use onesided_lock_kit::bench::{Outcome, ThroughputRun};
 use onesided_lock_kit::lock_algos::{AnyLock, DedicatedThread, LockAlgorithm, WithLock};
 use onesided_sim::Network;
 
-use crate::bench::results::description::{Description, Name, Shown};
-use crate::bench::results::quantity::Quantity;
-use crate::bench::results::report::{Against, Measured, Parameter};
-use crate::bench::results::summary::Summary;
+use crate::bench::prelude::*;
+use crate::bench::results::report::{Against, Measured};
 use crate::bench::simulated::footprint;
 
 const BENCHMARK: &str = "simulated contended lock";

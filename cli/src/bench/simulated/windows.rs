@@ -12,11 +12,8 @@ use onesided_lock_kit::bench::Counted;
 use onesided_sim::{Network, SimFabric, Simulation};
 use onesided_windows::{LockDesign, Window};
 
-use crate::bench::results::description::{Description, Name, Shown};
-use crate::bench::results::quantity::Quantity;
-use crate::bench::results::report::{Against, Measured, Parameter};
-use crate::bench::results::summary::Summary;
-use crate::failure::Failure;
+use crate::bench::prelude::*;
+use crate::bench::results::report::{Against, Measured};
 
 type Fabric = Counted<SimFabric>;
 type SimulatedWindow = Window<u64, Fabric>;

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use onesided_windows::{Error, Window};
+
 use crate::bench::effort::Effort;
 use crate::bench::results::quantity::Quantity;
 use crate::bench::results::summary::Summary;
@@ -144,4 +146,25 @@ pub(crate) fn measure(rank: &BenchRank, effort: Effort, mut probes: Vec<Probe<'_
         }
     }
     Ok(runs)
+}
+
+// Loops that several measurements time. Each is a function of its own, so that the compiler optimizes
+// it alone.
+
+#[inline(never)]
+pub(crate) fn lock_exclusive(window: &Window<u64>, target: u32, n: u64) -> Result<(), Error> {
+    for _ in 0..n {
+        window.lock_exclusive(target).wait()?.unlock().wait()?;
+    }
+    Ok(())
+}
+
+#[inline(never)]
+pub(crate) fn lock_put_unlock(window: &Window<u64>, target: u32, n: u64) -> Result<(), Error> {
+    for i in 0..n {
+        let epoch = window.lock_exclusive(target).wait()?;
+        epoch.put(0, &[i])?;
+        epoch.unlock().wait()?;
+    }
+    Ok(())
 }

@@ -4,13 +4,9 @@ use std::time::{Duration, Instant};
 
 use onesided_windows::Window;
 
-use crate::bench::effort::Effort;
-use crate::bench::metrics::overhead::operations::lock_put_unlock;
-use crate::bench::results::quantity::Quantity;
-use crate::bench::results::summary::Summary;
-use crate::bench::worker::rank::BenchRank;
+use crate::bench::prelude::*;
+use crate::bench::worker::probes::lock_put_unlock;
 use crate::bench::worker::timing::{compute, spin_for};
-use crate::failure::Failure;
 
 /// Operations of a batch.
 const BATCH: u64 = 1000;

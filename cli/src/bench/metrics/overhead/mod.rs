@@ -4,13 +4,7 @@ mod computing_target;
 mod operations;
 mod transfers;
 
-use crate::bench::effort::Effort;
-use crate::bench::metrics::{LockMetric, Ranks};
-use crate::bench::results::description::{Description, Name, Shown};
-use crate::bench::results::quantity::Quantity;
-use crate::bench::runner::suite::{Program, Suite};
-use crate::bench::worker::rank::BenchRank;
-use crate::failure::Failure;
+use crate::bench::prelude::*;
 
 pub(super) static METRIC: LockMetric = LockMetric {
     name: "overhead",

@@ -6,13 +6,9 @@ use std::time::{Duration, Instant};
 use onesided_windows::{Access, Error, Op, Window};
 
 use crate::bench::baselines::bare;
-use crate::bench::effort::Effort;
-use crate::bench::results::quantity::Quantity;
-use crate::bench::results::summary::Summary;
-use crate::bench::worker::probes::{self, Probe};
-use crate::bench::worker::rank::BenchRank;
+use crate::bench::prelude::*;
+use crate::bench::worker::probes::{lock_exclusive, lock_put_unlock};
 use crate::bench::worker::served;
-use crate::failure::Failure;
 
 pub(super) fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
     let window = Window::<u64>::allocate(&rank.world, 64).wait()?;
@@ -119,27 +115,9 @@ fn limits(rank: &BenchRank) -> Vec<Probe<'_>> {
 // The timed loops. Each is a function of its own, so that the compiler optimizes it alone.
 
 #[inline(never)]
-fn lock_exclusive(window: &Window<u64>, target: u32, n: u64) -> Result<(), Error> {
-    for _ in 0..n {
-        window.lock_exclusive(target).wait()?.unlock().wait()?;
-    }
-    Ok(())
-}
-
-#[inline(never)]
 fn lock_shared(window: &Window<u64>, target: u32, n: u64) -> Result<(), Error> {
     for _ in 0..n {
         window.lock_shared(target).wait()?.unlock().wait()?;
-    }
-    Ok(())
-}
-
-#[inline(never)]
-pub(super) fn lock_put_unlock(window: &Window<u64>, target: u32, n: u64) -> Result<(), Error> {
-    for i in 0..n {
-        let epoch = window.lock_exclusive(target).wait()?;
-        epoch.put(0, &[i])?;
-        epoch.unlock().wait()?;
     }
     Ok(())
 }

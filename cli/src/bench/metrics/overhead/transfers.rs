@@ -7,11 +7,8 @@ use std::hint::black_box;
 use onesided_windows::{Access, Error, Window};
 
 use crate::bench::baselines::bare;
-use crate::bench::effort::Effort;
-use crate::bench::results::quantity::Quantity;
-use crate::bench::worker::probes::{self, Probe};
-use crate::bench::worker::rank::{BenchRank, LARGEST};
-use crate::failure::Failure;
+use crate::bench::prelude::*;
+use crate::bench::worker::rank::LARGEST;
 
 const SIZES: [(usize, &str); 3] = [(64 << 10, "64 KiB"), (1 << 20, "1 MiB"), (LARGEST, "4 MiB")];
 
