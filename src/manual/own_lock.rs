@@ -154,8 +154,8 @@
 //! and of a release synchronously, and judges what they found, so that an uncontended lock costs
 //! its operations alone and its nonblocking acquire has left when the call returns. It may have a
 //! shared mode, queue nodes, and recovery from dead owners. `lock-kit/examples/locks/recovering.rs`
-//! is one that recovers. Beside it are nine simple locks, as short as their papers: all are verified,
-//! and one is measured:
+//! is one that recovers, `leased.rs` one with leases. Beside them are nine simple locks, as short as their
+//! papers: all are verified, and one is measured:
 //!
 //! ```sh
 //! cargo run -p onesided-lock-kit --example locks
@@ -173,6 +173,8 @@
 //! - `.owners(n)`: it works for n owners at a time, one of each rank (Peterson: 2). Otherwise it meets
 //!   100;
 //! - `.without_recovery()`, of the five functions: it does not recover from a dead owner;
+//! - `.leases(time)`: an owner that has not released after this time loses the lock to an acquire that
+//!   recovers. `lock-kit/examples/locks/leased.rs` is such a lock;
 //! - `.woken()`: no waiter depends on a pause that ends by itself.
 //!
 //! And how far it goes: `.all()` after a violation, too; `.preemptions(n)`, `.states(n)`, `.cases(n)`,
@@ -197,13 +199,17 @@
 //! | a fencing token that does not rise | interleavings; schedules |
 //! | recovery that does not end, or informs the wrong ranks; the default `release_poisoned` in a lock that recovers | a death inside; with a crash; with a death |
 //! | a waiter that waits for a stopped rank's operation | with a stop |
+//! | a lease that ends too early (`.leases(time)`) | interleavings; with a stop; random programs |
+//! | a lease that does not end; a late release that frees what the next owner holds, or succeeds | with a stop |
 //! | what needs more preemptions | deeper |
 //!
 //! The report has a line for each trial: its seconds, its executions, states or cases, and the violation.
 //!
-//! Not checked: leases. They end by a clock, and time passes here only if nothing else can happen. A
-//! lock with leases conforms without them, and has scenarios of its own for them over a `ModelMemory`, as
-//! `lock-algos/tests/verify/quick/leased.rs`.
+//! With leases, owners only read the data but in interleavings, and there are no histories: what an
+//! owner whose lease is over writes is the program's matter. It looks at its clock before, or commits.
+//! The next owner is informed by
+//! [`FaultKind::LeaseExpired`](crate::FaultKind::LeaseExpired), the late release fails by
+//! [`FaultKind::NotHeld`](crate::FaultKind::NotHeld).
 //!
 //! ## Two locks at a time
 //!

@@ -1,4 +1,4 @@
-//! Ten locks from the literature, verified, and one of them measured.
+//! Eleven locks from the literature, verified, and one of them measured.
 //!
 //! ```sh
 //! cargo run -p onesided-lock-kit --example locks
@@ -14,7 +14,9 @@ use onesided_lock_kit::Conformance;
 use onesided_lock_kit::bench::ThroughputRun;
 use onesided_lock_kit::lock_algos::{LockAlgorithm, Simple, SimpleLock};
 
-use locks::{Anderson, Bakery, Clh, LeavableTicket, Mcs, Peterson, PhaseFair, Recovering, TestAndTestAndSet, Ticket};
+use locks::{
+    Anderson, Bakery, Clh, Leased, LeavableTicket, Mcs, Peterson, PhaseFair, Recovering, TestAndTestAndSet, Ticket,
+};
 
 /// Prints the report; panics with it if the lock violates a promise.
 fn run<A: LockAlgorithm + Clone>(suite: Conformance<A>, within: Duration) {
@@ -26,7 +28,7 @@ fn simple<L: SimpleLock + Copy>(lock: L) -> Conformance<Simple<L>> {
 }
 
 /// What each lock promises, in the given time.
-const VERIFY: [fn(Duration); 10] = [
+const VERIFY: [fn(Duration); 11] = [
     |within| run(simple(TestAndTestAndSet), within),
     |within| run(simple(Ticket).bypass(0), within),
     |within| run(simple(LeavableTicket).bypass(0), within),
@@ -37,6 +39,7 @@ const VERIFY: [fn(Duration); 10] = [
     |within| run(simple(Bakery).owners(8), within),
     |within| run(simple(Peterson).owners(2), within),
     |within| run(Conformance::of(&Recovering), within),
+    |within| run(Conformance::of(&Leased::USUAL).without_recovery().leases(Leased::LEASE), within),
 ];
 
 /// The throughput run of the suite, with other bounds.
@@ -58,7 +61,7 @@ fn main() {
 fn they_are_right_and_run() {
     let within = Duration::from_secs(if std::env::var_os("ONESIDED_LONG").is_some() { 600 } else { 5 });
     std::thread::scope(|scope| {
-        for half in VERIFY.chunks(5) {
+        for half in VERIFY.chunks(6) {
             scope.spawn(move || half.iter().for_each(|verify| verify(within)));
         }
     });

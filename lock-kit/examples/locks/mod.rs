@@ -3,6 +3,7 @@
 mod anderson;
 mod bakery;
 mod clh;
+mod leased;
 mod leavable_ticket;
 mod mcs;
 mod peterson;
@@ -14,6 +15,7 @@ mod ticket;
 pub(crate) use anderson::Anderson;
 pub(crate) use bakery::Bakery;
 pub(crate) use clh::Clh;
+pub(crate) use leased::Leased;
 pub(crate) use leavable_ticket::LeavableTicket;
 pub(crate) use mcs::Mcs;
 pub(crate) use peterson::Peterson;

@@ -135,6 +135,15 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         Self { setting: Setting { woken: true, ..self.setting }, ..self }
     }
 
+    /// An owner whose lease is over loses the lock: to an acquire that recovers, after at least this
+    /// long, informed by [`LeaseExpired`](onesided_remote_memory::FaultKind::LeaseExpired); and its
+    /// release fails by [`NotHeld`](onesided_remote_memory::FaultKind::NotHeld), with no effect. Checked
+    /// with stopped owners and in random programs, whose owners then only read the data; without histories.
+    pub fn leases(self, lease: Duration) -> Self {
+        let lease = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
+        Self { setting: Setting { lease: Some(lease), ..self.setting }, ..self }
+    }
+
     /// Owners release without a flush of what they wrote: wrong on purpose. The histories show what the
     /// next owner does not see.
     pub fn without_flush(self) -> Self {
@@ -209,7 +218,8 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
             this.schedules(&calm, &programs::CALM, |_| None)
         });
         trial("random programs", cases, &|this| this.cases_of(&this.search(Search::of(&this.lock))));
-        if !A::SERVED {
+        let ordered = !A::SERVED && self.setting.lease.is_none();
+        if ordered {
             trial("linearizable", cases, &|this| this.cases_of(&this.histories()));
         }
         if self.recovers {
@@ -227,12 +237,21 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         }
         trial("with a stop", states, &|this| {
             let stops = this.checker().stops(1).crashes(u8::from(this.recovers));
-            this.schedules(&stops, &programs::STOPS, |_| None)
+            this.schedules(
+                &stops,
+                &programs::STOPS,
+                match this.setting.lease {
+                    Some(_) => {
+                        |explored| (explored.recoveries == 0).then_some("lease: nobody takes a stopped owner's lock")
+                    }
+                    None => |_| None,
+                },
+            )
         });
         if self.recovers {
             trial("with a death", cases, &|this| this.cases_of(&this.search(Search::of(&this.lock)).deaths()));
             trial("with a leave", cases, &|this| this.cases_of(&this.search(Search::of(&this.lock)).leaves()));
-            if !A::SERVED {
+            if ordered {
                 trial("the same with a death", cases, &|this| this.cases_of(&this.histories().deaths()));
             }
         }

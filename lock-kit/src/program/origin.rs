@@ -140,6 +140,9 @@ async fn section<M: Crashable, A: LockAlgorithm>(
     }
     for _ in 0..if accessing.is_some() { 0 } else { round.touches } {
         let before = memory.read(data).await?;
+        if record.lease.is_some() {
+            continue; // what a late owner writes is the program's matter
+        }
         if mode == Mode::Exclusive {
             memory.write(data, before + 1, Notify::No).await?;
             record.counted();
@@ -172,11 +175,12 @@ async fn release<'m, M: Crashable, A: LockAlgorithm>(
     memory.note(Note::Leaves);
     record.between(owner);
     let released = algorithm.start_release(lock)?;
-    if ending == Ending::Detached && algorithm.released(lock, None) == Ok(Rest::Nothing) {
+    if ending == Ending::Detached && record.lease.is_none() && algorithm.released(lock, None) == Ok(Rest::Nothing) {
         drop(released);
     } else {
         let found = released.await;
-        boxed(|| algorithm.finish_release(lock, found)).await?;
+        let done = boxed(|| algorithm.finish_release(lock, found)).await;
+        record.released(owner, done)?;
     }
     if memory.lost_operation() {
         record.violated(|| format!("the release of {} succeeded although an operation of it failed", who(owner)));
@@ -245,7 +249,7 @@ async fn finish_cancelled<M: Crashable, A: LockAlgorithm>(
             let held = finished?;
             let mode = held.mode;
             if let Some(why) = held.recovered {
-                record.holds(owner, mode);
+                record.holds(owner, held);
                 record.between(owner);
                 let lock_use = LockUse::new(memory, layout, words, Mode::Exclusive);
                 boxed(|| algorithm.release_poisoned(lock_use, why)).await?;

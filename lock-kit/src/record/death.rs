@@ -41,13 +41,16 @@ impl Record {
             };
             kinds.contains(&fault.kind()) && state.deaths.iter().any(|death| fault.rank() == Some(death.rank))
         };
-        let stranger = |(.., recovered): &&(Rank, Mode, Option<Fault>)| recovered.is_some_and(|fault| !named(fault));
+        let stranger = |(.., recovered): &&(Rank, Mode, Option<Fault>)| {
+            self.lease_over(*recovered).is_none() && recovered.is_some_and(|fault| !named(fault))
+        };
         if let Some(other) = state.entered.iter().find(stranger) {
             return Err(format!("recovered {other:?}"));
         }
-        // After several deaths, recovering owners cannot be assigned to them.
+        // After several deaths, or the end of a lease, recovering owners cannot be assigned to them.
+        let over = state.entered.iter().any(|(.., recovered)| self.lease_over(*recovered).is_some());
         match &state.deaths[..] {
-            [death] => death.check(&state, gave_up),
+            [death] if !over => death.check(&state, gave_up),
             _ => Ok(()),
         }
     }

@@ -2,11 +2,11 @@
 
 mod death;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use onesided_lock_algos::{Held, LockAlgorithm, Mode, Owner};
-use onesided_remote_memory::{Fault, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use death::Death;
 
@@ -55,6 +55,14 @@ struct State {
     rounds: BTreeMap<u32, u32>,
     /// The highest token of an exclusive owner, and of any owner.
     tokens: [Option<u64>; 2],
+    /// The time, if the lock has leases.
+    now: u64,
+    /// When each owner's acquire began.
+    since: BTreeMap<(u32, u16), u64>,
+    /// The owners whose lease was over when another entered.
+    late: BTreeSet<(u32, u16)>,
+    /// By rank: how often it lost a lock to the end of a lease, minus how often it was told at a release.
+    lost: BTreeMap<u32, i32>,
 }
 
 impl State {
@@ -73,10 +81,12 @@ impl State {
     /// An owner holds the lock: no other does, unless all are shared.
     fn takes(&mut self, owner: Owner, mode: Mode) {
         self.passes(owner, mode);
-        let conflict = self.stages.iter().find_map(|(other, stage)| match stage {
+        let conflicts = self.stages.iter().filter_map(|(other, stage)| match stage {
             Stage::Inside(held) if (*held, mode) != (Mode::Shared, Mode::Shared) => Some((*other, *held)),
             _ => None,
         });
+        let conflicts: Vec<_> = conflicts.collect();
+        let conflict = conflicts.into_iter().find(|(other, _)| !self.is_late(key(owner)) && !self.is_late(*other));
         if let Some(((rank, slot), held)) = conflict {
             let what = format!(
                 "exclusion: {} entered, {mode:?}, while {} is inside, {held:?}",
@@ -87,6 +97,35 @@ impl State {
         }
         self.stages.insert(key(owner), Stage::Inside(mode));
     }
+
+    /// Whether an owner is one that a rank lost its lock as.
+    fn is_late(&mut self, owner: (u32, u16)) -> bool {
+        if let Some(lost) = self.lost.get_mut(&owner.0).filter(|lost| **lost > 0 && !self.late.contains(&owner)) {
+            *lost -= 1;
+            self.late.insert(owner);
+        }
+        self.late.contains(&owner)
+    }
+
+    /// An acquire took the lock over from an owner of this rank, whose reply, or whose release, may
+    /// still be on its way.
+    fn expires(&mut self, rank: Rank, lease: u64) {
+        let lost = self.lost.entry(rank.0).or_default();
+        let inside = |(owner, stage): &(&(u32, u16), &Stage)| {
+            owner.0 == rank.0 && **stage == Stage::Inside(Mode::Exclusive) && !self.late.contains(*owner)
+        };
+        let Some((owner, _)) = self.stages.iter().find(inside).filter(|_| *lost >= 0) else {
+            *lost += 1;
+            return;
+        };
+        let after = self.now - self.since[owner];
+        if after < lease {
+            let what =
+                format!("lease: rank {} lost the lock {after} ns after its acquire began, before {lease}", rank.0);
+            self.violation.get_or_insert(what);
+        }
+        self.late.insert(*owner);
+    }
 }
 
 /// The shared record of one run. Uses no loom types: the record is not part of the program that
@@ -96,6 +135,8 @@ pub struct Record {
     state: Mutex<State>,
     /// What the sections do with the data, if they are those of a history.
     accesses: Option<Accesses>,
+    /// In nanoseconds, if the lock has one.
+    pub(crate) lease: Option<u64>,
 }
 
 impl Record {
@@ -122,9 +163,45 @@ impl Record {
         self.state().violation.get_or_insert_with(what);
     }
 
+    pub(crate) fn leasing(self, lease: Option<u64>) -> Self {
+        Self { lease, ..self }
+    }
+
+    /// The time goes on.
+    pub(crate) fn passes(&self, now: u64) {
+        self.state().now = if self.lease.is_some() { now } else { 0 };
+    }
+
+    /// Whether this is the end of a lease that the lock promises.
+    fn lease_over(&self, recovered: Option<Fault>) -> Option<(u64, Rank)> {
+        let fault = recovered.filter(|fault| fault.kind() == FaultKind::LeaseExpired)?;
+        self.lease.zip(fault.rank())
+    }
+
+    /// How a release ended. An owner whose lock was taken over finds that it is not held.
+    pub(crate) fn released(&self, owner: Owner, done: Result<(), Fault>) -> Result<(), Fault> {
+        let mut state = self.state();
+        let late = state.late.contains(&key(owner));
+        match done {
+            Err(fault) if self.lease.is_some() && fault.kind() == FaultKind::NotHeld => {
+                *state.lost.entry(owner.rank.0).or_default() -= i32::from(!late);
+                return Ok(());
+            }
+            Ok(()) if late => {
+                let what = format!("lease: the release of {} succeeded after another owner took the lock", who(owner));
+                state.violation.get_or_insert(what);
+            }
+            _ => {}
+        }
+        done
+    }
+
     /// An acquire or a release begins.
     pub fn between(&self, owner: Owner) {
-        self.state().stages.insert(key(owner), Stage::Between);
+        let mut state = self.state();
+        let now = state.now;
+        state.since.entry(key(owner)).or_insert(now);
+        state.stages.insert(key(owner), Stage::Between);
     }
 
     /// The number of a rank's next section: its owners' generation.
@@ -179,13 +256,15 @@ impl Record {
     pub fn enters(&self, owner: Owner, Held { mode, recovered }: Held) {
         let mut state = self.state();
         state.entered.push((owner.rank, mode, recovered));
+        self.lease_over(recovered).into_iter().for_each(|(lease, rank)| state.expires(rank, lease));
         state.takes(owner, mode);
     }
 
     /// A cancelled acquire succeeded: what it recovered is left to the next owner.
-    pub fn holds(&self, owner: Owner, mode: Mode) {
+    pub fn holds(&self, owner: Owner, Held { mode, recovered }: Held) {
         let mut state = self.state();
         state.gave_back = true;
+        self.lease_over(recovered).into_iter().for_each(|(lease, rank)| state.expires(rank, lease));
         state.takes(owner, mode);
     }
 
@@ -193,6 +272,8 @@ impl Record {
     pub fn outside(&self, owner: Owner) {
         let mut state = self.state();
         state.stages.remove(&key(owner));
+        state.since.remove(&key(owner));
+        state.late.remove(&key(owner));
         state.waiting.remove(&key(owner));
     }
 
@@ -245,7 +326,14 @@ impl Record {
         if let Some(violation) = &state.violation {
             return Err(violation.clone());
         }
-        if let Some(fault) = state.entered.iter().find_map(|(.., recovered)| *recovered) {
+        let untold = state.lost.iter().find(|(_, lost)| **lost != 0 && !state.gave_back);
+        if let Some((rank, lost)) = untold {
+            let what =
+                if *lost > 0 { "released a lock that another owner took" } else { "lost a lock that nobody took" };
+            return Err(format!("lease: rank {rank} {what}"));
+        }
+        let odd = |recovered: &Option<Fault>| self.lease_over(*recovered).is_none().then_some(*recovered).flatten();
+        if let Some(fault) = state.entered.iter().find_map(|(.., recovered)| odd(recovered)) {
             return Err(format!("recovered though no rank died: {fault:?}"));
         }
         if !state.stages.is_empty() {

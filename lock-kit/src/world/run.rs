@@ -43,6 +43,8 @@ pub struct Setting {
     pub woken: bool,
     /// How many owners, of one rank each, use the lock at a time. Generated programs keep below it.
     pub owners: u32,
+    /// The lease in nanoseconds, if the lock has one: its owners then only read the data.
+    pub lease: Option<u64>,
     /// When a check, a search or an exploration stops, without a violation.
     pub until: Option<Instant>,
 }
@@ -59,6 +61,7 @@ impl Setting {
         leaves: false,
         woken: false,
         owners: u32::MAX,
+        lease: None,
         until: None,
     };
 
@@ -139,7 +142,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
             memory,
             tasks: Vec::new(),
             spawned: Arc::default(),
-            record: Arc::new(record),
+            record: Arc::new(record.leasing(setting.lease)),
             server,
             gives_up,
             bypass: None,
@@ -258,6 +261,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
             self.tasks.retain(|(of, _)| *of != rank);
         }
         let concerned = self.memory.world().happen(event);
+        self.record.passes(self.memory.world().now);
         concerned.into_iter().for_each(|rank| self.poll(rank));
         let arrived = self.memory.world().last_arrival;
         arrived.into_iter().for_each(|rank| self.record.arrives(rank));

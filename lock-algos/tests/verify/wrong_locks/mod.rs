@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout)] // the table
 
 mod flows;
+mod leases;
 #[path = "../../../../lock-kit/examples/locks/mod.rs"]
 mod locks;
 
@@ -16,6 +17,7 @@ use onesided_lock_kit::{Conformance, Op, Place, Report};
 
 use crate::bound;
 use flows::{Queue, Words};
+use leases::Late;
 
 /// A wrong lock: its kind, its mistake, the trial that finds it, and the suite up to there.
 struct Row(&'static str, &'static str, &'static str, Box<dyn Fn() -> Report>);
@@ -64,6 +66,22 @@ const fn at(op: Op, place: Place) -> Op {
 
 const fn unheard(op: Op) -> Op {
     Op { notify: Notify::No, ..op }
+}
+
+#[test]
+fn leases() {
+    fn leased<A: LockAlgorithm + Clone>(lock: A) -> Conformance<A> {
+        Conformance::of(&lock).without_recovery().leases(locks::Leased::LEASE)
+    }
+    let half = locks::Leased(locks::Leased::USUAL.0 / 2);
+    let rows = [
+        row(("lease", "takes the lock at once", "interleavings"), leased(locks::Leased(0))),
+        row(("lease", "takes it after half the lease", "with a stop"), leased(half)),
+        row(("lease", "waits for a stopped owner", "with a stop"), leased(locks::Leased(u64::MAX))),
+        row(("lease", "a late release frees the next owner's", "with a stop"), leased(Late::<true>)),
+        row(("lease", "a late release says that all is well", "with a stop"), leased(Late::<false>)),
+    ];
+    find("leased test-and-set", rows);
 }
 
 #[test]
