@@ -76,15 +76,6 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
         self.memory.write(self.context.home(STATE)?, state.word(), Notify::No).await.map(drop)
     }
 
-    /// The result of an operation, `None` if the rank or its memory is gone.
-    fn found(&self, rank: Rank, outcome: Result<u64, Fault>) -> Result<Option<u64>, Fault> {
-        match outcome {
-            Ok(found) => Ok(Some(found)),
-            Err(fault) if fault.kind() == FaultKind::NoSuchRegion || !self.is_alive(rank) => Ok(None),
-            Err(fault) => Err(fault),
-        }
-    }
-
     /// Posts an operation on the counters of all these ranks at once and returns those previous values
     /// that the caller `wants`, without those of ranks that are gone.
     async fn all(
@@ -100,8 +91,10 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
                 Ok(op) => op.await,
                 Err(fault) => Err(fault),
             };
-            match self.found(rank, outcome) {
-                Ok(found) => all.extend(found.filter(|found| wants(*found)).map(|found| (rank, found))),
+            match outcome {
+                Ok(found) if wants(found) => all.push((rank, found)),
+                Ok(_) => {}
+                Err(fault) if fault.kind() == FaultKind::NoSuchRegion || !self.is_alive(rank) => {} // gone
                 Err(fault) => failed = Err(fault),
             }
         }
