@@ -60,6 +60,7 @@ fn a_window_counts_under_the_programs_own_lock() {
     counts(3, 200, Simple::new(locks::Bakery));
     counts(2, 200, Simple::new(locks::Peterson));
     counts(3, 200, locks::Recovering);
+    counts(3, 200, locks::Leased(60_000 * locks::Leased::USUAL.0)); // a minute: nobody is late
 }
 
 /// `each`: the sections of a rank, of 200, that are exclusive; all in a lock without a shared mode.

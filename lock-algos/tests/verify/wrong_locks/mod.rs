@@ -71,7 +71,7 @@ const fn unheard(op: Op) -> Op {
 #[test]
 fn leases() {
     fn leased<A: LockAlgorithm + Clone>(lock: A) -> Conformance<A> {
-        Conformance::of(&lock).without_recovery().leases(locks::Leased::LEASE)
+        Conformance::of(&lock).without_recovery().preemptions(1).leases(locks::Leased::LEASE)
     }
     let half = locks::Leased(locks::Leased::USUAL.0 / 2);
     let rows = [
