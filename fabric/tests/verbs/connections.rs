@@ -279,10 +279,11 @@ fn dies_after(delay: Duration, hosts: &[u16], process: Process) {
                 let write = fabric.write(fabric.word_in(&all[1], 0).unwrap(), 1, Notify::No);
                 assert_eq!(block_on(fabric, write), Err(Fault::of(FaultKind::PeerDied, Rank(1))));
                 assert!(dead.load(Ordering::Acquire));
+                assert_eq!(fabric.failed_rank(), Some(Rank(1)));
                 for home in [0, 1, 2].map(Rank) {
                     assert_eq!(job_segment.lost_connections(home).count(), 0);
                     assert!(fabric.has_failed(home, Rank(1)));
-                    assert_eq!(fabric.lost_connection(home, Rank(0)), Some(Rank(1)));
+                    assert_eq!(fabric.lost_connection(home, Rank(0)), None);
                 }
             });
         }
