@@ -4,9 +4,8 @@ use std::fmt;
 
 use onesided_fabric::Fabric;
 
-use crate::api::rules::{Asked, Choice, PassedOver};
+use crate::api::rules::{Choice, Features, PassedOver};
 use crate::driver::rules::{Condition, Origin, Rules};
-
 use crate::{Error, Messages, Protocol};
 
 /// How messages of a length go to a rank, and why. See [`Messages::explain`].
@@ -104,15 +103,15 @@ impl<F: Fabric> Messages<F> {
         let rank = self.rank("explain", to).map_err(|error| *error)?;
         let room = self.progress().packet_room();
         let eager = if bytes <= room as u64 { Ok(()) } else { Err("it is longer than a packet") };
-        let asked = Asked { messages: self, to: rank, bytes, is_registered: false, eager, offered: Ok(()) };
+        let features = Features { messages: self, to: rank, bytes, is_registered: false, eager, offered: Ok(()) };
         let applied = &self.progress().rules;
         let (rules, origin) = applied.said();
         Ok(Explanation {
             to,
             bytes,
-            choice: asked.choose(rules.chain()),
+            choice: features.choose(rules.chain()),
             eager_max: room.min(usize::try_from(applied.eager()).unwrap_or(usize::MAX)),
-            passed_over: rules.chain().iter().map(|rule| asked.passes_over(rule)).collect(),
+            passed_over: rules.chain().iter().map(|rule| features.passes_over(rule)).collect(),
             rules,
             origin,
             measured: applied.measured.bound(),

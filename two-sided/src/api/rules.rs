@@ -8,8 +8,8 @@ use crate::driver::rules::{Condition, EAGER_LEAST, Rule};
 use crate::engine::is_refused;
 use crate::{Error, Messages, Protocol, Rules, WrongRule};
 
-/// A message, as rules ask for it.
-pub(crate) struct Asked<'m, F: Fabric> {
+/// What rules look at of a message.
+pub(crate) struct Features<'m, F: Fabric> {
     pub(crate) messages: &'m Messages<F>,
     pub(crate) to: Rank,
     pub(crate) bytes: u64,
@@ -41,7 +41,7 @@ const SHORT: &str = "at most 128 bytes, which are eager by all rules";
 const TO_ONESELF: &str =
     "a message to oneself, copied by the send and by the receive: the send completes without a receive";
 
-impl<F: Fabric> Asked<'_, F> {
+impl<F: Fabric> Features<'_, F> {
     /// The first rule that holds.
     pub(crate) fn choose(&self, chain: &[Rule]) -> Choice {
         let by = |by, rule| Choice { by, rule, is_tried: false };

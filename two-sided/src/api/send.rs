@@ -9,7 +9,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
 use onesided_fabric::{Call, Drive, Fabric, Limit, Segment, SegmentKey, Wait, limited};
 use onesided_layouts::{Cursor, Shape};
 
-use crate::api::rules::{Asked, Choice};
+use crate::api::rules::{Choice, Features};
 use crate::api::shaped::{self, CHUNK};
 use crate::driver::offered::OfferedSlice;
 use crate::driver::progress::{Progress, Registered};
@@ -111,8 +111,8 @@ impl<'m, 'c, F: Fabric> Content<'m, 'c, F> {
     fn choose(&self, messages: &Messages<F>, to: Rank, eager: Result<(), &'static str>) -> Choice {
         let is_registered = matches!(self, Self::Registered(..));
         let offered = if let Self::Slice(_) = self { Ok(()) } else { Err("it is no slice") };
-        let asked = Asked { messages, to, bytes: self.len(), is_registered, eager, offered };
-        messages.progress().rules.with(|chain| asked.choose(chain))
+        let features = Features { messages, to, bytes: self.len(), is_registered, eager, offered };
+        messages.progress().rules.with(|chain| features.choose(chain))
     }
 
     /// Offers a slice, if it is to be.
@@ -167,16 +167,22 @@ impl<'m, 'c, F: Fabric> Content<'m, 'c, F> {
         (context, to): (u32, Rank),
         (what, synchronous): (What, bool),
     ) -> Started<'m, F> {
-        let (mut eager, surely) = (Ok(()), what.bytes <= messages.progress().rules.eager());
-        if synchronous {
-            eager = Err("it is synchronous");
-        } else if surely || self.choose(messages, to, eager).by == Protocol::Eager {
-            if let Some(started) = self.eager(messages, (context, to), what) {
-                return started;
+        let choice = if synchronous {
+            Some(self.choose(messages, to, Err("it is synchronous")))
+        } else if what.bytes <= messages.progress().rules.eager() {
+            None
+        } else {
+            Some(self.choose(messages, to, Ok(())))
+        };
+        let choice = match choice.filter(|choice| choice.by != Protocol::Eager) {
+            Some(choice) => choice,
+            None => {
+                if let Some(started) = self.eager(messages, (context, to), what) {
+                    return started;
+                }
+                self.choose(messages, to, Err("its packet cannot leave now"))
             }
-            eager = Err("its packet cannot leave now");
-        }
-        let choice = self.choose(messages, to, eager);
+        };
         self.announce(messages, (context, to), (what, synchronous), choice)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A chain of pairs, conditions and a protocol. A message goes by the first rule whose conditions hold
 //! and whose protocol is there for it; the last one has no condition. Who sends and who
-//! [explains](crate::Messages::explain) ask the same function, [`Asked::choose`](crate::api::rules::Asked::choose).
+//! [explains](crate::Messages::explain) ask the same function, [`Features::choose`](crate::api::rules::Features::choose).
 
 use std::fmt;
 use std::str::FromStr;
