@@ -297,7 +297,7 @@ impl fmt::Display for Fault {
             FaultKind::Protocol => "the peer broke the protocol",
             FaultKind::NotHeld => "the lock is not held",
             FaultKind::Unsupported => "the fabric cannot do it",
-            FaultKind::Closed if self.rank().is_some() => "the memory or the lock is closed there",
+            FaultKind::Closed if self.rank().is_some() => "the memory, the lock or the communicator is closed there",
             FaultKind::Closed => "the request was cancelled, or has yielded its result",
             FaultKind::Forked => "this process is a child made by `fork`, which is no rank",
             OutOfStep => {

@@ -151,7 +151,9 @@ impl<'m, F: Fabric> Core<'m, F> {
         let (source, expected) = (self.rank(from)?, into.len());
         let progress = self.messages.progress();
         let pattern = Pattern { context: self.key().0, source: Some(source.0), tag: Some(self.tag) };
-        let failed = |engine: &Engine<_>| self.trouble(engine).or_else(|| engine.lost(source).map(From::from));
+        let failed = |engine: &Engine<_>| {
+            self.trouble(engine).or_else(|| engine.lost_in(pattern.context, source).map(From::from))
+        };
         let received: Outcome<_> = receive(progress, pattern, &mut *into, failed, || self.wait(from)).await;
         let held = match received.map_err(|failure| self.own(failure))? {
             Received::Landed(landed) => return self.landed(&landed, expected),

@@ -135,9 +135,7 @@ impl<S> Engine<S> {
         }
         let arrival = self.matcher.number();
         if is_collective(envelope.context) && envelope.tag & CONTROL != 0 {
-            if self.is_open(envelope.context) {
-                self.control(envelope, &first[..len.min(first.len())]);
-            }
+            self.control(envelope, &first[..len.min(first.len())]);
             return self.credit(from, len);
         }
         let receive = self.matcher.take_posted(envelope);

@@ -1,22 +1,27 @@
 //! What ranks tell one another of collectives, apart from the collectives' own messages.
 //!
 //! A rank that waits for long in a call asks the rank that it waits for ([`CONTROL`] alone): that
-//! one may be in another collective. A rank whose call has failed tells all others
-//! ([`CONTROL`] and [`FAILED`]).
+//! one may be in another collective, or may have dropped the communicator, which it answers ([`CONTROL`]
+//! and [`CLOSED`]). A rank whose call has failed tells all others ([`CONTROL`] and [`FAILED`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use onesided_fabric::remote_memory::{Fault, Rank};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
 use super::Engine;
+use super::peer::{Class, Outgoing};
 use crate::engine::matching::{Envelope, collective_number, is_collective};
+use crate::engine::wire::Packet;
 
 /// The bit of the tag of a message that no receive gets.
 pub(crate) const CONTROL: u32 = 1 << 31;
 
 /// What tells a failure from a question, in the bits of the tag that say the collective.
 const FAILED: u32 = 0x1f << 26;
+
+/// What tells the answer of a rank that has no such communicator any more.
+const CLOSED: u32 = 0x1e << 26;
 
 /// The bit of the number of [early](Engine::early) messages that says that a call has failed
 /// somewhere.
@@ -126,6 +131,8 @@ pub(super) struct Collectives {
     waiting: Vec<Waiting>,
     /// The first failed call of each communicator, by context.
     failures: Vec<(u32, CallFailure)>,
+    /// Members that have dropped a communicator, by context. What they sent before has come.
+    closed: Vec<(u32, Rank)>,
 }
 
 #[derive(Debug)]
@@ -139,6 +146,7 @@ impl Collectives {
     pub(super) fn close(&mut self, context: u32) {
         self.waiting.retain(|waiting| waiting.context != context);
         self.failures.retain(|(of, _)| *of != context);
+        self.closed.retain(|(of, _)| *of != context);
     }
 }
 
@@ -147,7 +155,18 @@ impl<S> Engine<S> {
     #[cold]
     pub(super) fn control(&mut self, envelope: Envelope, bytes: &[u8]) {
         let Envelope { context, source, tag } = envelope;
-        if tag & FAILED == FAILED {
+        let (kind, from) = (tag & FAILED, Rank(source));
+        if !self.is_open(context) {
+            if !matches!(kind, FAILED | CLOSED) {
+                self.answer_closed(from, context);
+            }
+            return;
+        }
+        if kind == CLOSED {
+            if !self.collectives.closed.contains(&(context, from)) {
+                self.collectives.closed.push((context, from));
+            }
+        } else if kind == FAILED {
             let Some(failure) = CallFailure::from_bytes(bytes) else { return };
             let known = self.collectives.failures.iter_mut().find(|(of, _)| *of == context);
             match known {
@@ -157,7 +176,7 @@ impl<S> Engine<S> {
             }
             self.early.fetch_or(TOLD, Ordering::Relaxed);
         } else {
-            let found = Found { from: Rank(source), tag: tag & !CONTROL };
+            let found = Found { from, tag: tag & !CONTROL };
             let number = collective_number(tag);
             let of_call = |waiting: &&mut Waiting| {
                 waiting.context == context && collective_number(waiting.tag) == number && waiting.tag != found.tag
@@ -168,10 +187,26 @@ impl<S> Engine<S> {
         self.wake_all();
     }
 
+    /// Answers a question about a communicator that this rank has dropped. If it cannot be sent at once, the next
+    /// question is answered.
+    fn answer_closed(&mut self, to: Rank, context: u32) {
+        let class = Class::of(context);
+        if self.peer(to).may_pass(class, 0).is_some() {
+            let packet = Packet::Eager { context, tag: CONTROL | CLOSED }.encode(0);
+            self.queue(to, Outgoing::notice(class, packet));
+        }
+    }
+
+    /// Why a member will send no more in a context.
+    pub(crate) fn lost_in(&self, context: u32, rank: Rank) -> Option<Fault> {
+        let is_closed = || self.collectives.closed.contains(&(context, rank));
+        self.lost(rank).or_else(|| is_closed().then(|| Fault::of(FaultKind::Closed, rank)))
+    }
+
     /// Why a call will not end, as far as this rank was told.
     #[inline]
     pub(crate) fn trouble(&self, (context, tag): (u32, u32), number: u32) -> Option<Trouble> {
-        let Collectives { waiting, failures } = &self.collectives;
+        let Collectives { waiting, failures, .. } = &self.collectives;
         if waiting.is_empty() && failures.is_empty() {
             return None;
         }
@@ -227,8 +262,6 @@ impl<S> Engine<S> {
 
 #[cfg(test)]
 mod tests {
-    use onesided_fabric::remote_memory::FaultKind;
-
     use super::*;
 
     #[test]

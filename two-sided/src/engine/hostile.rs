@@ -7,7 +7,7 @@ use super::tests::{WINDOW, eager, key, opened, posted, take_in};
 use super::*;
 use crate::Protocol;
 use crate::engine::elements::allocate;
-use crate::engine::matching::Pattern;
+use crate::engine::matching::{COLLECTIVE, Pattern};
 
 /// A rank does this while ranks from 3 on are hostile.
 #[derive(Clone, Debug)]
@@ -47,6 +47,8 @@ fn hostile() -> impl Strategy<Value = Vec<u8>> {
     let request = prop_oneof![0..6_u32, any::<u32>()].prop_map(RequestId);
     let packet = prop_oneof![
         (0..3_u32, 0..2_u32).prop_map(|(context, tag)| Packet::Eager { context, tag }),
+        (0..3_u32, any::<u32>())
+            .prop_map(|(context, tag)| Packet::Eager { context: context | COLLECTIVE, tag: tag | CONTROL }),
         (0..3_u32, 0..2_u32, request.clone(), key.clone(), by)
             .prop_map(|(context, tag, request, key, by)| { Packet::Rts { context, tag, request, key, by } }),
         (request.clone(), any::<u8>()).prop_map(|(request, status)| Packet::Fin { request, status }),

@@ -109,6 +109,11 @@ impl Outgoing {
         Self { packet, body: Box::default(), class: Class::Control, send: None }
     }
 
+    /// A message without bytes that no send waits for.
+    pub(super) fn notice(class: Class, packet: Encoded) -> Self {
+        Self { class, ..Self::control(packet) }
+    }
+
     pub(super) fn data(packet: Encoded, body: Box<[u8]>) -> Self {
         Self { packet, body, class: Class::Data, send: None }
     }

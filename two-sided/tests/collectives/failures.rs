@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::task::Poll;
 use std::time::Duration;
 
-use onesided_fabric::remote_memory::{FaultKind, Rank, RemoteMemory};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 use onesided_fabric::{Any, Drive, Fabric, World, block_on, threads};
 use onesided_sim::{End, Network, Simulation};
 use onesided_two_sided::{Collective, CollectiveFault, CollectiveRequest, Error, InPlace, Messages, Op, Tag};
@@ -422,4 +422,51 @@ fn ranks_of_a_split_are_named_by_it() {
         }
     })
     .unwrap();
+}
+
+/// A rank drops a communicator in order while the others wait for it there, and goes on with another one.
+#[test]
+fn a_communicator_dropped_at_one_rank_ends_the_calls_of_the_others() {
+    for size in [2, 3, 5] {
+        ranks(size, |world, messages| {
+            let part = Messages::new(&world).wait().unwrap();
+            part.barrier().deadline(SOON).wait().unwrap();
+            let last = size - 1;
+            if world.rank() == last {
+                drop(part);
+                for other in 0..last {
+                    messages.recv::<u8>(other, Tag(0)).deadline(SOON).wait().unwrap();
+                }
+                return;
+            }
+            let error = part.barrier().deadline(SOON).wait().unwrap_err();
+            let closed = Fault::of(FaultKind::Closed, Rank(last));
+            assert_eq!(fault(&error), CollectiveFault::Fault(closed), "{size}, {}: {error}", world.rank());
+            messages.send(&[0_u8], last, Tag(0)).wait().unwrap();
+        });
+    }
+}
+
+/// A rank that has sent its part and dropped the communicator: the others, which asked it before, get that part.
+#[test]
+fn what_was_sent_before_a_communicator_was_dropped_arrives() {
+    let late = Duration::from_millis(100); // after some questions
+    ranks(3, |world, messages| {
+        let part = Messages::new(&world).wait().unwrap();
+        let mut data = [world.rank()];
+        match world.rank() {
+            0 => {
+                std::thread::sleep(late);
+                part.broadcast(&mut data, 0).wait().unwrap();
+                drop(part);
+                messages.barrier().deadline(SOON).wait().unwrap();
+            }
+            me => {
+                std::thread::sleep(if me == 1 { Duration::ZERO } else { 2 * late });
+                part.broadcast(&mut data, 0).deadline(SOON).wait().unwrap();
+                assert_eq!(data, [0]);
+                messages.barrier().deadline(SOON).wait().unwrap();
+            }
+        }
+    });
 }
