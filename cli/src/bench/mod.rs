@@ -15,7 +15,7 @@ mod effort;
 mod lock_choice;
 mod messages;
 mod metrics;
-mod output;
+pub(crate) mod output;
 mod overlap;
 mod peers;
 mod prelude;

@@ -233,7 +233,7 @@ pub(crate) fn to_html(about: &str, head: &[&str], rows: impl Iterator<Item = Vec
     let is_used = |column: &usize| *column == 0 || rows.iter().any(|row| !row[*column].is_empty());
     let used: Vec<_> = (0..head.len()).filter(is_used).collect();
     let class = |column: usize| match head[column] {
-        "metric" | "lock" | "at" | "beside" | "is a" => " class=\"text\"",
+        "metric" | "lock" | "at" | "beside" | "is a" | "why" => " class=\"text\"",
         "unit" | "" => " class=\"unit\"",
         _ if column == 0 => " class=\"text\"",
         _ => "",
