@@ -6,6 +6,38 @@
 //! elements is not sent: sender and receiver agree on it.
 //!
 //! ```
+//! use onesided::{Messages, Tag};
+//! use std::time::Duration;
+//!
+//! onesided::threads(2, |world| -> onesided::Result<()> {
+//!     let messages = Messages::new(&world).wait()?; // collective: all ranks call it
+//!     if world.rank() == 0 {
+//!         messages.send(&[1.5, 2.5], 1, Tag(7)).wait()?;
+//!     } else {
+//!         let request = messages.recv::<f64>(0, Tag(7)).deadline(Duration::from_secs(10));
+//!         let (elements, status) = request.wait()?;
+//!         assert_eq!((elements, status.source), (vec![1.5, 2.5], 0));
+//!     }
+//!     Ok(())
+//! })?
+//! # .into_iter().collect::<onesided::Result<()>>()?;
+//! # Ok::<(), onesided::Error>(())
+//! ```
+//!
+//! | to | call |
+//! |---|---|
+//! | send a slice | [`send`](crate::Messages::send); its end says that the slice may be used again, not that the message was received: that is [`send_synchronous`](crate::Messages::send_synchronous) |
+//! | receive a vector, as long as the message | [`recv`](crate::Messages::recv) |
+//! | receive into a slice, which may be longer than the message | [`recv_into`](crate::Messages::recv_into) |
+//! | know the length first | [`probe`](crate::Messages::probe), [`match_probe`](crate::Messages::match_probe) |
+//! | wait, suspend, look once | `.wait()`, `.await`, `.test()` of any request |
+//! | give up | `.deadline(time)`, or drop the request: a receive that gives up has taken no message |
+//!
+//! A message has any length that fits in memory. Up to 2 KiB a send waits for nobody; a longer one waits
+//! until its receiver gets it. A rank that died or left ends the receives from it with an error that
+//! names it.
+//!
+//! ```
 //! use onesided::{Messages, Source, Tag};
 //!
 //! const TASK: Tag = Tag(1);

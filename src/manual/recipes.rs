@@ -365,6 +365,36 @@
 //!
 //! The program: `examples/checkpoints.rs`.
 //!
+//! # A function for every fabric
+//!
+//! A function that is generic over the fabric runs on real ones and in the
+//! [simulator](super::simulation). It is `async`, or it blocks by
+//! [`block_on`](crate::fabric::block_on), which moves the fabric's operations meanwhile.
+//!
+//! ```
+//! use onesided::fabric::{Fabric, block_on};
+//! use onesided::{Result, Window, World};
+//!
+//! /// Adds 1 at rank 0; what was there before.
+//! async fn next<F: Fabric>(window: &Window<u64, F>) -> Result<u64> {
+//!     let epoch = window.lock_shared(0).await?;
+//!     let before = epoch.fetch_add(0, 1).await?;
+//!     epoch.unlock().await?;
+//!     Ok(before)
+//! }
+//!
+//! let all = onesided::threads(3, |world: World| {
+//!     let window = Window::allocate(&world, 1).wait()?;
+//!     let mine = block_on(world.fabric(), next(&window))?;
+//!     window.close().wait()?;
+//!     Ok(mine)
+//! })?;
+//! # let mut all = all.into_iter().collect::<Result<Vec<u64>>>()?;
+//! # all.sort();
+//! # assert_eq!(all, [0, 1, 2]);
+//! # Ok::<(), onesided::Error>(())
+//! ```
+//!
 //! # Async, with a cancel
 //!
 //! Every request is a future, and needs nothing of its runtime but a waker. A dropped request is
