@@ -12,7 +12,7 @@ const LARGEST: usize = 4 << 20;
 
 /// The benchmarks run on rank 0 of two, while rank 1 sleeps.
 fn main() -> onesided::Result<()> {
-    let ranks = onesided::threads(2, |world| {
+    let ranks = onesided::fabric::threads(2, |world| {
         let (bytes, words) = (Window::allocate(&world, LARGEST).wait()?, Window::allocate(&world, 8).wait()?);
         if world.rank() == 0 {
             let (warm_up, measure) = (Duration::from_millis(200), Duration::from_secs(1));

@@ -26,7 +26,7 @@ fn main() -> onesided::Result<()> {
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => run(World::init()?),
         ["--threads", ranks] if ranks.parse::<u32>().is_ok() => {
-            onesided::threads(ranks.parse().unwrap_or(1), run)?.into_iter().collect()
+            onesided::threads(ranks.parse().unwrap_or(1), run).map(drop)
         }
         _ => {
             eprintln!("usage: async_tokio [--threads N]");

@@ -18,7 +18,7 @@ fn main() -> onesided::Result<()> {
     let threads = args.first().is_some_and(|first| first == "--threads");
     let hang = args.get(usize::from(threads)).map_or("crosswise", String::as_str);
     if threads {
-        return onesided::threads(2, |world| run(&world, hang))?.into_iter().collect();
+        return onesided::threads(2, |world| run(&world, hang)).map(drop);
     }
     run(&World::init()?, hang)
 }

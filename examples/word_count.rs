@@ -54,7 +54,7 @@ fn in_job(files: &[OsString]) -> Result<()> {
 
 fn in_threads(ranks: &OsStr, files: &[OsString]) -> Result<()> {
     let ranks = ranks.to_str().and_then(|ranks| ranks.parse().ok()).ok_or("--threads takes a number")?;
-    onesided::threads(ranks, |world| run(&world, files))?.into_iter().collect()
+    onesided::fabric::threads(ranks, |world| run(&world, files))?.into_iter().collect()
 }
 
 /// The program of every rank.

@@ -18,7 +18,7 @@ const STEP: u64 = 5_000;
 fn main() -> onesided::Result<()> {
     let mut args = std::env::args().skip(1);
     match (args.next().as_deref(), args.next().and_then(|ranks| ranks.parse().ok())) {
-        (Some("--threads"), Some(ranks)) => onesided::threads(ranks, run)?.into_iter().collect(),
+        (Some("--threads"), Some(ranks)) => onesided::threads(ranks, run).map(drop),
         _ => run(World::init()?),
     }
 }

@@ -40,7 +40,7 @@ impl<M> From<onesided_windows::BufferError<M>> for Error {
 ///
 /// | calls of | return |
 /// |---|---|
-/// | [`World`](crate::World), [`threads`](crate::threads) | [`fabric::Error`](crate::fabric::Error) |
+/// | [`World`](crate::World) | [`fabric::Error`](crate::fabric::Error) |
 /// | [`Window`](crate::Window), its locks and operations, [`Mutex`](crate::Mutex), [`LockTable`](crate::LockTable) | [`WindowError`](crate::WindowError) |
 /// | [`Messages`](crate::Messages) | [`MessageError`](crate::MessageError) |
 ///

@@ -82,7 +82,7 @@
 
 #[doc(inline)]
 pub use onesided_fabric as fabric;
-pub use onesided_fabric::{Any, Dump, ServerThread, World, dump, threads};
+pub use onesided_fabric::{Any, Dump, ServerThread, World, dump};
 #[doc(inline)]
 pub use onesided_lock_algos as lock_algos;
 pub use onesided_remote_memory::{Fault, FaultKind};
@@ -106,6 +106,7 @@ mod error;
 #[doc(hidden)]
 pub mod instances;
 pub mod manual;
+mod threads;
 
 /// The handles that are types of their own, where a boxed [`Request`] would cost more than the
 /// call, and those of worlds and messages. Each has `wait`, `.await`, `test` and `wait_timeout`;
@@ -122,3 +123,4 @@ pub mod handles {
 }
 
 pub use crate::error::{Error, Result};
+pub use crate::threads::threads;

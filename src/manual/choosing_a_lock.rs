@@ -52,8 +52,9 @@
 //! use onesided::{LockDesign, Window};
 //! # onesided::threads(2, |world| {
 //! let scores = Window::<u64>::builder().lock(LockDesign::Mcs).allocate(&world, 8).wait()?;
-//! # scores.close().wait()
-//! # })?.into_iter().collect::<Result<(), _>>()?;
+//! # scores.close().wait()?;
+//! # Ok(())
+//! # })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

@@ -11,7 +11,7 @@
 //! ```
 //! # use onesided::{Error, Window};
 //! # fn repair(_: &onesided::Epoch<'_, u64, onesided::Any>) -> Result<(), Error> { Ok(()) }
-//! # for outcome in onesided::threads(2, |world| -> Result<(), Error> {
+//! # onesided::threads(2, |world| {
 //! # let scores = Window::<u64>::allocate(&world, 8).wait()?;
 //! let epoch = scores.lock_exclusive(1).recover().wait()?;
 //! if let Some(previous) = epoch.previous_owner() {
@@ -20,7 +20,7 @@
 //! }
 //! epoch.unlock().wait()?;
 //! # scores.close().wait()?;
-//! # Ok(()) })? { outcome?; }
+//! # Ok(()) })?;
 //! # Ok::<(), Error>(())
 //! ```
 //!

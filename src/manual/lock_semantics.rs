@@ -37,14 +37,14 @@
 //!
 //! ```
 //! # use onesided::{Error, Mode, Window};
-//! # for outcome in onesided::threads(2, |world| -> Result<(), Error> {
+//! # onesided::threads(2, |world| {
 //! # let window = Window::<u64>::allocate(&world, 8).wait()?;
 //! // Two ranks that do this may each have one of the two locks, and wait for the other:
 //! // let (a, b) = (window.lock_exclusive(0), window.lock_exclusive(1)); (a.wait()?, b.wait()?)
 //! let guards = window.lock_many(&[0, 1], Mode::Exclusive).wait()?;
 //! # drop(guards);
 //! # window.close().wait()?;
-//! # Ok(()) })? { outcome?; }
+//! # Ok(()) })?;
 //! # Ok::<(), Error>(())
 //! ```
 //!

@@ -19,8 +19,7 @@
 //!         assert_eq!((elements, status.source), (vec![1.5, 2.5], 0));
 //!     }
 //!     Ok(())
-//! })?
-//! # .into_iter().collect::<onesided::Result<()>>()?;
+//! })?;
 //! # Ok::<(), onesided::Error>(())
 //! ```
 //!
@@ -75,7 +74,7 @@
 //!     }
 //!     Ok(sum)
 //! })?;
-//! # let sum = sums.into_iter().next().unwrap()?;
+//! # let sum = sums[0];
 //! # assert!((sum - (1..=100).map(|task| f64::from(task).sqrt()).sum::<f64>()).abs() < 1e-9);
 //! # Ok::<(), onesided::Error>(())
 //! ```
@@ -122,7 +121,7 @@
 //!     assert_eq!(elements, [status.source]);
 //! }
 //! # Ok(())
-//! # })?.into_iter().collect::<onesided::Result<()>>()?;
+//! # })?;
 //! # Ok::<(), onesided::Error>(())
 //! ```
 //!
@@ -155,7 +154,7 @@
 //! }
 //! # assert_eq!((rows[0], rows[WIDTH], rows[9 * WIDTH]), (f64::from(above), f64::from(me), f64::from(below)));
 //! # Ok(())
-//! # })?.into_iter().collect::<onesided::Result<()>>()?;
+//! # })?;
 //! # Ok::<(), onesided::Error>(())
 //! ```
 //!
@@ -198,7 +197,7 @@
 //! #     assert_eq!((row[0], row[1], row[WIDTH - 1]), (f64::from(left), f64::from(me), f64::from(right)));
 //! # }
 //! # Ok(())
-//! # })?.into_iter().collect::<onesided::Result<()>>()?;
+//! # })?;
 //! # Ok::<(), onesided::Error>(())
 //! ```
 //!
@@ -473,7 +472,7 @@
 //! norm.wait()?;
 //! # assert_eq!(residual, [0.5]);
 //! # Ok(())
-//! # })?.into_iter().collect::<onesided::Result<()>>()?;
+//! # })?;
 //! # Ok::<(), onesided::Error>(())
 //! ```
 //!

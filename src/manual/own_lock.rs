@@ -49,10 +49,8 @@
 //!     let epoch = window.lock_exclusive(0).wait()?;
 //!     epoch.fetch_add(0, 1).wait()?;
 //!     epoch.unlock().wait()?;
-//!     window.close().wait()
-//! })?
-//! .into_iter()
-//! .collect::<onesided::Result<(), _>>()?;
+//!     Ok(window.close().wait()?)
+//! })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

@@ -61,7 +61,7 @@
 //! let (halo, _) = next.wait()?; // it has come meanwhile
 //! # assert_eq!((halo.len(), computed > 0.0), (100_000, true));
 //! # Ok(())
-//! # })?.into_iter().collect::<onesided::Result<()>>()?;
+//! # })?;
 //! # Ok::<(), onesided::Error>(())
 //! ```
 //!

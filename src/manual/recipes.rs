@@ -46,7 +46,7 @@
 //! # assert_eq!(all.at(rank).wait()?.fetch_one(2 * (first % 8) + 1).wait()?, 3);
 //! # drop(all);
 //! # window.close().wait()?;
-//! # Ok(()) })?.into_iter().collect::<Result<()>>()?;
+//! # Ok(()) })?;
 //! # Ok::<(), onesided::Error>(())
 //! ```
 //!
@@ -81,7 +81,7 @@
 //! # assert_eq!(next.fetch_one(1).wait()?, 28);
 //! # drop(next);
 //! # next_task.close().wait()?;
-//! # Ok(()) })?.into_iter().collect::<Result<()>>()?;
+//! # Ok(()) })?;
 //! # Ok::<(), onesided::Error>(())
 //! ```
 //!
@@ -124,7 +124,7 @@
 //! # world.barrier().wait()?;
 //! # if world.rank() == 1 { assert_eq!((take(&queue)?, take(&queue)?), (Some(9), None)); }
 //! # queue.close().wait()?;
-//! # Ok(()) })?.into_iter().collect::<Result<()>>()?;
+//! # Ok(()) })?;
 //! # Ok::<(), onesided::Error>(())
 //! ```
 //!
@@ -164,7 +164,7 @@
 //! # world.barrier().wait()?;
 //! # signals.close().wait()?;
 //! # halos.close().wait()?;
-//! # Ok(()) })?.into_iter().collect::<Result<()>>()?;
+//! # Ok(()) })?;
 //! # Ok::<(), onesided::Error>(())
 //! ```
 //!
@@ -210,7 +210,7 @@
 //! # world.barrier().wait()?;
 //! # signals.close().wait()?;
 //! # block.close().wait()?;
-//! # Ok(()) })?.into_iter().collect::<Result<()>>()?;
+//! # Ok(()) })?;
 //! # Ok::<(), onesided::Error>(())
 //! ```
 //!
@@ -250,7 +250,7 @@
 //! messages.scan(&mut end, Op::Sum).wait()?;
 //! let begin = end[0] - mine.len();
 //! # assert_eq!(begin, 10 * world.rank() as usize);
-//! # Ok(()) })?.into_iter().collect::<Result<()>>()?;
+//! # Ok(()) })?;
 //! # Ok::<(), onesided::Error>(())
 //! ```
 //!
@@ -294,7 +294,7 @@
 //! # world.barrier().wait()?;
 //! # assert_eq!(*lock(&mutex)?, 2);
 //! # mutex.close().wait()?;
-//! # Ok(()) })?.into_iter().collect::<Result<()>>()?;
+//! # Ok(()) })?;
 //! # Ok::<(), onesided::Error>(())
 //! ```
 //!
@@ -312,7 +312,7 @@
 //! let rest = world.split(u32::from(may_die(world.rank())), 0).wait()?; // at all ranks
 //! // ... rank 1 dies
 //! rest.barrier().wait()?; // of the others
-//! # Ok(()) })?.into_iter().collect::<Result<()>>()?;
+//! # Ok(()) })?;
 //! # Ok::<(), onesided::Error>(())
 //! ```
 //!
@@ -353,7 +353,7 @@
 //! # world.barrier().wait()?;
 //! # steps.close().wait()?;
 //! # copies.close().wait()?;
-//! # Ok(()) })?.into_iter().collect::<Result<()>>()?;
+//! # Ok(()) })?;
 //! # Ok::<(), onesided::Error>(())
 //! ```
 //!
@@ -373,7 +373,7 @@
 //!
 //! ```
 //! use onesided::fabric::{Fabric, block_on};
-//! use onesided::{Result, Window, World};
+//! use onesided::{Result, Window};
 //!
 //! /// Adds 1 at rank 0; what was there before.
 //! async fn next<F: Fabric>(window: &Window<u64, F>) -> Result<u64> {
@@ -383,13 +383,13 @@
 //!     Ok(before)
 //! }
 //!
-//! let all = onesided::threads(3, |world: World| {
+//! let all = onesided::threads(3, |world| {
 //!     let window = Window::allocate(&world, 1).wait()?;
 //!     let mine = block_on(world.fabric(), next(&window))?;
 //!     window.close().wait()?;
 //!     Ok(mine)
 //! })?;
-//! # let mut all = all.into_iter().collect::<Result<Vec<u64>>>()?;
+//! # let mut all = all;
 //! # all.sort();
 //! # assert_eq!(all, [0, 1, 2]);
 //! # Ok::<(), onesided::Error>(())
@@ -420,7 +420,7 @@
 //!
 //! held.unlock().await?;
 //! scores.close().await?;
-//! # Ok(()) }) })?.into_iter().collect::<Result<()>>()?;
+//! # Ok(()) }) })?;
 //! # Ok::<(), onesided::Error>(())
 //! ```
 //!

@@ -95,7 +95,7 @@ fn run(world: World) -> Result<(), Error> {
 pub(crate) fn play() -> ! {
     let outcome = match std::env::var(THREADS) {
         Ok(threads) => {
-            let outcomes = onesided::threads(threads.parse().unwrap(), run);
+            let outcomes = onesided::fabric::threads(threads.parse().unwrap(), run);
             outcomes.map_err(Error::from).and_then(|outcomes| outcomes.into_iter().collect())
         }
         Err(_) => World::init().map_err(Error::from).and_then(run),

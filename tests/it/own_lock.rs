@@ -66,7 +66,7 @@ fn a_window_counts_under_the_programs_own_lock() {
 /// `each`: the sections of a rank, of 200, that are exclusive; all in a lock without a shared mode.
 #[track_caller]
 fn counts(ranks: u32, each: u64, lock: impl LockAlgorithm + Copy) {
-    onesided::threads(ranks, |world| {
+    onesided::fabric::threads(ranks, |world| {
         let window = Window::<u64>::builder().allocate_with_lock(lock, &world, 4).wait().unwrap();
         assert_eq!(window.info().lock, LockDesign::Own);
         for round in 0..200 {
@@ -101,7 +101,7 @@ fn an_acquire_of_the_programs_own_lock_ends_at_its_deadline() {
 }
 
 fn ends(lock: impl LockAlgorithm + Copy) {
-    onesided::threads(2, |world| {
+    onesided::fabric::threads(2, |world| {
         let window = Window::<u64>::builder().allocate_with_lock(lock, &world, 4).wait().unwrap();
         let held = (world.rank() == 0).then(|| window.lock_exclusive(0).wait().unwrap());
         world.barrier().wait().unwrap();
@@ -121,7 +121,7 @@ fn ends(lock: impl LockAlgorithm + Copy) {
 
 #[test]
 fn ranks_with_different_locks_do_not_match() {
-    onesided::threads(2, |world| {
+    onesided::fabric::threads(2, |world| {
         let made = match world.rank() {
             0 => Window::<u64>::builder().allocate_with_lock(Simple::new(OneWord), &world, 4).wait(),
             _ => Window::<u64>::builder().allocate_with_lock(Simple::new(Another), &world, 4).wait(),

@@ -41,7 +41,7 @@ fn errors(scenario: &Scenario, panics: bool) -> Vec<String> {
             std::thread::sleep(Duration::from_millis(1));
         }
     };
-    let outcome = catch_unwind(AssertUnwindSafe(|| onesided::threads(3, run).map(drop)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| onesided::fabric::threads(3, run).map(drop)));
     match outcome {
         Err(panic) => assert_eq!((panics, panic.downcast_ref::<&str>()), (true, Some(&"on purpose"))),
         Ok(outcome) => {

@@ -17,7 +17,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(600);
 pub(crate) fn ranks<T: Send + 'static>(count: u32, run: impl Fn(World) -> T + Send + Sync + 'static) -> Vec<T> {
     let (sender, receiver) = channel();
     let threads = std::thread::spawn(move || {
-        let outcome = onesided::threads(count, run).unwrap();
+        let outcome = onesided::fabric::threads(count, run).unwrap();
         sender.send(outcome).unwrap();
     });
     match receiver.recv_timeout(DEADLINE) {

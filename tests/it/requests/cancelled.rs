@@ -238,6 +238,6 @@ fn a_panic_is_a_death_in_spite_of_cancelled_requests() {
         }
         *error_text.lock().unwrap() = world.barrier().wait().err().map(|error| error.to_string());
     };
-    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| onesided::threads(2, run))).is_err());
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| onesided::fabric::threads(2, run))).is_err());
     assert_eq!(error_text.lock().unwrap().as_deref(), Some("barrier: rank 1 died"));
 }

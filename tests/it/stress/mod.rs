@@ -123,7 +123,7 @@ fn seeds(usual: u64, long: u64, on_cards: &[u64]) -> Vec<u64> {
 /// Runs ranks as threads.
 fn threads((seed, ranks): (u64, u32), play: fn(&World, &Plan)) {
     let plan = Plan::new(seed, ranks, true);
-    let run = std::panic::AssertUnwindSafe(|| onesided::threads(ranks, |world| play(&world, &plan)).unwrap());
+    let run = std::panic::AssertUnwindSafe(|| onesided::fabric::threads(ranks, |world| play(&world, &plan)).unwrap());
     let outcome = std::panic::catch_unwind(run);
     let is_on_purpose = |panic: Box<dyn std::any::Any + Send>| panic.downcast_ref::<&str>() == Some(&"on purpose");
     assert!(outcome.map(drop).or_else(|panic| if is_on_purpose(panic) { Ok(()) } else { Err(()) }).is_ok(), "{plan:?}");

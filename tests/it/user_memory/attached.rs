@@ -148,7 +148,7 @@ fn many(world: World) {
 
 #[test]
 fn a_freed_slot_serves_another_thread() {
-    onesided::threads(1, |world| {
+    onesided::fabric::threads(1, |world| {
         let window = Window::<u64>::builder().name("slots").dynamic(&world).wait().unwrap();
         let fill = window.attach_zeroed(1).unwrap();
         let others: Vec<_> = (0..254).map(|_| window.attach(vec![0]).unwrap()).collect();
