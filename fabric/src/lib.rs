@@ -71,12 +71,13 @@ pub use crate::interface::transport::{Arrival, Channel, Packet, Renewed, SHORTES
 pub use crate::interface::user_memory::UserMemory;
 #[doc(hidden)]
 pub use crate::util::spin_lock::{SpinGuard, SpinLock};
-pub use crate::waiting::drive::{Core, Drive, NOBODY, block_longer, block_on, poll_now, wait_for, wait_timeout};
+pub use crate::waiting::drive::{Core, Drive, NOBODY, Polls, block_longer, block_on, poll_now, wait_for, wait_timeout};
 #[cfg(all(feature = "verbs", not(onesided_loom)))]
 pub use crate::waiting::full_after::FULL_AFTER;
 pub use crate::waiting::limit::Limit;
 pub use crate::waiting::request_sets::WaitAll;
 pub use crate::waiting::server_threads::ServerThread;
+pub use crate::waiting::tasks::Tasks;
 #[cfg(not(onesided_loom))]
 pub use crate::waiting::waits::dump_on_signal;
 pub use crate::waiting::waits::{Dump, dump};

@@ -14,7 +14,7 @@
 //! | [`Fabric`] | `capabilities`, `allocate`, `open`, `world_segment`, `word_in`, `put`, `get`, `rdma_write`, `rdma_read`, `flush`, `read_direct`, `write_direct`, `transport`, `endpoint` | user memory (`register`, `reclaim`, `part`), hosts (`host_of`, `same_host_word`), speed (`allocate_two`, `words_in`, `put_pieces`, `get_pieces`, `flush_local`, `flush_before_release`), messages (`for_messages`, `events`, `processes`), `fencing` |
 //! | [`Endpoint`](crate::Endpoint) | `spawn`, `serve`, `departed`, `leave`, `abort` | `background` |
 //! | [`Transport`] | `channels`, `packet_max`, `poll_send`, `poll_recv`, `read` | `set_list`, `follows_writes`, `try_recv`, `spin`, `renewed`, `first` |
-//! | [`Drive`](crate::Drive), where threads wait | `progress`, `arm`, `sleep`, `disarm`, `core`, `unfinished` | `relax`, `spins`, `again` |
+//! | [`Drive`](crate::Drive), where threads wait | `progress`, `polls`, `tasks` | `again` |
 //!
 //! A fabric with events implements [`SolicitedEvents`](crate::SolicitedEvents), one that fences late
 //! ranks [`Fencing`](crate::Fencing).

@@ -18,7 +18,7 @@ pub trait Endpoint: Sync {
     fn spawn(&self, task: Task);
 
     /// Runs a task that serves peers. Unlike for [`spawn`](Self::spawn), neither
-    /// [`leave`](Self::leave) nor [`unfinished`](crate::Drive::unfinished) waits for its end.
+    /// [`leave`](Self::leave) nor [`close`](crate::World::close) waits for its end.
     ///
     /// On a `thread` of its own, which waits in this way, ends with the task, and can be joined.
     /// Without one, or where time is virtual, it runs like a spawned task, and there is nothing to

@@ -9,7 +9,7 @@ use onesided_remote_memory::Rank;
 use crate::shm::{JobSegment, Shm};
 use crate::waiting::drive;
 use crate::waiting::tasks::Driver;
-use crate::{Core, Drive, SolicitedEvents, Ticket};
+use crate::{Drive, Polls, SolicitedEvents, Tasks, Ticket};
 
 impl Drive for Shm {
     #[inline]
@@ -17,24 +17,13 @@ impl Drive for Shm {
         0 // operations complete at post, and receivers drain messages
     }
 
-    fn arm(&self) -> Ticket {
-        self.0.endpoint.driver().arm()
+    #[inline]
+    fn polls(&self) -> Polls {
+        Polls::of(self.0.oversubscription.core(self.job_segment(), self.me()))
     }
 
-    fn sleep(&self, ticket: Ticket, until: u64) {
-        self.0.endpoint.driver().sleep(ticket, until);
-    }
-
-    fn disarm(&self, _ticket: Ticket) {
-        self.job_segment().doorbell(self.me()).disarm();
-    }
-
-    fn core(&self) -> Core {
-        self.0.oversubscription.core(self.job_segment(), self.me())
-    }
-
-    fn unfinished(&self) -> usize {
-        self.0.endpoint.unfinished()
+    fn tasks(&self) -> &Tasks {
+        &self.0.endpoint
     }
 }
 
@@ -73,18 +62,13 @@ pub(super) struct DoorbellDriver {
 }
 
 impl Driver for DoorbellDriver {
-    fn now(&self) -> u64 {
-        drive::now()
-    }
-
-    fn progress(&self) {}
-
     fn arm(&self) -> Ticket {
         self.job_segment.doorbell(self.rank).arm()
     }
 
     fn sleep(&self, ticket: Ticket, until: u64) {
         match until.checked_sub(self.now()) {
+            _ if until == 0 => {}
             _ if until == u64::MAX => self.job_segment.sleep(self.rank, ticket, Duration::MAX),
             None | Some(0) => std::thread::yield_now(), // a task retries without pause, and others need the core
             Some(nanos) => self.job_segment.sleep(self.rank, ticket, Duration::from_nanos(nanos)),

@@ -39,7 +39,7 @@ pub(super) struct Inner {
     pub(super) worlds: Box<[ShmSegment]>,
     /// The ends of its lanes, while no transport has them.
     pub(super) lanes: Mutex<Option<Lanes>>,
-    pub(super) endpoint: Tasks<DoorbellDriver>,
+    pub(super) endpoint: Tasks,
     /// This rank's user memory.
     pub(super) service: Arc<Service>,
     /// Opened user memory of peers, shared by all handles of this rank: they use one control line.

@@ -15,7 +15,7 @@ use crate::verbs::{Inner, Verbs};
 use crate::waiting::drive::now;
 use crate::waiting::listener::Listener;
 use crate::waiting::tasks::Driver;
-use crate::{Core, Drive, Error, Ticket};
+use crate::{Drive, Error, Polls, Tasks, Ticket};
 
 /// Marks the ids of the receives of doorbells; the rest is the slot.
 pub(super) const RECEIVE: u64 = 1 << 63;
@@ -50,33 +50,15 @@ impl Drive for Verbs {
         self.0.progress()
     }
 
-    /// Empty: polling a completion queue takes as long as a pause.
-    #[inline]
-    fn relax(&self) {}
-
-    /// A poll has no pause, and an event involves the card's interrupt and a descriptor.
-    fn spins(&self) -> u32 {
-        20_000
+    /// Polling a completion queue takes as long as a pause, and an event involves the card's interrupt
+    /// and a descriptor.
+    fn polls(&self) -> Polls {
+        let core = self.0.oversubscription.core(&self.0.job_segment, self.0.rank);
+        Polls { core, spins: 20_000, pauses: false }
     }
 
-    fn arm(&self) -> Ticket {
-        self.0.arm()
-    }
-
-    fn sleep(&self, ticket: Ticket, until: u64) {
-        self.0.sleep(ticket, until);
-    }
-
-    fn disarm(&self, _ticket: Ticket) {
-        self.0.job_segment.doorbell(self.0.rank).disarm();
-    }
-
-    fn core(&self) -> Core {
-        self.0.oversubscription.core(&self.0.job_segment, self.0.rank)
-    }
-
-    fn unfinished(&self) -> usize {
-        self.0.endpoint.unfinished()
+    fn tasks(&self) -> &Tasks {
+        &self.0.endpoint
     }
 
     fn again(&self) -> Option<Result<Self, Error>> {
@@ -89,10 +71,6 @@ impl Drive for Verbs {
 pub(super) struct EventSource(pub(super) Weak<Inner>);
 
 impl Driver for EventSource {
-    fn now(&self) -> u64 {
-        now()
-    }
-
     fn progress(&self) {
         if let Some(inner) = self.0.upgrade() {
             inner.progress();
@@ -137,15 +115,18 @@ impl Inner {
     }
 
     fn sleep(&self, ticket: Ticket, until: u64) {
+        let doorbell = self.job_segment.doorbell(self.rank);
+        if until == 0 {
+            return doorbell.disarm();
+        }
         self.check_connections();
         // Another thread may have kept this one from its last look, and have looked before the request.
         if self.drain_all() > 0 {
-            return self.job_segment.doorbell(self.rank).disarm();
+            return doorbell.disarm();
         }
         let until = self.datagrams.as_ref().map_or(until, |datagrams| until.min(datagrams.due()));
         let limit = Duration::from_nanos(until.saturating_sub(now())).min(STEP);
         let event_wait = &self.event_wait;
-        let doorbell = self.job_segment.doorbell(self.rank);
         let Ok(listener) = event_wait.listens.try_lock() else {
             self.job_segment.sleep(self.rank, ticket, limit);
             return doorbell.disarm();

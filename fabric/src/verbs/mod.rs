@@ -191,7 +191,7 @@ struct Inner {
     datagrams: Option<CardDatagrams>,
     event_wait: EventWait,
     handler_wait: HandlerWait,
-    endpoint: Tasks<drive::EventSource>,
+    endpoint: Tasks,
     keepalive: Keepalive,
     failures: Failures,
     full_after: FullAfter,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::interface::background::{Polling, advance};
 use crate::util::sync::thread_local;
-use crate::{BackgroundSlot, Error, Fabric, Ticket};
+use crate::{BackgroundSlot, Error, Fabric, Tasks};
 
 /// What core a waiting thread has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,10 +22,34 @@ pub enum Core {
     Oversubscribed,
 }
 
+/// How a waiting thread polls before it sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Polls {
+    /// What core it has.
+    pub core: Core,
+    /// The number of fruitless polls before it yields its core, if every rank has one. They take
+    /// longer than a wake-up; otherwise two ranks that answer one another would sleep every time
+    /// once they have slept.
+    pub spins: u32,
+    /// Whether it pauses between two of them.
+    pub pauses: bool,
+}
+
+impl Polls {
+    /// Of polls that take no time of their own.
+    pub(crate) const fn of(core: Core) -> Self {
+        Self { core, spins: 2_000, pauses: true }
+    }
+
+    #[inline]
+    pub(crate) fn pause(self) {
+        if self.pauses {
+            std::hint::spin_loop();
+        }
+    }
+}
+
 /// A fabric that a thread can wait on, with real time and real sleep; the simulator is not one.
-///
-/// To sleep without losing a wake-up: [`arm`](Self::arm), poll again, then [`sleep`](Self::sleep)
-/// with the ticket. An event in between ends the sleep at once.
 #[diagnostic::on_unimplemented(
     message = "a thread cannot wait on the fabric `{Self}`",
     label = "not a fabric with real time",
@@ -36,35 +60,11 @@ pub trait Drive: Fabric {
     /// Drains what has arrived: completions, messages, spawned work. Returns the number of items.
     fn progress(&self) -> usize;
 
-    /// Announces that this thread is about to sleep.
-    fn arm(&self) -> Ticket;
+    /// How a waiting thread polls.
+    fn polls(&self) -> Polls;
 
-    /// Sleeps until an event that came after [`arm`](Self::arm), or until `until`
-    /// ([`RemoteMemory::now`](onesided_remote_memory::RemoteMemory::now)'s clock). May return early
-    /// for no reason. Takes the announcement back.
-    fn sleep(&self, ticket: Ticket, until: u64);
-
-    /// Withdraws the announcement without sleeping.
-    fn disarm(&self, ticket: Ticket);
-
-    /// What a spinning thread does between two fruitless polls.
-    #[inline]
-    fn relax(&self) {
-        std::hint::spin_loop();
-    }
-
-    /// The number of such polls before a thread yields its core, if every rank has one. They take
-    /// longer than a wake-up; otherwise two ranks that answer one another would sleep every time
-    /// once they have slept.
-    fn spins(&self) -> u32 {
-        2_000
-    }
-
-    /// What core a waiting thread has.
-    fn core(&self) -> Core;
-
-    /// The number of unfinished spawned tasks.
-    fn unfinished(&self) -> usize;
+    /// Where a thread sleeps, and what runs meanwhile.
+    fn tasks(&self) -> &Tasks;
 
     /// An endpoint beside this one, whose connections are not lost: see
     /// [`World::reconnect`](crate::World::reconnect). `None`: this fabric loses none.
@@ -212,14 +212,14 @@ impl Drop for Blocking {
 fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output = T>>) -> T {
     let blocking = Blocking::begin();
     let mut cx = Context::from_waker(NOBODY);
-    let core = drive.core();
-    let oversubscribed = core == Core::Oversubscribed;
+    let (polls, tasks) = (drive.polls(), drive.tasks());
+    let oversubscribed = polls.core == Core::Oversubscribed;
     let sleeps_at_once = drive.endpoint().background().is_some_and(BackgroundSlot::sleeps_at_once);
     let mut polling = None;
-    let (spins, watched) = match core {
+    let (spins, watched) = match polls.core {
         Core::Oversubscribed => (SPINS_OVERSUBSCRIBED, 0),
         Core::Shared => (SPINS_OVERSUBSCRIBED, drive.now().saturating_add(WAKING)),
-        Core::Own => (drive.spins(), 0),
+        Core::Own => (polls.spins, 0),
     };
     let mut turn = 1_u32; // the caller has polled once
     loop {
@@ -240,25 +240,25 @@ fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output 
         let due_within = |nanos| until != u64::MAX && until.saturating_sub(drive.now()) < nanos;
         let spin = if oversubscribed && until != u64::MAX { due_within(DUE) } else { turn <= spins };
         if spin && !sleeps_at_once {
-            drive.relax();
+            polls.pause();
             continue;
         }
         if turn <= spins + YIELDS && !sleeps_at_once || due_within(SHORT) || watched != 0 && watched > drive.now() {
             std::thread::yield_now();
             continue;
         }
-        let ticket = drive.arm();
+        let ticket = tasks.arm();
         blocking.forget();
         advance(drive);
         if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {
-            drive.disarm(ticket);
+            tasks.sleep(ticket, 0);
             return value;
         }
         if drive.progress() > 0 {
-            drive.disarm(ticket);
+            tasks.sleep(ticket, 0);
             turn = 0;
             continue;
         }
-        drive.sleep(ticket, blocking.earliest());
+        tasks.sleep(ticket, blocking.earliest());
     }
 }

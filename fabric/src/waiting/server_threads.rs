@@ -82,14 +82,14 @@ fn poll<D: Drive>(drive: &D, mut task: Task) {
     let _blocking = Blocking::begin();
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     // A rank with a polling server thread needs two cores.
-    let polls =
-        if drive.core() != Core::Own || cores < 2 * drive.size() as usize { POLLS_OVERSUBSCRIBED } else { POLLS };
+    let how = drive.polls();
+    let polls = if how.core != Core::Own || cores < 2 * drive.size() as usize { POLLS_OVERSUBSCRIBED } else { POLLS };
     let mut cx = Context::from_waker(drive::NOBODY);
     let mut turn = 0_u32;
     while task.as_mut().poll(&mut cx).is_pending() {
         drive.progress();
         turn = turn.wrapping_add(1);
-        if turn.is_multiple_of(polls) { thread::yield_now() } else { drive.relax() }
+        if turn.is_multiple_of(polls) { thread::yield_now() } else { how.pause() }
     }
 }
 

@@ -32,14 +32,20 @@ const GRACE_PERIOD: Duration = Duration::from_secs(2);
 /// The part of a fabric that the progress thread holds: enough to sleep and to be woken, and
 /// nothing that keeps the rank in its job. The last handle of a rank may be dropped at any time,
 /// and the process may end right after.
+///
+/// To sleep without losing a wake-up: [`arm`](Self::arm), poll again, then [`sleep`](Self::sleep)
+/// with the ticket. An event in between ends the sleep at once.
 pub(crate) trait Driver: Send + Sync + 'static {
     /// See [`RemoteMemory::now`](onesided_remote_memory::RemoteMemory::now).
-    fn now(&self) -> u64;
+    fn now(&self) -> u64 {
+        drive::now()
+    }
     /// See [`Drive::progress`](crate::Drive::progress).
-    fn progress(&self);
-    /// See [`Drive::arm`](crate::Drive::arm).
+    fn progress(&self) {}
+    /// Announces that this thread is about to sleep.
     fn arm(&self) -> Ticket;
-    /// See [`Drive::sleep`](crate::Drive::sleep).
+    /// Sleeps until an event that came after [`arm`](Self::arm), or until `until`, not at all if that is
+    /// 0. May return early for no reason. Takes the announcement back.
     fn sleep(&self, ticket: Ticket, until: u64);
     /// Ends the sleep of all threads of this rank that have armed.
     fn wake(&self);
@@ -48,14 +54,15 @@ pub(crate) trait Driver: Send + Sync + 'static {
     fn wake_others(&self, armed: Ticket) -> Ticket;
 }
 
-/// The fabric-independent part of an endpoint.
+/// What a rank's endpoint does beside operations: its threads sleep by it, and its tasks run in the
+/// background.
 #[derive(Debug)]
-pub(crate) struct Tasks<D: Driver> {
-    shared: Arc<Shared<D>>,
+pub struct Tasks {
+    shared: Arc<Shared>,
 }
 
-struct Shared<D> {
-    driver: D,
+struct Shared {
+    driver: Box<dyn Driver>,
     state: Mutex<State>,
     work: Condvar,
     background: BackgroundSlot,
@@ -97,15 +104,16 @@ struct Waiting {
     again: bool,
 }
 
-impl<D> fmt::Debug for Shared<D> {
+impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.lock();
         write!(f, "{} waiting, {} adopted", state.waiting.len(), state.unfinished())
     }
 }
 
-impl<D: Driver> Tasks<D> {
-    pub(crate) fn new(driver: D) -> Self {
+impl Tasks {
+    pub(crate) fn new(driver: impl Driver) -> Self {
+        let driver = Box::new(driver);
         let (state, work) = (Mutex::new(State::default()), Condvar::new());
         Self { shared: Arc::new(Shared { driver, state, work, background: BackgroundSlot::default() }) }
     }
@@ -116,8 +124,12 @@ impl<D: Driver> Tasks<D> {
         waits::register(rank, shared);
     }
 
-    pub(crate) fn driver(&self) -> &D {
-        &self.shared.driver
+    pub(crate) fn arm(&self) -> Ticket {
+        self.shared.driver.arm()
+    }
+
+    pub(crate) fn sleep(&self, ticket: Ticket, until: u64) {
+        self.shared.driver.sleep(ticket, until);
     }
 
     /// Registers the waker of a pending future: it is polled again at `until` at the latest, or
@@ -197,7 +209,7 @@ impl<D: Driver> Tasks<D> {
     }
 
     /// The number of unfinished spawned tasks.
-    pub(crate) fn unfinished(&self) -> usize {
+    pub fn unfinished(&self) -> usize {
         self.shared.lock().unfinished()
     }
 
@@ -217,7 +229,7 @@ impl<D: Driver> Tasks<D> {
     }
 }
 
-impl<D: Driver> Drop for Tasks<D> {
+impl Drop for Tasks {
     fn drop(&mut self) {
         self.shared.lock().closed = true;
         self.shared.work.notify_one();
@@ -225,7 +237,7 @@ impl<D: Driver> Drop for Tasks<D> {
     }
 }
 
-impl<D: Driver> Waiter for Shared<D> {
+impl Waiter for Shared {
     fn wake(&self) {
         self.driver.wake();
     }
@@ -235,13 +247,11 @@ impl<D: Driver> Waiter for Shared<D> {
     }
 }
 
-impl<D> Shared<D> {
+impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl<D: Driver> Shared<D> {
     /// The progress thread.
     fn help(&self) {
         while self.has_work() {

@@ -383,9 +383,9 @@ impl<F: Drive> World<F> {
     pub fn close(self, patience: Duration) -> Result<(), Error> {
         // None: a patience beyond the clock's range is unlimited.
         let until = std::time::Instant::now().checked_add(patience);
-        while self.fabric.unfinished() > 0 {
+        while self.fabric.tasks().unfinished() > 0 {
             if until.is_some_and(|until| std::time::Instant::now() >= until) {
-                let fault = Fault::new(FaultKind::TimedOut).with_detail(self.fabric.unfinished() as u32);
+                let fault = Fault::new(FaultKind::TimedOut).with_detail(self.fabric.tasks().unfinished() as u32);
                 return Err(Error::Operation { operation: "close the world", fault });
             }
             std::thread::sleep(Duration::from_micros(100)); // the progress thread works on them

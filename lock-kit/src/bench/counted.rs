@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use onesided_fabric::remote_memory::{At, Chain, Fault, Link, Liveness, Patience, Rank, RemoteMemory};
 use onesided_fabric::{
-    Capabilities, Core, Drive, Endpoint, Error, Fabric, Fencing, SegmentKey, Ticket, UserMemory, delegate,
+    Capabilities, Drive, Endpoint, Error, Fabric, Fencing, Polls, SegmentKey, Tasks, UserMemory, delegate,
 };
 
 /// The operations of a rank on words, those on its own words included. Loads, stores and waits in
@@ -203,12 +203,7 @@ impl<F: Drive> Drive for Counted<F> {
     delegate! {
         inner:
         fn progress(&self) -> usize;
-        fn arm(&self) -> Ticket;
-        fn sleep(&self, ticket: Ticket, until: u64);
-        fn disarm(&self, ticket: Ticket);
-        fn relax(&self);
-        fn spins(&self) -> u32;
-        fn core(&self) -> Core;
-        fn unfinished(&self) -> usize;
+        fn polls(&self) -> Polls;
+        fn tasks(&self) -> &Tasks;
     }
 }

@@ -216,7 +216,7 @@ fn a_lock_that_is_never_released_delays_no_exit() {
         }
         window.close().wait().unwrap();
         // A further attempt would write to memory that its rank may have freed.
-        assert_eq!(world.fabric().unfinished(), 0);
+        assert_eq!(world.fabric().tasks().unfinished(), 0);
         if world.rank() == 0 {
             eventually(DEADLINE, "the other has left", || !world.is_alive(1));
         }

@@ -17,8 +17,6 @@ impl Driver for Arc<Sleeper> {
         0
     }
 
-    fn progress(&self) {}
-
     fn arm(&self) -> Ticket {
         Sleeper::arm(self)
     }
@@ -68,7 +66,7 @@ impl Runtime {
 }
 
 /// What a poll of `wait_until` with a deadline does.
-fn poll(rank: &Sleeper, endpoint: &Tasks<Arc<Sleeper>>, word: usize, deadline: u64, cx: &Context<'_>) -> Poll<()> {
+fn poll(rank: &Sleeper, endpoint: &Tasks, word: usize, deadline: u64, cx: &Context<'_>) -> Poll<()> {
     if rank.words[word].load(Acquire) == 1 {
         return Poll::Ready(());
     }

@@ -19,7 +19,7 @@ impl<F: Fabric> Progress<F> {
     where
         F: Drive,
     {
-        let yields = self.fabric.core() != Core::Own;
+        let yields = self.fabric.polls().core != Core::Own;
         let (times, polls, spins) = match yields {
             _ if !self.tasks.are_none() => return None, // a wait moves them as well
             true => (2, 1, 0),
