@@ -247,10 +247,4 @@ pub trait RemoteMemory: Send + Sync + 'static {
     fn ends(&self) -> u32 {
         (0..self.size()).filter(|rank| self.liveness(Rank(*rank)) != Liveness::Alive).count() as u32
     }
-
-    /// The first rank that failed, if any did. As cheap as [`liveness`](Self::liveness), and at
-    /// least as up to date.
-    fn failed_rank(&self) -> Option<Rank> {
-        self.failure(0)
-    }
 }

@@ -249,7 +249,7 @@ fn a_killed_rank_stops_answering() {
         let read = fabric.read(there).await; // it completes when the death is known
         let waited = fabric.wait_until(word(fabric, world.rank(), 8), |v| v > 0, Patience::on(Rank(1))).await;
         assert_eq!(fabric.now(), 1_010_000, "a millisecond after the death");
-        assert_eq!((fabric.liveness(Rank(1)), fabric.failed_rank()), (Liveness::Dead, Some(Rank(1))));
+        assert_eq!((fabric.liveness(Rank(1)), fabric.failure(0)), (Liveness::Dead, Some(Rank(1))));
         let posted = fabric.read(there).await;
         let sent = fabric.transport().unwrap().send(Rank(1), &[]).await;
         let barrier = world.barrier().await.map_err(|error| error.fault().kind());

@@ -185,7 +185,7 @@ fn revoked(world: World) {
             world.barrier().wait().unwrap();
             eventually(DEADLINE / 2, "rank 1 is done", || window.local().read(15..16) == [1]);
             assert_eq!(window.local().read(0..8), [2; 8]);
-            assert_eq!(world.fabric().failed_rank(), None); // rank 0 may have left by now
+            assert_eq!(world.fabric().failure(0), None); // rank 0 may have left by now
             drop(window.lock_exclusive(2).wait().unwrap());
             done(2).unwrap();
         }

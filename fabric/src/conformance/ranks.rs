@@ -24,7 +24,7 @@ pub(super) async fn know_themselves<F: Fabric>(cx: &Context<F>) -> Verdict {
             fails("a fence", fencing.fence(rank), FaultKind::Unsupported)?;
         }
     }
-    same("failures", (fabric.failure(0), fabric.failed_rank()), (None, None))?;
+    same("failures", fabric.failure(0), None)?;
     same("ends", fabric.ends(), 0)?;
     for home in (0..cx.size()).map(Rank) {
         for rank in (0..cx.size()).map(Rank) {

@@ -35,7 +35,6 @@ impl<A: RemoteMemory, B: RemoteMemory> RemoteMemory for Either<A, B> {
         call fn failure(&self, index: u32) -> Option<Rank>;
         call fn ends(&self) -> u32;
         call fn lost_connection(&self, home: Rank, from: Rank) -> Option<Rank>;
-        call fn failed_rank(&self) -> Option<Rank>;
     }
 
     async fn has_cut(&self, home: Rank, rank: Rank) -> Result<bool, Fault> {

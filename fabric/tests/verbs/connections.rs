@@ -178,7 +178,7 @@ fn a_rank_that_loses_the_connection_to_itself_is_cut() {
                     eventually("it is known", || fabric.has_failed(Rank(0), Rank(0)));
                     let has_cut = |home| block_on(fabric, fabric.has_cut(Rank(home), Rank(0)));
                     eventually("it is cut", || has_cut(0) == Ok(true));
-                    assert_eq!((fabric.lost_connection(Rank(0), Rank(0)), fabric.failed_rank()), (Some(Rank(0)), None));
+                    assert_eq!((fabric.lost_connection(Rank(0), Rank(0)), fabric.failure(0)), (Some(Rank(0)), None));
                     for (home, segment) in (0..size).zip(&all) {
                         let ended = block_on(fabric, fabric.fetch_add(fabric.word_in(segment, 0).unwrap(), 1));
                         match (world.rank(), home) {
@@ -279,7 +279,7 @@ fn dies_after(delay: Duration, hosts: &[u16], process: Process) {
                 let write = fabric.write(fabric.word_in(&all[1], 0).unwrap(), 1, Notify::No);
                 assert_eq!(block_on(fabric, write), Err(Fault::of(FaultKind::PeerDied, Rank(1))));
                 assert!(dead.load(Ordering::Acquire));
-                assert_eq!(fabric.failed_rank(), Some(Rank(1)));
+                assert_eq!(fabric.failure(0), Some(Rank(1)));
                 for home in [0, 1, 2].map(Rank) {
                     assert_eq!(job_segment.lost_connections(home).count(), 0);
                     assert!(fabric.has_failed(home, Rank(1)));

@@ -104,7 +104,7 @@ async fn take_from_readers<'m, M: RemoteMemory>(
     loop {
         let alive = |owner: Owner| memory.liveness(owner.rank) == Liveness::Alive;
         let waits = found == 0 || found & EXCLUSIVE != 0 && alive(Owner::from_bits(found));
-        let dead = memory.failed_rank().filter(|_| !waits);
+        let dead = memory.failure(0).filter(|_| !waits);
         let expected = if dead.is_some() { found } else { 0 };
         match memory.compare_swap(word, expected, owner).await? {
             now if now == expected => {

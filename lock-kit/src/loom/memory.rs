@@ -216,7 +216,7 @@ impl LoomMemory {
             if let Watch::Rank(rank) | Watch::RankAndFailures(rank) = watch {
                 self.liveness(rank).needed(rank)?;
             }
-            if deadline != u64::MAX && self.failed_rank().is_some() {
+            if deadline != u64::MAX && self.model.world().failed_rank().is_some() {
                 let clock = &mut step[self.rank().index()];
                 clock.now = clock.now.max(deadline);
                 self.passes(step);
@@ -233,7 +233,7 @@ impl LoomMemory {
         let (rank, view) = self.model.handle();
         let mut step = self.step();
         let number = self.model.world().pause((rank, view), word, nanos);
-        if self.failed_rank().is_some() {
+        if self.model.world().failed_rank().is_some() {
             self.model.world().end_pauses();
         }
         step = self.block(step, number);
@@ -309,10 +309,6 @@ impl RemoteMemory for LoomMemory {
 
     fn liveness(&self, rank: Rank) -> Liveness {
         self.model.liveness(rank)
-    }
-
-    fn failed_rank(&self) -> Option<Rank> {
-        self.model.failed_rank()
     }
 }
 

@@ -229,13 +229,6 @@ impl RemoteMemory for ModelMemory {
         world.told(self.rank, (rank, liveness == Liveness::Alive));
         liveness
     }
-
-    fn failed_rank(&self) -> Option<Rank> {
-        let mut world = self.world();
-        let failed_rank = world.failed_rank();
-        world.told(self.rank, failed_rank);
-        failed_rank
-    }
 }
 
 impl Crashable for ModelMemory {

@@ -505,7 +505,7 @@ impl<F: Fabric> Messages<F> {
             Source::Any => {}
         }
         let others = || (0..self.world.size()).filter_map(|rank| Some((rank, self.world.fabric_rank(rank)?)));
-        if fabric.failed_rank().is_some() {
+        if fabric.failure(0).is_some() {
             let acknowledged = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
             let is_dead = |rank, member| !acknowledged.contains(&rank) && fabric.liveness(member) == Liveness::Dead;
             if let Some((_, member)) = others().find(|(rank, member)| is_dead(*rank, *member)) {
