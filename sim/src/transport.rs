@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use onesided_fabric::{Arrival, Channel, DatagramTransport, Either, Packet, Transport};
+use onesided_fabric::{Arrival, Channel, ChannelTo, DatagramTransport, Either, Packet, Transport};
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
 
 use crate::datagrams;
@@ -93,12 +93,8 @@ pub struct ConnectionTransport {
 }
 
 impl Transport for ConnectionTransport {
-    fn channels(&self, _to: Rank) -> &[Channel] {
-        &[Channel::Connection]
-    }
-
-    fn packet_max(&self, _channel: Channel) -> usize {
-        PACKET_MAX
+    fn channels(&self, _to: Rank) -> &[ChannelTo] {
+        &[ChannelTo { channel: Channel::Connection, packet_max: PACKET_MAX, follows_writes: true }]
     }
 
     fn poll_send(&mut self, _: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>> {
@@ -116,10 +112,6 @@ impl Transport for ConnectionTransport {
             return Poll::Ready(Ok(()));
         }
         self.waits.register(Some(to), Patience::on(to))
-    }
-
-    fn follows_writes(&self) -> bool {
-        true
     }
 
     fn poll_recv(&mut self, _: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {

@@ -61,7 +61,7 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
     }
     let fits = |size: &usize| {
         let packets = end.packets.borrow();
-        *size <= packets.1.packet_max(packets.1.channels(packets.2)[0])
+        *size <= packets.1.channels(packets.2)[0].packet_max
     };
     SIZES.into_iter().filter(fits).try_for_each(|size| probes::run(rank, effort, end.probes(size)))?;
     end.ask(Loop::End, 0, 0)

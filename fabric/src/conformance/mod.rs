@@ -13,7 +13,7 @@
 //! | [`Segment`] | `key`, `path` | `rank`, `len`; mapped memory (`mapped`, `populate`), memory without words (`change`) |
 //! | [`Fabric`] | `capabilities`, `allocate`, `open`, `world_segment`, `word_in`, `put`, `get`, `rdma_write`, `rdma_read`, `flush`, `read_direct`, `write_direct`, `transport`, `endpoint` | user memory (`register`, `reclaim`, `part`), hosts (`host_of`, `same_host_word`), speed (`allocate_two`, `words_in`, `put_pieces`, `get_pieces`, `flush_local`, `flush_before_release`), messages (`for_messages`, `events`, `processes`), `fencing` |
 //! | [`Endpoint`](crate::Endpoint) | `spawn`, `serve`, `departed`, `leave`, `abort` | `background` |
-//! | [`Transport`] | `channels`, `packet_max`, `poll_send`, `poll_recv`, `read` | `set_list`, `follows_writes`, `try_recv`, `spin`, `renewed`, `first` |
+//! | [`Transport`] | `channels`, `poll_send`, `poll_recv`, `read` | `set_list`, `try_recv`, `spin`, `renewed`, `first` |
 //! | [`Drive`](crate::Drive), where threads wait | `progress`, `polls`, `tasks` | `again` |
 //!
 //! A fabric with events implements [`SolicitedEvents`](crate::SolicitedEvents), one that fences late
@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank};
 
-use crate::{Channel, Error, Fabric, Packet, Segment, SegmentKey, Transport, World};
+use crate::{ChannelTo, Error, Fabric, Packet, Segment, SegmentKey, Transport, World};
 
 /// The result of a conforming fabric.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -274,17 +274,16 @@ impl<F: Fabric> Context<F> {
     }
 
     /// The first way of packets to a rank.
-    fn channel(&self, to: Rank) -> Channel {
+    fn channel(&self, to: Rank) -> ChannelTo {
         self.packets().channels(to)[0]
     }
 
     fn packet_max(&self) -> usize {
-        let channel = self.channel(self.next());
-        self.packets().packet_max(channel)
+        self.channel(self.next()).packet_max
     }
 
     async fn sent(&self, to: Rank, bytes: &[u8]) -> Result<(), Fault> {
-        let packet = Packet::new(self.channel(to), bytes);
+        let packet = Packet::new(self.channel(to).channel, bytes);
         poll_fn(|task| self.packets().poll_send(task, to, packet)).await
     }
 

@@ -5,7 +5,7 @@
 use onesided_remote_memory::Rank;
 
 use super::{Context, Verdict, Wrong, pattern, same, same_bytes};
-use crate::{Fabric, Segment, SegmentKey, Transport};
+use crate::{Fabric, Segment, SegmentKey};
 
 const RTS: u8 = 1;
 const FIN: u8 = 2;
@@ -87,7 +87,7 @@ pub(super) async fn write<F: Fabric>(cx: &Context<F>) -> Verdict {
             let (to, own) = (messages.open(&key)?, cx.fabric().allocate(key.len)?);
             cx.fabric().write_direct(&own, 0, &expected(cx.me(), key.len))?;
             let mut write = Some(messages.rdma_write((&own, 0), (&to, 0), key.len));
-            if !cx.packets().follows_writes()
+            if !cx.channel(cx.next()).follows_writes
                 && let Some(write) = write.take()
             {
                 write.await?;

@@ -69,7 +69,7 @@ pub(super) async fn parts<F: Fabric>(cx: &Context<F>) -> Verdict {
     {
         let bytes = pattern(number as u32, len);
         let (head, body) = bytes.split_at(head);
-        let packet = Packet { body, ..Packet::new(cx.channel(cx.next()), head) };
+        let packet = Packet { body, ..Packet::new(cx.channel(cx.next()).channel, head) };
         poll_fn(|task| cx.packets().poll_send(task, cx.next(), packet)).await?;
         let patience = cx.soon();
         let Arrival { from, channel, len } = poll_fn(|task| cx.packets().poll_recv(task, patience)).await?;
@@ -109,7 +109,7 @@ pub(super) async fn flood<F: Fabric>(cx: &Context<F>) -> Verdict {
 
 /// Sends that are dropped before they are ready have sent nothing.
 pub(super) async fn dropped<F: Fabric>(cx: &Context<F>) -> Verdict {
-    let (mut sent, channel) = (0_u32, cx.channel(cx.next()));
+    let (mut sent, channel) = (0_u32, cx.channel(cx.next()).channel);
     poll_fn(|task| {
         while sent < FLOOD {
             let bytes = sent.to_le_bytes();

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, Watch};
 
 use super::{DatagramChannel, DatagramCounts};
-use crate::{Arrival, Channel, Packet, Transport};
+use crate::{Arrival, Channel, ChannelTo, Packet, Transport};
 
 /// What became of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,7 +170,7 @@ pub trait DatagramWaits: Debug + Send + 'static {
 #[derive(Debug)]
 pub struct DatagramTransport<W: DatagramWaits> {
     machine: SharedMachine<W::Datagrams>,
-    packet_max: usize,
+    channel: ChannelTo,
     waits: W,
     current: Option<(Rank, Box<[u8]>)>,
     /// In a list, whether packets of it are still to be sent.
@@ -187,7 +187,8 @@ impl<W: DatagramWaits> DatagramTransport<W> {
     /// The packets of a machine.
     pub fn new(machine: SharedMachine<W::Datagrams>, waits: W) -> Self {
         let packet_max = lock(&machine).datagrams.longest() - DatagramChannel::HEADER;
-        Self { machine, packet_max, waits, current: None, list: None }
+        let channel = ChannelTo { channel: Channel::Datagrams, packet_max, follows_writes: false };
+        Self { machine, channel, waits, current: None, list: None }
     }
 
     /// What the rank's machine has done so far.
@@ -211,16 +212,12 @@ fn lost(channel: &DatagramChannel, patience: Patience) -> Result<(), Fault> {
 }
 
 impl<W: DatagramWaits> Transport for DatagramTransport<W> {
-    fn channels(&self, _to: Rank) -> &[Channel] {
-        &[Channel::Datagrams]
-    }
-
-    fn packet_max(&self, _channel: Channel) -> usize {
-        self.packet_max
+    fn channels(&self, _to: Rank) -> &[ChannelTo] {
+        std::slice::from_ref(&self.channel)
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>> {
-        packet.check(self.packet_max)?;
+        packet.check(self.channel.packet_max)?;
         self.waits.needs(to)?;
         let mut machine = lock(&self.machine);
         let mut sent = machine.send(to, (packet.head, packet.body), packet.solicited, self.list.is_some());

@@ -6,18 +6,16 @@ use onesided_remote_memory::{Fault, Patience, Rank};
 
 use crate::dispatch::Either;
 use crate::dispatch::table::forward;
-use crate::{Arrival, Channel, Packet, Renewed, SHORTEST_LIMIT, Transport};
+use crate::{Arrival, ChannelTo, Packet, Renewed, SHORTEST_LIMIT, Transport};
 
 // All but the two whose futures call those below.
 impl<A: Transport, B: Transport> Transport for Either<A, B> {
     forward! {
-        call fn channels(&self, to: Rank) -> &[Channel];
         #[inline]
-        call fn packet_max(&self, channel: Channel) -> usize;
+        call fn channels(&self, to: Rank) -> &[ChannelTo];
         #[inline]
         call fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>>;
         call fn set_list(&mut self, is_open: bool);
-        call fn follows_writes(&self) -> bool;
         #[inline]
         call fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>>;
         #[inline]

@@ -228,7 +228,7 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
 
     /// Writes `len` bytes of an own segment to a peer's, without a copy. Holds both segments until
     /// completion; a [packet](Transport) sent after that arrives after the bytes, perhaps also
-    /// [one sent earlier](Transport::follows_writes). Of ranges that overlap, either's bytes arrive.
+    /// [one sent earlier](crate::ChannelTo::follows_writes). Of ranges that overlap, either's bytes arrive.
     ///
     /// # Errors
     /// From the future: `OutOfRange`, `NotOwn` (for the source), `Unknown`, `PeerDied`.

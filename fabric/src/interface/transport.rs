@@ -27,6 +27,19 @@ pub enum Channel {
     Datagrams,
 }
 
+/// A channel from one rank to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChannelTo {
+    /// Its kind.
+    pub channel: Channel,
+    /// The longest packet in bytes, at least [`SHORTEST_LIMIT`].
+    pub packet_max: usize,
+    /// Whether a packet arrives after the bytes of the [writes](crate::Fabric::rdma_write) that the
+    /// sender has posted to the same rank before it, [for messages](crate::Fabric::for_messages), and not
+    /// at all if one of them fails on its way. Otherwise it may be sent once they are complete.
+    pub follows_writes: bool,
+}
+
 /// A packet to be sent: the bytes of `head`, then those of `body`.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'b> {
@@ -77,10 +90,7 @@ pub struct Arrival {
 pub trait Transport: Debug + Send + 'static {
     /// The channels to a rank that there are now, of which there is one to begin with: a packet may take
     /// any of them.
-    fn channels(&self, to: Rank) -> &[Channel];
-
-    /// The longest packet of a channel in bytes, at least [`SHORTEST_LIMIT`].
-    fn packet_max(&self, channel: Channel) -> usize;
+    fn channels(&self, to: Rank) -> &[ChannelTo];
 
     /// Sends a packet by its channel. When it is ready the packet has left, the slices may be reused, and
     /// a sleeping receiver is woken. `Pending`: nothing was sent, because there is no room.
@@ -94,13 +104,6 @@ pub trait Transport: Debug + Send + 'static {
     /// end at the latest. Cards post lists with one doorbell. Nothing but sends comes before the end.
     fn set_list(&mut self, is_open: bool) {
         let _ = is_open;
-    }
-
-    /// Whether a packet arrives after the bytes of the [writes](crate::Fabric::rdma_write) that this
-    /// rank has posted to the same one before it, [for messages](crate::Fabric::for_messages), and not
-    /// at all if one of them fails on its way. Otherwise it may be sent once they are complete.
-    fn follows_writes(&self) -> bool {
-        false
     }
 
     /// Receives the next packet from any rank, and gives the memory of the last one back.
@@ -157,7 +160,7 @@ pub trait Transport: Debug + Send + 'static {
     /// # Cancel safety
     /// A future that is dropped before it is ready has sent nothing.
     fn send(&mut self, to: Rank, bytes: &[u8]) -> impl Future<Output = Result<(), Fault>> + Send {
-        let channel = self.channels(to)[0];
+        let channel = self.channels(to)[0].channel;
         poll_fn(move |cx| self.poll_send(cx, to, Packet::new(channel, bytes)))
     }
 

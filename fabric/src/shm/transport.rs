@@ -8,7 +8,7 @@ use onesided_job::fork::is_child;
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory, Watch};
 
 use crate::SHORTEST_LIMIT;
-use crate::interface::transport::{Arrival, Channel, Packet, Transport};
+use crate::interface::transport::{Arrival, Channel, ChannelTo, Packet, Transport};
 use crate::shm::lane::{CELL_WORDS, Lane, Reader, Writer};
 use crate::shm::{JobSegment, Shm};
 use crate::waiting::peer_status::PeerStatus;
@@ -57,7 +57,7 @@ struct Incoming {
 #[derive(Debug)]
 pub struct ShmTransport {
     shm: Shm,
-    packet_max: usize,
+    channel: ChannelTo,
     lanes: Lanes,
 }
 
@@ -72,7 +72,8 @@ impl Shm {
         let lanes = self.0.lanes.lock().unwrap_or_else(PoisonError::into_inner).take();
         let shm = Self(Arc::clone(&self.0));
         let packet_max = Lane::packet_max(shm.job_segment().lane_cells());
-        lanes.map(|lanes| ShmTransport { shm, packet_max, lanes }).ok_or(Fault::of(FaultKind::Refused, self.me()))
+        let channel = ChannelTo { channel: Channel::Lane, packet_max, follows_writes: false };
+        lanes.map(|lanes| ShmTransport { shm, channel, lanes }).ok_or(Fault::of(FaultKind::Refused, self.me()))
     }
 }
 
@@ -166,19 +167,15 @@ impl Lanes {
 }
 
 impl Transport for ShmTransport {
-    fn channels(&self, _to: Rank) -> &[Channel] {
-        &[Channel::Lane]
-    }
-
     #[inline]
-    fn packet_max(&self, _channel: Channel) -> usize {
-        self.packet_max
+    fn channels(&self, _to: Rank) -> &[ChannelTo] {
+        std::slice::from_ref(&self.channel)
     }
 
     #[inline]
     fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>> {
         self.ended(Patience::on(to))?;
-        packet.check(self.packet_max)?;
+        packet.check(self.channel.packet_max)?;
         if !matches!(self.lanes.writers.get(to.index()), Some(Outgoing { lane: 1.., .. })) {
             self.find_lane(to);
         }
@@ -216,7 +213,7 @@ impl Transport for ShmTransport {
             }
         }
         match found {
-            Some(len) if len > self.packet_max => Poll::Ready(Err(self.leave(len))),
+            Some(len) if len > self.channel.packet_max => Poll::Ready(Err(self.leave(len))),
             Some(len) => {
                 self.lanes.received = Some(len);
                 let from = self.lanes.readers[self.lanes.current].from;

@@ -15,7 +15,7 @@ use crate::verbs::traffic::Traffic;
 use crate::verbs::{Verbs, VerbsWaits};
 use crate::waiting::drive::is_blocking;
 use crate::waiting::peer_status::PeerStatus;
-use crate::{Arrival, Channel, DatagramTransport, Either, NOBODY, Packet, Renewed, Transport};
+use crate::{Arrival, Channel, ChannelTo, DatagramTransport, Either, NOBODY, Packet, Renewed, Transport};
 
 /// One of so many looks that [wait for nothing](Transport::try_recv), and find nothing, does what a wait does.
 const WAITS: u32 = 16;
@@ -211,12 +211,13 @@ impl List {
 }
 
 impl Transport for ConnectionTransport {
-    fn channels(&self, _to: Rank) -> &[Channel] {
-        &[Channel::Connection]
-    }
-
-    fn packet_max(&self, _channel: Channel) -> usize {
-        LONGEST as usize
+    /// A send is behind the writes on its queue pair, which places them in order and ends with one that
+    /// fails; those over other rails are not there.
+    #[inline]
+    fn channels(&self, _to: Rank) -> &[ChannelTo] {
+        const ALONE: ChannelTo =
+            ChannelTo { channel: Channel::Connection, packet_max: LONGEST as usize, follows_writes: true };
+        if self.fabric.has_rails() { &[ChannelTo { follows_writes: false, ..ALONE }] } else { &[ALONE] }
     }
 
     #[inline]
@@ -238,12 +239,6 @@ impl Transport for ConnectionTransport {
     fn set_list(&mut self, is_open: bool) {
         self.list.is_open = is_open;
         self.list.post(&self.fabric); // at its end; there is nothing at its begin
-    }
-
-    /// A send is behind the writes on its queue pair, which places them in order and ends with one that
-    /// fails; those over other rails are not there.
-    fn follows_writes(&self) -> bool {
-        !self.fabric.has_rails()
     }
 
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {

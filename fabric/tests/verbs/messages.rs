@@ -99,7 +99,7 @@ fn only_solicited_packets_wake_a_handler() {
             let messages = fabric.for_messages();
             assert_eq!(wait_timeout(fabric, &mut messages.flush(other), LONG), Some(Ok(())));
             thread::sleep(Duration::from_millis(50)); // for a wake-up that should not be
-            let packet = Packet { solicited: true, ..Packet::new(packets.channels(other)[0], b"start") };
+            let packet = Packet { solicited: true, ..Packet::new(packets.channels(other)[0].channel, b"start") };
             block_on(fabric, poll_fn(|cx| packets.poll_send(cx, other, packet))).unwrap();
             assert_eq!(wait_timeout(fabric, &mut messages.flush(other), LONG), Some(Ok(())));
         } else {

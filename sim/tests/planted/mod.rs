@@ -11,8 +11,8 @@ use onesided_fabric::remote_memory::{
     At, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory,
 };
 use onesided_fabric::{
-    Arrival, Capabilities, Channel, Endpoint, Error, Fabric, Packet, Renewed, Segment, SegmentKey, Transport,
-    UserMemory, delegate,
+    Arrival, Capabilities, Channel, ChannelTo, Endpoint, Error, Fabric, Packet, Renewed, Segment, SegmentKey,
+    Transport, UserMemory, delegate,
 };
 use onesided_sim::{SimFabric, SimSegment, SimTransport, Word};
 
@@ -106,6 +106,7 @@ impl Planted {
 #[derive(Debug)]
 pub(crate) struct PlantedPackets {
     inner: SimTransport,
+    channel: ChannelTo,
     fabric: Planted,
     bug: Bug,
     sent: u64,
@@ -164,8 +165,8 @@ impl Transport for PlantedPackets {
         sent
     }
 
-    fn follows_writes(&self) -> bool {
-        self.inner.follows_writes() || self.bug == Bug::OvertakingFin
+    fn channels(&self, _to: Rank) -> &[ChannelTo] {
+        std::slice::from_ref(&self.channel)
     }
 
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {
@@ -198,8 +199,6 @@ impl Transport for PlantedPackets {
 
     delegate! {
         inner:
-        fn channels(&self, to: Rank) -> &[Channel];
-        fn packet_max(&self, channel: Channel) -> usize;
         fn read(&self, offset: usize, into: &mut [u8]);
     }
 }
@@ -276,7 +275,9 @@ impl Fabric for Planted {
 
     fn transport(&self) -> Result<Self::Transport, Fault> {
         let inner = self.inner.transport()?;
-        Ok(PlantedPackets { inner, fabric: self.clone(), bug: self.bug, sent: 0, held: None, renewed: None })
+        let mut channel = inner.channels(self.rank())[0];
+        channel.follows_writes |= self.bug == Bug::OvertakingFin;
+        Ok(PlantedPackets { inner, channel, fabric: self.clone(), bug: self.bug, sent: 0, held: None, renewed: None })
     }
 
     fn reclaim(&self, own: &SimSegment) -> Result<Option<UserMemory>, Fault> {

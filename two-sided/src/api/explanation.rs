@@ -101,7 +101,7 @@ impl<F: Fabric> Messages<F> {
     /// [`Error::Rank`].
     pub fn explain(&self, to: u32, bytes: u64) -> Result<Explanation, Error> {
         let rank = self.rank("explain", to).map_err(|error| *error)?;
-        let room = self.progress().packet_room();
+        let room = self.progress().packet_room(rank);
         let eager = if bytes <= room as u64 { Ok(()) } else { Err("it is longer than a packet") };
         let features = Features { messages: self, to: rank, bytes, is_registered: false, eager, offered: Ok(()) };
         let applied = &self.progress().rules;

@@ -304,7 +304,7 @@ impl<'m, D: Destination<F> + 'm, F: Fabric> Receive<'m, D, F> {
     {
         let Some(first) = receives.first() else { return Vec::new() };
         let progress = first.messages.progress();
-        let packet_room = progress.packet_room();
+        let packet_room = progress.packet_room(progress.fabric.rank()); // from whichever rank
         if !receives.iter_mut().all(|receive| receive.is_short(progress, packet_room)) {
             return Vec::new();
         }

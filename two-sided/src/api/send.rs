@@ -193,7 +193,7 @@ impl<'m, 'c, F: Fabric> Content<'m, 'c, F> {
         let sent = match self {
             Self::Slice(bytes) => progress.send_eager(to, (context, what.tag.0), bytes),
             packed => {
-                let most = progress.packet_room().min(QUEUED_MAX); // it may wait, as it is packed once
+                let most = progress.packet_room(to).min(QUEUED_MAX); // it may wait, as it is packed once
                 let mut bytes = vec![0; usize::try_from(what.bytes).ok().filter(|len| *len <= most)?];
                 if let Err(fault) = packed.read(progress, 0, &mut bytes) {
                     return Some(Err(Box::new(what.failed(fault))));

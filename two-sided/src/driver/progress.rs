@@ -82,8 +82,7 @@ impl<F: Fabric> Progress<F> {
         let reads = fabric.capabilities().outstanding_reads;
         let engine = Engine::new(fabric.rank(), window(fabric.size()), reads);
         let (transport, interest) = (fabric.transport()?, EventInterest::default());
-        let channel = transport.channels(fabric.rank())[0];
-        let state = SpinLock::new(State { engine, transport, channel, transfers: Vec::new(), interest, sends_seen: 0 });
+        let state = SpinLock::new(State { engine, transport, transfers: Vec::new(), interest, sends_seen: 0 });
         let progress = Arc::new_cyclic(|this: &Weak<Self>| Self {
             fabric,
             state,
@@ -155,10 +154,9 @@ impl<F: Fabric> Progress<F> {
         }
     }
 
-    /// The longest message that fits a packet.
-    pub(crate) fn packet_room(&self) -> usize {
-        let state = self.state.lock();
-        state.transport.packet_max(state.channel) - EAGER_HEAD
+    /// The longest message that fits a packet to a rank.
+    pub(crate) fn packet_room(&self, to: Rank) -> usize {
+        self.state.lock().transport.channels(to)[0].packet_max - EAGER_HEAD
     }
 
     /// Starts an eager send. `Ok(None)`: it is on its way already.

@@ -59,7 +59,7 @@ impl<F: Fabric> Transfer<F> {
 
 enum What<F: Fabric> {
     Read { message: usize, into: Registered<F> },
-    Write { send: usize },
+    Write { send: usize, to: Rank },
 }
 
 /// An announced message that [`begin`](Progress::begin) has begun to move.
@@ -111,7 +111,7 @@ impl<F: Fabric> Begun<F> {
             Self::Exposed { message, at, exposed } => engine.expose(message, at, exposed),
             Self::Elements { message, elements } => engine.expose_elements(message, elements),
             Self::Copied { send, to, from, at, len } => {
-                let packet_max = transport.packet_max(transport.channels(to)[0]);
+                let packet_max = transport.channels(to)[0].packet_max;
                 engine.send_data(send, (at, len), packet_max, |at, into| from.read(on, at, into));
             }
             Self::Written { send, outcome } => {
@@ -119,8 +119,8 @@ impl<F: Fabric> Begun<F> {
                 engine.written(send, outcome);
             }
             Self::Moves(transfer) => {
-                if let What::Write { send } = transfer.what {
-                    engine.posted(send, transport.follows_writes() && transfer.outcome.is_ok());
+                if let What::Write { send, to } = transfer.what {
+                    engine.posted(send, transport.channels(to)[0].follows_writes && transfer.outcome.is_ok());
                 }
                 transfers.push(transfer);
             }
@@ -144,7 +144,7 @@ pub(crate) fn end<F: Fabric>(
         match next.poll(cx) {
             Poll::Ready(outcome) => match transfers.swap_remove(at).what {
                 What::Read { message, into } => engine.read(message, outcome.map(|()| Here::Memory(into))),
-                What::Write { send } => engine.written(send, outcome),
+                What::Write { send, .. } => engine.written(send, outcome),
             },
             Poll::Pending => at += 1,
         }
@@ -161,7 +161,7 @@ impl<F: Fabric> Progress<F> {
             ToMove::Write { send, from, at, len, to } => {
                 let begun = self.begin_write((&from, len), at, &to);
                 let outcome = begun.1;
-                let Some(mut transfer) = Transfer::of(What::Write { send }, begun) else {
+                let Some(mut transfer) = Transfer::of(What::Write { send, to: to.rank }, begun) else {
                     return Begun::Written { send, outcome };
                 };
                 match transfer.poll_all() {

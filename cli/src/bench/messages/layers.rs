@@ -69,7 +69,7 @@ impl Layer for Packets<'_> {
     #[inline]
     fn send(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         let Self(fabric, packets, other) = self;
-        let channel = packets.channels(*other)[0];
+        let channel = packets.channels(*other)[0].channel;
         let sent = poll_fn(|cx| packets.poll_send(cx, *other, Packet::new(channel, bytes)));
         Ok(block_on(*fabric, sent).map_err(Error::operation("send a packet"))?)
     }

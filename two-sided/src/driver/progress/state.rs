@@ -4,7 +4,7 @@ use std::task::{Context, Poll};
 
 use onesided_fabric::bootstrap::fork;
 use onesided_fabric::remote_memory::{Fault, Rank};
-use onesided_fabric::{Arrival, Channel, EventInterest, Fabric, NOBODY, Packet, Renewed, Transport};
+use onesided_fabric::{Arrival, ChannelTo, EventInterest, Fabric, NOBODY, Packet, Renewed, Transport};
 
 use super::{Progress, Registered};
 use crate::driver::transfers::{self, Begun, Transfer};
@@ -14,8 +14,6 @@ use crate::engine::{Direct, Engine, Listed, PostOutcome, TooLong};
 pub(super) struct State<F: Fabric> {
     pub(super) engine: Engine<Registered<F>>,
     pub(super) transport: F::Transport,
-    /// The one way that packets take so far.
-    pub(super) channel: Channel,
     pub(super) transfers: Vec<Transfer<F>>,
     pub(super) interest: EventInterest,
     /// The sends that were started when it was last updated.
@@ -48,8 +46,9 @@ impl<F: Fabric> State<F> {
         envelope: (u32, u32),
         bytes: &[u8],
     ) -> Result<Option<usize>, TooLong> {
-        let (channel, Self { engine, transport, .. }) = (self.channel, self);
-        if bytes.len() > transport.packet_max(channel) - EAGER_HEAD {
+        let Self { engine, transport, .. } = self;
+        let ChannelTo { channel, packet_max, .. } = transport.channels(to)[0];
+        if bytes.len() > packet_max - EAGER_HEAD {
             return Err(TooLong);
         }
         let mut cx = Context::from_waker(NOBODY);
@@ -60,8 +59,8 @@ impl<F: Fabric> State<F> {
 
     /// Sends the first ones of a list together: how many.
     pub(super) fn send_batch(&mut self, to: Rank, list: (u32, &[Listed<'_>])) -> usize {
-        let (channel, Self { engine, transport, .. }) = (self.channel, self);
-        let (mut cx, packet_max) = (Context::from_waker(NOBODY), transport.packet_max(channel));
+        let (mut cx, Self { engine, transport, .. }) = (Context::from_waker(NOBODY), self);
+        let ChannelTo { channel, packet_max, .. } = transport.channels(to)[0];
         engine.send_batch(to, list, packet_max, |to, head, body| {
             posted(transport.poll_send(&mut cx, to, Packet { body, ..Packet::new(channel, head) }))
         })
@@ -69,11 +68,12 @@ impl<F: Fabric> State<F> {
 
     /// Sends what can be sent. The waker is woken when there may be room for more.
     pub(super) fn flush(&mut self, cx: &mut Context<'_>) {
-        let (channel, Self { engine, transport, .. }) = (self.channel, self);
+        let Self { engine, transport, .. } = self;
         let me = engine.me();
         transport.set_list(true);
         engine.flush(|to, head, body| {
             let solicited = starts_transfer(head, to == me);
+            let channel = transport.channels(to)[0].channel;
             posted(transport.poll_send(cx, to, Packet { channel, head, body, solicited }))
         });
         transport.set_list(false);
