@@ -37,10 +37,6 @@ impl SolicitedEvents for SimFabric {
         }
     }
 
-    fn is_for_tasks(&self) -> bool {
-        true
-    }
-
     fn poll_sleep(&self, ticket: Ticket, until: u64) -> Poll<()> {
         let mut state = self.state();
         let thread = state.thread_of(self.rank().0);

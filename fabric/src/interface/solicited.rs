@@ -31,16 +31,12 @@ pub trait SolicitedEvents: Send + Sync {
 
     /// Sleeps until an event after the ticket, or [`wake`](Self::wake), or until `until`
     /// ([`RemoteMemory::now`](onesided_remote_memory::RemoteMemory::now)'s clock): a thread here, before
-    /// it is `Ready`, perhaps early for no reason. A [task](Self::is_for_tasks) is polled again then.
+    /// it is `Ready`, perhaps early for no reason. A task, where no thread sleeps (in the simulator), is
+    /// polled again then.
     fn poll_sleep(&self, ticket: Ticket, until: u64) -> Poll<()>;
 
     /// Ends the handler's sleep.
     fn wake(&self);
-
-    /// Whether the handler is a task, because no thread sleeps (in the simulator).
-    fn is_for_tasks(&self) -> bool {
-        false
-    }
 }
 
 /// When a rank asks for solicited events: while it expects something and none of its threads polls

@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::thread::{self, JoinHandle};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Events, Fabric, ServerThread, SolicitedEvents, Ticket};
+use onesided_fabric::{Events, Fabric, ServerThread, Ticket};
 
 use crate::driver::progress::{Progress, lock};
 use crate::engine::{Direct, Engine};
@@ -141,7 +141,7 @@ impl<F: Fabric + 'static> Progress<F> {
     /// expected.
     fn start_handler(self: &Arc<Self>, stop: Arc<AtomicBool>, state: &mut State, of: Events) -> Result<(), Fault> {
         let this = Arc::downgrade(self);
-        if self.fabric.events(of).is_some_and(SolicitedEvents::is_for_tasks) {
+        if !self.has_threads() {
             let task = poll_fn(move |_| {
                 loop {
                     // The fabric is not kept: a handler keeps no rank in the world.

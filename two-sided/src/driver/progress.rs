@@ -101,6 +101,11 @@ impl<F: Fabric> Progress<F> {
         Ok(progress)
     }
 
+    /// Whether threads wait, and not tasks in virtual time.
+    pub(crate) fn has_threads(&self) -> bool {
+        self.fabric.endpoint().background().is_some()
+    }
+
     pub(crate) const fn handler(&self) -> &Handler {
         &self.handler
     }
@@ -460,8 +465,8 @@ impl<'a, F: Fabric> PollingTask<'a, F> {
     /// `None`: the mode has no handler, or the task is polled only once.
     #[cold]
     fn begin(progress: &'a Progress<F>, waker: &Waker) -> Option<Self> {
-        let is_one =
-            progress.fabric.events(Events::Packets)?.is_for_tasks() && !waker.will_wake(NOBODY) && !Tasks::is_moving();
+        progress.fabric.events(Events::Packets)?;
+        let is_one = !progress.has_threads() && !waker.will_wake(NOBODY) && !Tasks::is_moving();
         (is_one && progress.begins_polling()).then(|| Self(progress))
     }
 }
