@@ -4,13 +4,14 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use onesided_fabric::{
-    DatagramChannel, DatagramTransport, DatagramWaits, Datagrams, Identity, Machine, Posted, SharedMachine,
+    ChannelTo, DatagramChannel, DatagramTransport, DatagramWaits, Datagrams, Identity, Machine, Packet, Posted,
+    SharedMachine,
 };
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
 
 use crate::agenda::NEVER;
 use crate::endpoint::{Shared, SimFabric};
-use crate::transport::SimWaits;
+use crate::transport::{CONNECTION, SimWaits};
 
 /// The longest datagram in bytes.
 const LONGEST: usize = 4096;
@@ -89,6 +90,20 @@ impl DatagramWaits for SimWaits {
 
     fn withdraw(&mut self, room: Option<Rank>) {
         self.end(room);
+    }
+
+    fn connections(&self) -> Option<(ChannelTo, u32)> {
+        Some((CONNECTION, self.fabric.state().wire.connects_after?))
+    }
+
+    fn send_apart(&mut self, to: Rank, number: u32, packet: Packet<'_>) -> Result<bool, Fault> {
+        self.post(to, (&[&number.to_le_bytes(), packet.head].concat(), packet.body), packet.solicited)
+    }
+
+    fn next_apart(&mut self) -> Option<(Rank, u32, Box<[u8]>)> {
+        let (from, bytes) = self.fabric.state().take_packet(self.fabric.rank())?;
+        let (number, packet) = bytes.split_first_chunk()?;
+        Some((from, u32::from_le_bytes(*number), packet.into()))
     }
 }
 

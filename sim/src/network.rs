@@ -63,6 +63,9 @@ pub struct Network {
     /// [`loss`](Self::loss) and overtake one another by [`jitter`](Self::jitter), and ranks make
     /// them reliable (koop-2008, UD-SR). Default: no, the cards do.
     pub datagrams: bool,
+    /// With datagrams: after so many packets to a rank, those that follow take a connection, which is
+    /// reliable, and all of them arrive in one order. Default: never.
+    pub connects_after: Option<u32>,
     /// The probability, from 0 to 1, that a datagram arrives twice. Default: 0.
     pub duplication: f64,
     /// How many packets may be in flight or not received between two ranks; a further send waits
@@ -92,6 +95,7 @@ impl Default for Network {
             polling: Duration::from_micros(50),
             wake: Duration::from_micros(5),
             datagrams: false,
+            connects_after: None,
             duplication: 0.0,
             room: 64,
             card: Card::default(),
@@ -121,6 +125,7 @@ pub(crate) struct Wire {
     bandwidth: u64,
     jitter: u64,
     pub(crate) datagrams: bool,
+    pub(crate) connects_after: Option<u32>,
     /// A message is lost when a random number falls below this.
     loss: u64,
     /// The same for a datagram that arrives twice.
@@ -152,6 +157,7 @@ impl Wire {
             bandwidth: network.bandwidth.max(1),
             jitter: nanos(network.jitter),
             datagrams: network.datagrams,
+            connects_after: network.connects_after,
             loss: (network.loss.clamp(0.0, 1.0) * u64::MAX as f64) as u64,
             duplication: (network.duplication.clamp(0.0, 1.0) * u64::MAX as f64) as u64,
             timeout: nanos(network.timeout),

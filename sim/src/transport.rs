@@ -14,7 +14,12 @@ use crate::rank::What;
 /// The longest packet in bytes.
 const PACKET_MAX: usize = 4096;
 
-/// The packets of a rank: over its connections, or over [datagrams](crate::Network::datagrams).
+/// A connection to any rank.
+pub(crate) const CONNECTION: ChannelTo =
+    ChannelTo { channel: Channel::Connection, packet_max: PACKET_MAX, follows_writes: true };
+
+/// The packets of a rank: over its connections, or over [datagrams](crate::Network::datagrams), beside
+/// which there may be [connections](crate::Network::connects_after).
 /// Dropping it gives it back.
 pub type SimTransport = Either<ConnectionTransport, DatagramTransport<SimWaits>>;
 
@@ -45,6 +50,14 @@ pub struct SimWaits {
 impl SimWaits {
     fn new(fabric: &SimFabric) -> Self {
         Self { fabric: Arc::new(fabric.clone()), receiving: Vec::new(), sending: Vec::new() }
+    }
+
+    /// Sends a packet over a connection. `false`: there is no room.
+    pub(crate) fn post(&self, to: Rank, packet: (&[u8], &[u8]), is_solicited: bool) -> Result<bool, Fault> {
+        let mut state = self.fabric.state();
+        let sent = state.send(self.fabric.rank(), to, packet, is_solicited);
+        self.fabric.shared.advance_clock(&state);
+        sent
     }
 
     /// The wait for a packet of the thread that is polled.
@@ -94,20 +107,15 @@ pub struct ConnectionTransport {
 
 impl Transport for ConnectionTransport {
     fn channels(&self, _to: Rank) -> &[ChannelTo] {
-        &[ChannelTo { channel: Channel::Connection, packet_max: PACKET_MAX, follows_writes: true }]
+        &[CONNECTION]
     }
 
     fn poll_send(&mut self, _: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>> {
         packet.check(PACKET_MAX)?;
-        let fabric = &self.waits.fabric;
-        if to.0 >= fabric.size() {
+        if to.0 >= self.waits.fabric.size() {
             return Poll::Ready(Err(Fault::of(FaultKind::NoSuchRank, to)));
         }
-        let mut state = fabric.state();
-        let sent = state.send(fabric.rank(), to, (packet.head, packet.body), packet.solicited);
-        fabric.shared.advance_clock(&state);
-        drop(state);
-        if sent? {
+        if self.waits.post(to, (packet.head, packet.body), packet.solicited)? {
             self.waits.end(Some(to));
             return Poll::Ready(Ok(()));
         }

@@ -51,15 +51,17 @@ fn conforms_on_unusual_networks() {
     }
 }
 
-/// Packets travel as datagrams, which are lost, doubled and overtaken.
+/// Packets travel as datagrams, which are lost, doubled and overtaken, and later over connections.
 #[test]
 fn conforms_over_datagrams() {
     let jitter = Duration::from_micros(100);
     for (ranks, loss, duplication, jitter) in
         [(1, 0.0, 0.0, Duration::ZERO), (3, 0.01, 0.0, Duration::ZERO), (4, 0.0, 0.05, jitter), (2, 0.1, 0.05, jitter)]
     {
-        let network = Network { datagrams: true, loss, duplication, jitter, ..Network::default() };
-        assert_conforms(&network, ranks, 0);
+        for connects_after in [None, Some(0), Some(5)] {
+            let datagrams = Network { datagrams: true, loss, duplication, jitter, ..Network::default() };
+            assert_conforms(&Network { connects_after, ..datagrams }, ranks, 0);
+        }
     }
 }
 

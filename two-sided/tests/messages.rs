@@ -61,7 +61,8 @@ fn rough() -> Network {
 #[test]
 fn and_of_simulated_ranks() {
     let datagrams = Network { datagrams: true, ..Network::default() };
-    for network in [Network::default(), Network { loss: 0.01, ..datagrams.clone() }, datagrams, rough()] {
+    let both = Network { connects_after: Some(2), ..rough() };
+    for network in [Network::default(), Network { loss: 0.01, ..datagrams.clone() }, datagrams, rough(), both] {
         for seed in 0..5 {
             let simulation = Simulation::new(network.clone()).ranks(7).seed(seed);
             let report = simulation.run(|world| async move { ring(&world).await });

@@ -18,6 +18,11 @@ fn rough() -> Network {
     Network { datagrams: true, loss: 0.05, duplication: 0.05, jitter, retries: 50, ..Network::default() }
 }
 
+/// The first packets are those datagrams, and later ones take connections.
+fn both() -> Network {
+    Network { connects_after: Some(3), ..rough() }
+}
+
 /// A rank after the exchange.
 struct Seen {
     outcome: Result<(), Error>,
@@ -66,7 +71,7 @@ fn is_done(report: &Report<Seen>) -> bool {
 
 #[test]
 fn every_post_may_find_no_room() {
-    for network in [Network::default(), rough()] {
+    for network in [Network::default(), rough(), both()] {
         for (rank, seen) in without_faults(&network).iter().enumerate() {
             for post in 1..=seen.posts {
                 let mut bugs = [Bug::None; 2];
@@ -88,7 +93,7 @@ fn an_ignored_refusal_is_caught() {
 
 #[test]
 fn a_rank_may_die_between_any_two_steps() {
-    for network in [Network::default(), rough()] {
+    for network in [Network::default(), rough(), both()] {
         let (mut done, mut failed) = (0, 0);
         for (dead, seen) in without_faults(&network).iter().enumerate() {
             for at in &seen.steps {

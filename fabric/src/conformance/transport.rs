@@ -52,6 +52,7 @@ pub(super) async fn edges<F: Fabric>(cx: &Context<F>) -> Verdict {
     same("from", from, cx.previous())?;
     same_bytes("the longest packet", &bytes, &pattern(cx.previous().0, limit))?;
     same("an empty packet", cx.recv(cx.soon()).await?.1.len(), 0)?;
+    let limit = cx.packet_max(); // of another channel, if that was opened since
     for len in [limit + 1, limit + 256, 1 << 16] {
         fails(&format!("a packet of {len} bytes"), cx.sent(cx.next(), &vec![0; len]).await, FaultKind::TooLong)?;
     }

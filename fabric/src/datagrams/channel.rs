@@ -7,8 +7,9 @@ use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use super::Posted;
 use super::header::{HEADER, Header};
-use super::receiver::{Arrived, Receiver};
+use super::receiver::{Arrived, Came, Receiver};
 use super::sender::{NEVER, Sender};
+use crate::Channel;
 
 /// After this time without an answer a peer is lost, in nanoseconds.
 const SILENCE: u64 = 8_000_000_000;
@@ -64,7 +65,7 @@ pub struct DatagramChannel {
     /// The peers that have something to do, perhaps later.
     active: Vec<Rank>,
     /// Packets in order, with the incarnation of their sender.
-    ready: VecDeque<(Rank, u32, Box<[u8]>)>,
+    ready: VecDeque<(Rank, u32, Came)>,
     /// When the first timer ends.
     due: u64,
     /// The number of the first packet.
@@ -198,6 +199,57 @@ impl DatagramChannel {
         if sent { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
+    /// The number of a packet that takes another channel to a peer now, where it arrives once and in that
+    /// channel's order; when it has left, [that is told](Self::left_apart). `Pending` as [`send`](Self::send).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn number_apart(&mut self, now: u64, to: Rank) -> Poll<Result<u32, Fault>> {
+        let peer = self.peers.get_mut(to.index()).ok_or(Fault::of(FaultKind::NoSuchRank, to))?;
+        if let Status::Gone(_) = peer.status {
+            return Poll::Pending;
+        }
+        let met = peer.met(now, self.first).ok_or(Fault::of(FaultKind::ConnectionLost, to))?;
+        met.sender.number_apart().map_or(Poll::Pending, |number| Poll::Ready(Ok(number)))
+    }
+
+    /// The packet that last got a number for its channel has left.
+    pub fn left_apart(&mut self, to: Rank) {
+        if let Status::Met(met) = &mut self.peers[to.index()].status {
+            met.sender.left_apart();
+            self.counts.sent += 1;
+        }
+    }
+
+    /// Takes in a packet that came by another channel.
+    ///
+    /// # Errors
+    /// `Protocol` if it came before, or is further ahead than any may be.
+    pub fn arrived_apart(
+        &mut self,
+        now: u64,
+        from: Rank,
+        number: u32,
+        packet: (Channel, Box<[u8]>),
+    ) -> Result<(), Fault> {
+        let peer = self.peers.get_mut(from.index()).ok_or(Fault::of(FaultKind::NoSuchRank, from))?;
+        let incarnation = peer.incarnation;
+        let met = match &mut peer.status {
+            Status::Gone(met) => Some(&mut **met),
+            _ => peer.met(now, self.first),
+        };
+        let Some(met) = met else { return Ok(()) }; // it is lost
+        let (before, ready) = (self.ready.len(), &mut self.ready);
+        if !met.receiver.arrived_apart(number, packet, |packet| ready.push_back((from, incarnation, packet))) {
+            return Err(Fault::of(FaultKind::Protocol, from));
+        }
+        self.counts.received += (self.ready.len() - before) as u64;
+        if met.receiver.due() == 0 {
+            self.activate(from, 0);
+        }
+        Ok(())
+    }
+
     fn activate(&mut self, rank: Rank, due: u64) {
         let peer = &mut self.peers[rank.index()];
         if !std::mem::replace(&mut peer.is_active, true) {
@@ -277,10 +329,10 @@ impl DatagramChannel {
         !self.ready.is_empty()
     }
 
-    /// The next packet, with its sender.
+    /// The next packet, with its sender and its channel.
     #[inline]
-    pub fn take(&mut self) -> Option<(Rank, Box<[u8]>)> {
-        let (from, incarnation, packet) = self.ready.pop_front()?;
+    pub fn take(&mut self) -> Option<(Rank, Channel, Box<[u8]>)> {
+        let (from, incarnation, (channel, packet)) = self.ready.pop_front()?;
         let peer = &mut self.peers[from.index()];
         if let Status::Met(met) | Status::Gone(met) = &mut peer.status
             && peer.incarnation == incarnation
@@ -290,7 +342,7 @@ impl DatagramChannel {
                 self.activate(from, 0);
             }
         }
-        Some((from, packet))
+        Some((from, channel, packet))
     }
 
     /// Sends what is due: `post` gets the peer, the header and the packet of a datagram, and

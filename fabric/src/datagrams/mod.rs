@@ -23,6 +23,21 @@
 //! is sent again. The window has 2 to 256 packets, and a receiver tells how many it has room for. A
 //! peer that has not answered for 8 s is lost.
 //!
+//! # A second channel
+//!
+//! Beside its datagrams a rank may have a reliable, ordered [channel](crate::Channel) to a peer. The two
+//! have one sequence: a packet gets the next number whichever channel it takes, bears it there too
+//! (`number_apart`), and is taken in that order out of the store of the receiver, which keeps at most 256
+//! packets of a peer that came early. The sender sees to that: no packet is further ahead than 256 of the
+//! first datagram that was not acknowledged, and a datagram that was never sent goes before it. Without
+//! such a datagram there is no limit but the channel's own, and nothing is acknowledged. A packet of the
+//! other channel is not sent again, and has its place in the sequence only until what was before it is
+//! acknowledged. One that came twice, or from further ahead, violates the protocol. Which channels there
+//! are to a peer is asked for each packet (`Transport::channels`): first datagrams alone, and after so many
+//! packets the connection before them. The order holds on the way back to datagrams, too.
+//!
+//! # What wakes a handler
+//!
 //! Datagrams that ask are solicited, as each transmission of a packet that starts a transfer is:
 //! they wake a handler that is armed, which answers. Acknowledgements wake none; a handler looks
 //! for them at the end of the machine's timer.

@@ -5,13 +5,14 @@ use std::collections::VecDeque;
 use super::header::Acknowledgement;
 use super::sender::NEVER;
 use super::window::LARGEST;
+use crate::Channel;
 
 #[derive(Debug)]
 pub(super) struct Receiver {
     /// The number of the next packet in order.
     next: u32,
     /// Packets from `next` on that came early. The first is missing.
-    early: VecDeque<Option<Box<[u8]>>>,
+    early: VecDeque<Option<Came>>,
     /// Packets in order that were not taken.
     unread: u32,
     /// The limit that the sender was told.
@@ -19,6 +20,9 @@ pub(super) struct Receiver {
     /// When an acknowledgement is due.
     due: u64,
 }
+
+/// The way of a packet, and its bytes.
+pub(super) type Came = (Channel, Box<[u8]>);
 
 /// What became of a packet.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,7 +48,7 @@ impl Receiver {
     }
 
     const fn room(&self) -> u32 {
-        LARGEST - self.unread
+        LARGEST.saturating_sub(self.unread) // what came by another channel needs none
     }
 
     /// What is acknowledged now; none is due then.
@@ -63,7 +67,7 @@ impl Receiver {
         acknowledged_at: u64,
         number: u32,
         packet: &[u8],
-        mut deliver: impl FnMut(Box<[u8]>),
+        mut deliver: impl FnMut(Came),
     ) -> Arrived {
         let ahead = number.wrapping_sub(self.next);
         if ahead >= self.room() {
@@ -75,24 +79,40 @@ impl Receiver {
             self.hurry();
             return Arrived::Duplicate;
         }
+        self.keep(place, (Channel::Datagrams, packet.into()), &mut deliver);
+        self.due = self.due.min(acknowledged_at);
+        Arrived::New
+    }
+
+    /// Takes in a packet that came once and in the order of another channel. `false`: it has come before,
+    /// or is further ahead than its sender may send.
+    pub(super) fn arrived_apart(&mut self, number: u32, packet: Came, mut deliver: impl FnMut(Came)) -> bool {
+        let place = number.wrapping_sub(self.next) as usize;
+        let is_new = place < LARGEST as usize && self.early.get(place).is_none_or(Option::is_none);
+        if is_new {
+            self.keep(place, packet, &mut deliver);
+        }
+        is_new
+    }
+
+    /// Keeps a packet until those before it have come, and delivers what is in order.
+    fn keep(&mut self, place: usize, packet: Came, deliver: &mut impl FnMut(Came)) {
         if place > 0 || !self.early.is_empty() {
             self.hurry(); // a hole is there, or filled
             if self.early.len() <= place {
                 self.early.resize_with(place + 1, || None);
             }
-            self.early[place] = Some(packet.into());
+            self.early[place] = Some(packet);
         } else {
-            self.deliver(packet.into(), &mut deliver);
+            self.deliver(packet, deliver);
         }
         while let Some(Some(packet)) = self.early.front_mut().map(Option::take) {
             self.early.pop_front();
-            self.deliver(packet, &mut deliver);
+            self.deliver(packet, deliver);
         }
-        self.due = self.due.min(acknowledged_at);
-        Arrived::New
     }
 
-    fn deliver(&mut self, packet: Box<[u8]>, deliver: &mut impl FnMut(Box<[u8]>)) {
+    fn deliver(&mut self, packet: Came, deliver: &mut impl FnMut(Came)) {
         self.next = self.next.wrapping_add(1);
         self.unread += 1;
         deliver(packet);

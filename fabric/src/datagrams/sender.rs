@@ -61,7 +61,22 @@ enum State {
     New,
     InFlight,
     Lost,
+    /// By the receiver, or it took another channel.
     Received,
+}
+
+impl Packet {
+    fn new(bytes: [&[u8]; 2], is_solicited: bool) -> Self {
+        Self {
+            bytes: bytes.concat().into(),
+            is_solicited,
+            state: State::New,
+            sent_at: 0,
+            transmission: 0,
+            passed: 0,
+            is_repeated: false,
+        }
+    }
 }
 
 /// An acknowledgement of what was not sent.
@@ -125,16 +140,25 @@ impl Sender {
             }
             return false;
         }
-        self.packets.push_back(Packet {
-            bytes: [head, body].concat().into(),
-            is_solicited,
-            state: State::New,
-            sent_at: 0,
-            transmission: 0,
-            passed: 0,
-            is_repeated: false,
-        });
+        self.packets.push_back(Packet::new([head, body], is_solicited));
         true
+    }
+
+    /// The number of a packet that takes another channel now, if the receiver has room to keep it until
+    /// those before it have come: all of them have left.
+    pub(super) fn number_apart(&self) -> Option<u32> {
+        let has_room = self.sent == self.packets.len() && self.packets.len() < LARGEST as usize;
+        has_room.then(|| self.next())
+    }
+
+    /// That packet has left. It is not sent again; behind others it keeps its place.
+    pub(super) fn left_apart(&mut self) {
+        if self.packets.is_empty() {
+            self.first = self.next().wrapping_add(1);
+        } else {
+            self.packets.push_back(Packet { state: State::Received, ..Packet::new([&[], &[]], false) });
+            self.sent += 1;
+        }
     }
 
     fn start_timer(&mut self, now: u64) {
@@ -260,7 +284,7 @@ impl Sender {
             let (asked_at, told) = (self.asked_at, 1 + u64::BITS as usize);
             self.lose(|place, packet| place < told && packet.transmission <= asked_at);
         }
-        match (arrived == 0, self.lost == lost) {
+        match (arrived == 0 && advance == 0, self.lost == lost) {
             (true, true) => return Ok(()),
             (true, false) => {} // what is repeated may be lost as well
             (false, _) => self.unanswered = 0,

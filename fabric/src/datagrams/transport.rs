@@ -121,7 +121,7 @@ impl<D: Datagrams> Machine<D> {
     }
 
     /// The next packet. What is due is sent if there is none.
-    fn next(&mut self) -> Option<(Rank, Box<[u8]>)> {
+    fn next(&mut self) -> Option<(Rank, Channel, Box<[u8]>)> {
         let mut packet = self.channel.take();
         if packet.is_none() {
             self.drive();
@@ -134,7 +134,7 @@ impl<D: Datagrams> Machine<D> {
     }
 
     /// The same for a caller that waits for nothing: what is due may be sent later.
-    fn next_arrived(&mut self) -> Option<(Rank, Box<[u8]>)> {
+    fn next_arrived(&mut self) -> Option<(Rank, Channel, Box<[u8]>)> {
         if self.channel.has_ready() || self.datagrams.has_arrived() { self.next() } else { None }
     }
 }
@@ -160,6 +160,26 @@ pub trait DatagramWaits: Debug + Send + 'static {
     /// Drains what has arrived at the card.
     fn progress(&self) {}
 
+    /// The connections beside the datagrams, and how many packets to a rank go before the first one over
+    /// its connection. `None`: there are none.
+    fn connections(&self) -> Option<(ChannelTo, u32)> {
+        None
+    }
+
+    /// Sends a packet with its number over the connection to a rank. `false`: there is no room.
+    ///
+    /// # Errors
+    /// As [`Transport::poll_send`].
+    fn send_apart(&mut self, to: Rank, number: u32, packet: Packet<'_>) -> Result<bool, Fault> {
+        let _ = (number, packet);
+        Err(Fault::of(FaultKind::Unsupported, to))
+    }
+
+    /// The next packet that came over a connection: its sender, its number and its bytes.
+    fn next_apart(&mut self) -> Option<(Rank, u32, Box<[u8]>)> {
+        None
+    }
+
     /// The wait for room to send to a rank, or else for a packet, is over.
     fn withdraw(&mut self, room: Option<Rank>) {
         let _ = room;
@@ -170,9 +190,14 @@ pub trait DatagramWaits: Debug + Send + 'static {
 #[derive(Debug)]
 pub struct DatagramTransport<W: DatagramWaits> {
     machine: SharedMachine<W::Datagrams>,
-    channel: ChannelTo,
+    /// The connection to a rank, and datagrams.
+    channels: [ChannelTo; 2],
+    /// So many packets to a rank go before the first one over its connection.
+    connects_after: u32,
+    /// How many have gone to each rank, if there are connections.
+    sent: Vec<u32>,
     waits: W,
-    current: Option<(Rank, Box<[u8]>)>,
+    current: Option<(Rank, Channel, Box<[u8]>)>,
     /// In a list, whether packets of it are still to be sent.
     list: Option<bool>,
 }
@@ -187,8 +212,10 @@ impl<W: DatagramWaits> DatagramTransport<W> {
     /// The packets of a machine.
     pub fn new(machine: SharedMachine<W::Datagrams>, waits: W) -> Self {
         let packet_max = lock(&machine).datagrams.longest() - DatagramChannel::HEADER;
-        let channel = ChannelTo { channel: Channel::Datagrams, packet_max, follows_writes: false };
-        Self { machine, channel, waits, current: None, list: None }
+        let datagrams = ChannelTo { channel: Channel::Datagrams, packet_max, follows_writes: false };
+        let (connection, connects_after) = waits.connections().unwrap_or((datagrams, u32::MAX));
+        let channels = [connection, datagrams];
+        Self { machine, channels, connects_after, sent: Vec::new(), waits, current: None, list: None }
     }
 
     /// What the rank's machine has done so far.
@@ -197,8 +224,53 @@ impl<W: DatagramWaits> DatagramTransport<W> {
     }
 }
 
-fn arrival((from, packet): &(Rank, Box<[u8]>)) -> Arrival {
-    Arrival { from: *from, channel: Channel::Datagrams, len: packet.len() }
+impl<W: DatagramWaits> DatagramTransport<W> {
+    fn count(&mut self, to: Rank) {
+        if self.connects_after < u32::MAX {
+            if self.sent.len() <= to.index() {
+                self.sent.resize(to.index() + 1, 0);
+            }
+            self.sent[to.index()] = self.sent[to.index()].saturating_add(1);
+        }
+    }
+
+    /// Sends a packet over the connection to a rank.
+    fn poll_send_apart(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>> {
+        packet.check(self.channels[0].packet_max)?;
+        self.waits.needs(to)?;
+        let mut machine = lock(&self.machine);
+        let now = machine.datagrams.now();
+        let mut number = machine.channel.number_apart(now, to)?;
+        if number.is_pending() {
+            machine.drive(); // what is before it leaves
+            number = machine.channel.number_apart(now, to)?;
+        }
+        if let Poll::Ready(number) = number
+            && self.waits.send_apart(to, number, packet)?
+        {
+            machine.channel.left_apart(to);
+            self.waits.withdraw(Some(to));
+            drop(machine);
+            self.count(to);
+            return Poll::Ready(Ok(()));
+        }
+        self.waits.pend(cx, Some(to), Patience::on(to), machine.channel.due())?;
+        Poll::Pending
+    }
+}
+
+/// Takes in what came over connections, until a packet is in order.
+fn take_apart<W: DatagramWaits>(machine: &mut Machine<W::Datagrams>, waits: &mut W) -> Result<(), Fault> {
+    while !machine.channel.has_ready()
+        && let Some((from, number, packet)) = waits.next_apart()
+    {
+        machine.channel.arrived_apart(machine.datagrams.now(), from, number, (Channel::Connection, packet))?;
+    }
+    Ok(())
+}
+
+fn arrival((from, channel, packet): &(Rank, Channel, Box<[u8]>)) -> Arrival {
+    Arrival { from: *from, channel: *channel, len: packet.len() }
 }
 
 /// The fault of a wait on a lost peer.
@@ -212,12 +284,16 @@ fn lost(channel: &DatagramChannel, patience: Patience) -> Result<(), Fault> {
 }
 
 impl<W: DatagramWaits> Transport for DatagramTransport<W> {
-    fn channels(&self, _to: Rank) -> &[ChannelTo] {
-        std::slice::from_ref(&self.channel)
+    fn channels(&self, to: Rank) -> &[ChannelTo] {
+        let is_connected = self.sent.get(to.index()).is_some_and(|sent| *sent >= self.connects_after);
+        &self.channels[usize::from(!is_connected)..]
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>> {
-        packet.check(self.channel.packet_max)?;
+        if packet.channel == Channel::Connection {
+            return self.poll_send_apart(cx, to, packet);
+        }
+        packet.check(self.channels[1].packet_max)?;
         self.waits.needs(to)?;
         let mut machine = lock(&self.machine);
         let mut sent = machine.send(to, (packet.head, packet.body), packet.solicited, self.list.is_some());
@@ -230,6 +306,8 @@ impl<W: DatagramWaits> Transport for DatagramTransport<W> {
         self.list = self.list.map(|_| true);
         if sent.is_ready() {
             self.waits.withdraw(Some(to));
+            drop(machine);
+            self.count(to);
             return sent;
         }
         self.waits.pend(cx, Some(to), Patience::on(to), machine.channel.due())?;
@@ -246,6 +324,7 @@ impl<W: DatagramWaits> Transport for DatagramTransport<W> {
         self.current = None; // its memory is free before the next is there
         self.waits.progress();
         let mut machine = lock(&self.machine);
+        take_apart(&mut machine, &mut self.waits)?;
         self.current = machine.next();
         if self.current.is_none() {
             let due = machine.channel.due();
@@ -265,14 +344,17 @@ impl<W: DatagramWaits> Transport for DatagramTransport<W> {
     fn try_recv(&mut self, _me: Rank) -> Poll<Result<Arrival, Fault>> {
         self.current = None;
         self.waits.progress();
-        self.current = lock(&self.machine).next_arrived();
+        let mut machine = lock(&self.machine);
+        take_apart(&mut machine, &mut self.waits)?;
+        self.current = machine.next_arrived();
+        drop(machine);
         let Some(packet) = &self.current else { return Poll::Pending };
         self.waits.withdraw(None);
         Poll::Ready(Ok(arrival(packet)))
     }
 
     fn read(&self, offset: usize, into: &mut [u8]) {
-        let bytes = self.current.as_ref().and_then(|(_, packet)| packet.get(offset..)).unwrap_or_default();
+        let bytes = self.current.as_ref().and_then(|(.., packet)| packet.get(offset..)).unwrap_or_default();
         let len = into.len().min(bytes.len());
         into[..len].copy_from_slice(&bytes[..len]);
     }

@@ -106,7 +106,8 @@ impl Planted {
 #[derive(Debug)]
 pub(crate) struct PlantedPackets {
     inner: SimTransport,
-    channel: ChannelTo,
+    /// Instead of the true ones.
+    channel: Option<ChannelTo>,
     fabric: Planted,
     bug: Bug,
     sent: u64,
@@ -165,8 +166,8 @@ impl Transport for PlantedPackets {
         sent
     }
 
-    fn channels(&self, _to: Rank) -> &[ChannelTo] {
-        std::slice::from_ref(&self.channel)
+    fn channels(&self, to: Rank) -> &[ChannelTo] {
+        self.channel.as_ref().map_or_else(|| self.inner.channels(to), std::slice::from_ref)
     }
 
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {
@@ -275,8 +276,8 @@ impl Fabric for Planted {
 
     fn transport(&self) -> Result<Self::Transport, Fault> {
         let inner = self.inner.transport()?;
-        let mut channel = inner.channels(self.rank())[0];
-        channel.follows_writes |= self.bug == Bug::OvertakingFin;
+        let follows = ChannelTo { follows_writes: true, ..inner.channels(self.rank())[0] };
+        let channel = (self.bug == Bug::OvertakingFin).then_some(follows);
         Ok(PlantedPackets { inner, channel, fabric: self.clone(), bug: self.bug, sent: 0, held: None, renewed: None })
     }
 

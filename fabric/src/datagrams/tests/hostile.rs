@@ -5,6 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::network::JOB;
+use crate::Channel;
 use crate::datagrams::header::{Acknowledgement, HEADER, Header};
 use crate::datagrams::{DatagramChannel, Identity, Posted};
 
@@ -73,7 +74,7 @@ fn what_is_dropped_is_counted() {
     assert_eq!(drops(Header { to: 4, ..base }), [0, 0, 1, 0]);
     assert_eq!(drops(Header { sequence: 256, ..base }), [0, 0, 0, 1]);
     channel.arrived(0, &datagram(base));
-    assert_eq!(channel.take(), Some((Rank(1), b"packet"[..].into())));
+    assert_eq!(channel.take(), Some((Rank(1), Channel::Datagrams, b"packet"[..].into())));
     channel.arrived(0, &datagram(base));
     assert_eq!((channel.take(), channel.counts().duplicates), (None, 1));
 }
@@ -85,13 +86,13 @@ fn a_packet_of_an_old_incarnation_that_has_arrived_is_taken() {
     channel.arrived(0, &datagram(header()));
     channel.arrived(0, &datagram(Header { incarnation: 6, ..header() }));
     for _ in 0..2 {
-        assert_eq!(channel.take(), Some((Rank(1), b"packet"[..].into())));
+        assert_eq!(channel.take(), Some((Rank(1), Channel::Datagrams, b"packet"[..].into())));
     }
     assert_eq!(channel.take(), None);
     channel.arrived(0, &Header { carries: false, incarnation: 7, ..header() }.to_bytes());
     channel.arrived(0, &datagram(Header { incarnation: 7, ..header() }));
     channel.arrived(0, &Header { carries: false, incarnation: 8, ..header() }.to_bytes());
-    assert_eq!(channel.take(), Some((Rank(1), b"packet"[..].into())));
+    assert_eq!(channel.take(), Some((Rank(1), Channel::Datagrams, b"packet"[..].into())));
 }
 
 /// A rank's end is seen when something is sent to it. What it sent before may not have been looked at.
@@ -101,7 +102,7 @@ fn what_a_rank_sent_before_its_end_is_taken() {
     assert!(channel.send(0, Rank(1), (b"in vain", &[]), false).is_ready());
     channel.transmit(0, |_, _, _, _| Posted::Gone, |_| false);
     channel.arrived(0, &datagram(header()));
-    assert_eq!(channel.take(), Some((Rank(1), b"packet"[..].into())));
+    assert_eq!(channel.take(), Some((Rank(1), Channel::Datagrams, b"packet"[..].into())));
     assert!(channel.send(0, Rank(1), (&[], &[]), false).is_pending() && !channel.is_lost(Rank(1)));
     channel.transmit(u64::MAX - 1, |_, _, _, _| panic!("nothing is sent to it"), |_| false);
 }
@@ -144,7 +145,7 @@ proptest! {
             channel.transmit(0, |_, _, _, _| Posted::Sent, |_| false);
         }
         channel.arrived(0, &datagram(header()));
-        prop_assert_eq!(channel.take(), Some((Rank(1), b"packet"[..].into())));
+        prop_assert_eq!(channel.take(), Some((Rank(1), Channel::Datagrams, b"packet"[..].into())));
     }
 
     /// The same for valid headers with any values, between packets of this machine.

@@ -5,17 +5,24 @@ mod network;
 
 use std::task::Poll;
 
-use onesided_remote_memory::{FaultKind, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use self::network::{Network, Weather};
 use super::receiver::{Arrived, Receiver};
 use super::window::{FIRST, LARGEST, SMALLEST};
+use crate::Channel;
 
 const CALM: Weather = Weather { loss: 0, doubles: 0, jitter: 0 };
 const ROUGH: Weather = Weather { loss: 10, doubles: 10, jitter: 200_000 };
 
 /// Every rank sends this many packets to every other one, and receives as many.
 fn all_to_all(ranks: u32, each: u32, first: u32, weather: Weather, seed: u64) -> Network {
+    all_to_all_by(Network::send, ranks, each, first, weather, seed)
+}
+
+type Send = fn(&mut Network, u32, u32, &[u8]) -> Poll<Result<(), Fault>>;
+
+fn all_to_all_by(send: Send, ranks: u32, each: u32, first: u32, weather: Weather, seed: u64) -> Network {
     let mut network = Network::new(ranks, first, weather, seed);
     let mut sent = vec![vec![0; ranks as usize]; ranks as usize];
     let mut next = sent.clone();
@@ -24,7 +31,7 @@ fn all_to_all(ranks: u32, each: u32, first: u32, weather: Weather, seed: u64) ->
             for to in (0..ranks).filter(|to| *to != from) {
                 let number = &mut sent[from as usize][to as usize];
                 while *number < each {
-                    match network.send(from, to, &numbered(from, to, *number)) {
+                    match send(&mut network, from, to, &numbered(from, to, *number)) {
                         Poll::Ready(sent) => sent.unwrap(),
                         Poll::Pending => break,
                     }
@@ -76,6 +83,20 @@ fn a_calm_network_carries_no_packet_twice() {
     let counts = network.channels[0].counts();
     assert_eq!((counts.resent, counts.duplicates, counts.beyond), (0, 0, 0));
     assert!(counts.bare < counts.sent / 4, "acknowledgements ride along: {counts:?}");
+}
+
+/// Packets of a pair on two channels are one sequence.
+#[test]
+fn packets_on_two_channels_arrive_once_and_in_order() {
+    for weather in [CALM, Weather { jitter: 100_000, ..CALM }, Weather { loss: 1, ..CALM }, ROUGH] {
+        for seed in 0..10 {
+            let first = u32::MAX - 100 * seed as u32;
+            let network = all_to_all_by(Network::send_by_either, 3, 600, first, weather, seed);
+            let counts = network.channels[0].counts();
+            assert_eq!((counts.sent, counts.received, counts.malformed), (1200, 1200, 0));
+            assert!((weather.loss > 0) <= (counts.resent > 0), "{counts:?}");
+        }
+    }
 }
 
 #[test]
@@ -294,7 +315,7 @@ fn an_early_packet_waits_across_the_wrap() {
         let arrived = receiver.arrived(0, number, &number.to_le_bytes(), |packet| delivered.push(packet));
         assert_eq!(arrived, Arrived::New);
     }
-    assert_eq!(delivered, [u32::MAX, 0].map(|number| Box::from(number.to_le_bytes())));
+    assert_eq!(delivered, [u32::MAX, 0].map(|number| (Channel::Datagrams, Box::from(number.to_le_bytes()))));
     assert_eq!(receiver.acknowledge().next, 1);
 }
 

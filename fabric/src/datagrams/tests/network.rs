@@ -1,11 +1,12 @@
 //! Machines on a network.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::task::Poll;
 
 use onesided_remote_memory::{Fault, Rank};
 
+use crate::Channel;
 use crate::datagrams::{DatagramChannel, Identity, Posted};
 
 pub(super) const JOB: u32 = 0xface;
@@ -22,6 +23,9 @@ pub(super) struct Weather {
 /// The time of arrival, the order of posting, the receiver, the bytes.
 type OnWire = (u64, u64, u32, Vec<u8>);
 
+/// The time of arrival, the number, the bytes.
+type OnConnection = (u64, u32, Box<[u8]>);
+
 pub(super) struct Network {
     pub(super) channels: Vec<DatagramChannel>,
     pub(super) now: u64,
@@ -36,6 +40,8 @@ pub(super) struct Network {
     random: u64,
     lose_next: u32,
     wires: BinaryHeap<Reverse<OnWire>>,
+    /// By sender and receiver.
+    connections: BTreeMap<(u32, u32), VecDeque<OnConnection>>,
     posted: u64,
 }
 
@@ -56,6 +62,7 @@ impl Network {
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             lose_next: 0,
             wires: BinaryHeap::new(),
+            connections: BTreeMap::new(),
             posted: 0,
         }
     }
@@ -72,12 +79,27 @@ impl Network {
         self.channels[from as usize].send(self.now, Rank(to), packet.split_at(packet.len() / 3), false)
     }
 
+    /// Sends over datagrams or over the connection, by chance.
+    pub(super) fn send_by_either(&mut self, from: u32, to: u32, packet: &[u8]) -> Poll<Result<(), Fault>> {
+        if self.random(2) == 0 {
+            return self.send(from, to, packet);
+        }
+        let arrives_at = self.now + 1 + self.random(2 * LATENCY + self.weather.jitter);
+        let channel = &mut self.channels[from as usize];
+        channel.number_apart(self.now, Rank(to)).map_ok(|number| {
+            channel.left_apart(Rank(to));
+            let connection = self.connections.entry((from, to)).or_default();
+            let arrives_at = arrives_at.max(connection.back().map_or(0, |(before, ..)| *before));
+            connection.push_back((arrives_at, number, packet.into()));
+        })
+    }
+
     pub(super) fn send_solicited(&mut self, from: u32, to: u32, packet: &[u8]) -> Poll<Result<(), Fault>> {
         self.channels[from as usize].send(self.now, Rank(to), packet.split_at(packet.len() / 3), true)
     }
 
     pub(super) fn take(&mut self, rank: u32) -> Option<(Rank, Box<[u8]>)> {
-        self.channels[rank as usize].take()
+        self.channels[rank as usize].take().map(|(from, _, packet)| (from, packet))
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -100,10 +122,19 @@ impl Network {
     pub(super) fn step(&mut self) -> bool {
         let timers = self.channels.iter().map(DatagramChannel::due).min().unwrap_or(u64::MAX);
         let arrival = self.wires.peek().map_or(u64::MAX, |Reverse((time, ..))| *time);
-        if timers.min(arrival) == u64::MAX {
+        let by_connection = self.connections.values().filter_map(|packets| Some(packets.front()?.0)).min();
+        let next = timers.min(arrival).min(by_connection.unwrap_or(u64::MAX));
+        if next == u64::MAX {
             return false;
         }
-        self.now = self.now.max(timers.min(arrival));
+        self.now = self.now.max(next);
+        for ((from, to), packets) in &mut self.connections {
+            while let Some((_, number, packet)) = packets.pop_front_if(|(arrives_at, ..)| *arrives_at <= self.now) {
+                self.channels[*to as usize]
+                    .arrived_apart(self.now, Rank(*from), number, (Channel::Connection, packet))
+                    .unwrap();
+            }
+        }
         while self.wires.peek().is_some_and(|Reverse((time, ..))| *time <= self.now) {
             let Reverse((_, _, to, datagram)) = self.wires.pop().unwrap();
             if !self.unreachable[to as usize] {

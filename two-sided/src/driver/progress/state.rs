@@ -73,7 +73,9 @@ impl<F: Fabric> State<F> {
         transport.set_list(true);
         engine.flush(|to, head, body| {
             let solicited = starts_transfer(head, to == me);
-            let channel = transport.channels(to)[0].channel;
+            let channels = transport.channels(to); // one that was opened since may have shorter packets
+            let fits = |channel: &&ChannelTo| head.len() + body.len() <= channel.packet_max;
+            let channel = channels.iter().find(fits).unwrap_or(&channels[0]).channel;
             posted(transport.poll_send(cx, to, Packet { channel, head, body, solicited }))
         });
         transport.set_list(false);
