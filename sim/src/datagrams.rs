@@ -96,8 +96,15 @@ impl DatagramWaits for SimWaits {
         Some((CONNECTION, self.fabric.state().wire.connects_after?))
     }
 
-    fn send_apart(&mut self, to: Rank, number: u32, packet: Packet<'_>) -> Result<bool, Fault> {
-        self.post(to, (&[&number.to_le_bytes(), packet.head].concat(), packet.body), packet.solicited)
+    fn send_apart(
+        &mut self,
+        _: &mut Context<'_>,
+        to: Rank,
+        number: u32,
+        packet: Packet<'_>,
+    ) -> Poll<Result<(), Fault>> {
+        let head = [&number.to_le_bytes(), packet.head].concat();
+        if self.post(to, (&head, packet.body), packet.solicited)? { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
     fn next_apart(&mut self) -> Option<(Rank, u32, Box<[u8]>)> {

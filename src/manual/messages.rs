@@ -373,6 +373,11 @@
 //! handler](super::progress). A peer that has not answered for 8 s is lost (`ConnectionLost`),
 //! unless its connection shows that it can be reached, and computes.
 //!
+//! With `ONESIDED_MESSAGES_CHANNEL=both` the first 16 packets to a rank are datagrams, and those that follow
+//! go over a connection (RC-SR), which is made then: two ranks that hardly speak have none. The packets of
+//! two ranks have one sequence over both, in which they are taken. A connection that breaks is not made
+//! anew, and ends the messages of the two.
+//!
 //! # Over several rails
 //!
 //! Two ranks that speak over cards may have further connections, *rails*, which move long messages

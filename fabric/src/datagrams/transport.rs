@@ -162,23 +162,22 @@ pub trait DatagramWaits: Debug + Send + 'static {
 
     /// The connections beside the datagrams, and how many packets to a rank go before the first one over
     /// its connection. `None`: there are none.
-    fn connections(&self) -> Option<(ChannelTo, u32)> {
-        None
-    }
+    fn connections(&self) -> Option<(ChannelTo, u32)>;
 
-    /// Sends a packet with its number over the connection to a rank. `false`: there is no room.
+    /// Sends a packet with its number over the connection to a rank: see [`Transport::poll_send`].
     ///
     /// # Errors
-    /// As [`Transport::poll_send`].
-    fn send_apart(&mut self, to: Rank, number: u32, packet: Packet<'_>) -> Result<bool, Fault> {
-        let _ = (number, packet);
-        Err(Fault::of(FaultKind::Unsupported, to))
-    }
+    /// As there.
+    fn send_apart(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: Rank,
+        number: u32,
+        packet: Packet<'_>,
+    ) -> Poll<Result<(), Fault>>;
 
     /// The next packet that came over a connection: its sender, its number and its bytes.
-    fn next_apart(&mut self) -> Option<(Rank, u32, Box<[u8]>)> {
-        None
-    }
+    fn next_apart(&mut self) -> Option<(Rank, u32, Box<[u8]>)>;
 
     /// The wait for room to send to a rank, or else for a packet, is over.
     fn withdraw(&mut self, room: Option<Rank>) {
@@ -246,7 +245,7 @@ impl<W: DatagramWaits> DatagramTransport<W> {
             number = machine.channel.number_apart(now, to)?;
         }
         if let Poll::Ready(number) = number
-            && self.waits.send_apart(to, number, packet)?
+            && self.waits.send_apart(cx, to, number, packet)?.is_ready()
         {
             machine.channel.left_apart(to);
             self.waits.withdraw(Some(to));

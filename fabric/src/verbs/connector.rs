@@ -229,7 +229,7 @@ impl Inner {
     }
 
     fn brings_packets(&self, peer: &Peer) -> bool {
-        peer.id.traffic == Traffic::Messages && self.datagrams.is_none()
+        peer.id.traffic == Traffic::Messages && (self.datagrams.is_none() || self.over_both)
     }
 
     /// Ends a connection of packets that were [saved](Arrivals::save). `false`: requests are in flight.

@@ -3,34 +3,35 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::Context;
+use std::task::{Context, Poll};
 
 use ibverbs_sys::ibv_wc;
-use onesided_remote_memory::{Fault, Liveness, Patience, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Patience, Rank, RemoteMemory};
 
-use crate::Error;
 use crate::datagrams::{DatagramChannel, DatagramWaits, Datagrams, Identity, Machine, Posted, SharedMachine};
 use crate::verbs::connector::Connector;
 use crate::verbs::device::Device;
-use crate::verbs::drive::PACKET;
+use crate::verbs::drive::DATAGRAM;
 use crate::verbs::endpoint_address::EndpointAddress;
 use crate::verbs::raw::{CompletionQueue, DatagramQueue, DatagramRoom, LIST, ProtectionDomain, Received, Written};
 use crate::verbs::traffic::{ConnectionId, Traffic};
+use crate::verbs::transport::ConnectionTransport;
 use crate::verbs::{Inner, Verbs};
 use crate::waiting::drive::now;
 use crate::waiting::peer_status::PeerStatus;
+use crate::{Arrival, ChannelTo, Error, Packet, Transport};
 
-/// Over what the packets of cards travel: `rc`, reliable connections, or `ud`, unreliable
-/// datagrams.
+/// Over what the packets of cards travel: `rc`, reliable connections, `ud`, unreliable datagrams, or
+/// `both`, first datagrams, and later the connection to a rank.
 pub const MESSAGES_CHANNEL: &str = "ONESIDED_MESSAGES_CHANNEL";
 
-/// The queue for packets, whose completions have the mark [`PACKET`].
+/// The queue for packets, whose completions have the mark [`DATAGRAM`].
 pub(super) fn queue(
     device: &Device,
     domain: &Arc<ProtectionDomain>,
     completions: &Arc<CompletionQueue>,
 ) -> Result<DatagramQueue, Error> {
-    DatagramQueue::new(domain, completions, device.port, room(device), PACKET)
+    DatagramQueue::new(domain, completions, device.port, room(device), DATAGRAM)
 }
 
 const RECEIVES: u32 = 1024;
@@ -107,7 +108,7 @@ impl CardDatagrams {
         Self { port, machine: Machine::new(channel, datagrams) }
     }
 
-    /// Takes in a completion with the mark [`PACKET`].
+    /// Takes in a completion with the mark [`DATAGRAM`].
     pub(super) fn complete(&self, completion: &ibv_wc) {
         if let Some(datagram) = self.port.queue.complete(completion) {
             self.port.waiting().push_back(datagram);
@@ -223,13 +224,21 @@ impl Datagrams for VerbsDatagrams {
     }
 }
 
+/// So many packets to a rank are datagrams before its connection is made.
+const CONNECTS_AFTER: u32 = 16;
+
+/// The bytes of a number before a packet over a connection.
+const NUMBER: usize = size_of::<u32>();
+
 /// How the owner of the packets waits.
 #[derive(Debug)]
-pub struct VerbsWaits(pub(super) Verbs);
+pub struct VerbsWaits(pub(super) Verbs, pub(super) Option<ConnectionTransport>);
 
 impl Drop for VerbsWaits {
     fn drop(&mut self) {
-        self.0.0.has_transport.store(true, Ordering::Release);
+        if self.1.is_none() {
+            self.0.0.has_transport.store(true, Ordering::Release); // otherwise with that
+        }
     }
 }
 
@@ -258,5 +267,32 @@ impl DatagramWaits for VerbsWaits {
 
     fn progress(&self) {
         self.0.0.drain_all();
+    }
+
+    fn connections(&self) -> Option<(ChannelTo, u32)> {
+        let channel = self.1.as_ref()?.channels(self.0.rank())[0];
+        Some((ChannelTo { packet_max: channel.packet_max - NUMBER, ..channel }, CONNECTS_AFTER))
+    }
+
+    fn send_apart(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: Rank,
+        number: u32,
+        packet: Packet<'_>,
+    ) -> Poll<Result<(), Fault>> {
+        let head = [&number.to_le_bytes(), packet.head].concat();
+        let connection = self.1.as_mut().ok_or(Fault::of(FaultKind::Unsupported, to))?;
+        connection.poll_send(cx, to, Packet { head: &head, ..packet })
+    }
+
+    fn next_apart(&mut self) -> Option<(Rank, u32, Box<[u8]>)> {
+        let connection = self.1.as_mut()?;
+        let Arrival { from, len, .. } = connection.next_packet()?;
+        let (mut number, mut packet) = ([0; NUMBER], vec![0; len.saturating_sub(NUMBER)]);
+        connection.read(0, &mut number);
+        connection.read(NUMBER, &mut packet);
+        connection.give_back();
+        Some((from, u32::from_le_bytes(number), packet.into()))
     }
 }

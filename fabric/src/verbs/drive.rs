@@ -19,9 +19,11 @@ use crate::{Drive, Error, Polls, Tasks, Ticket};
 
 /// Marks the ids of the receives of doorbells; the rest is the slot.
 pub(super) const RECEIVE: u64 = 1 << 63;
-/// Marks the ids of packets' receives, and of the sends of datagrams. (No job has the two million
-/// ranks whose connections' requests have this bit.)
-pub(super) const PACKET: u64 = 1 << 62;
+/// Marks the ids of the receives and sends of datagrams. (No job has the two million ranks whose
+/// connections' requests have this bit.)
+pub(super) const DATAGRAM: u64 = 1 << 62;
+/// Marks the ids of the receives of packets over connections.
+pub(super) const PACKET: u64 = RECEIVE | DATAGRAM;
 /// The longest sleep: the job segment records deaths, which raise no event of the card.
 const STEP: Duration = Duration::from_millis(100);
 
@@ -220,19 +222,12 @@ impl Inner {
     fn drain(&self, completion: &ibv_wc, unposted: &mut UnpostedReceives) {
         let status = completion.error().map_or(0, |(status, _)| status);
         let id = completion.wr_id();
-        if id & (RECEIVE | PACKET) == PACKET {
-            return match (&self.datagrams, self.arrivals.get()) {
-                (Some(datagrams), _) => datagrams.complete(completion),
-                (None, Some(arrivals)) => arrivals.complete(completion),
-                (None, None) => {}
-            };
-        }
-        if id & RECEIVE == 0 {
-            return self.complete(id, status);
-        }
-        let slot = id as u32; // of a doorbell
-        if self.receives.post(slot).is_err() {
-            unposted.push(slot);
+        match id & PACKET {
+            DATAGRAM => self.datagrams.iter().for_each(|datagrams| datagrams.complete(completion)),
+            PACKET => self.arrivals.get().into_iter().for_each(|arrivals| arrivals.complete(completion)),
+            // Of a doorbell.
+            RECEIVE => unposted.extend(self.receives.post(id as u32).is_err().then_some(id as u32)),
+            _ => self.complete(id, status),
         }
     }
 }

@@ -21,7 +21,9 @@
 //!
 //! With [`MESSAGES_CHANNEL`] the packets of messages are datagrams of a queue pair of their own
 //! (`datagrams`), whose completions are in the queue of all else. Their protocol machine
-//! ([`DatagramChannel`](crate::DatagramChannel)) is driven in every wait, by one thread at a time.
+//! ([`DatagramChannel`](crate::DatagramChannel)) is driven in every wait, by one thread at a time. Packets to
+//! a peer may go over its connection as well, later and in one sequence with the datagrams; that of the two
+//! ranks is lost with that connection, which is not made anew.
 //!
 //! # Guarantees and assumptions
 //!
@@ -189,6 +191,8 @@ struct Inner {
     has_transport: AtomicBool,
     /// Its packets, if they travel as datagrams.
     datagrams: Option<CardDatagrams>,
+    /// Whether they take connections, too.
+    over_both: bool,
     event_wait: EventWait,
     handler_wait: HandlerWait,
     endpoint: Tasks,
@@ -281,8 +285,9 @@ impl Verbs {
 
     fn join(job: Job, paths: HostPaths) -> Result<Self, Error> {
         let full_after = FullAfter::read()?;
-        let over_datagrams = setting::is_second(MESSAGES_CHANNEL, ["rc", "ud"])?;
-        let has_one_queue = setting::is_second(MESSAGES_QUEUES, ["two", "one"])? || over_datagrams;
+        let channel = setting::chosen(MESSAGES_CHANNEL, ["rc", "ud", "both"])?;
+        let (over_datagrams, over_both) = (channel > 0, channel == 2);
+        let has_one_queue = setting::chosen(MESSAGES_QUEUES, ["two", "one"])? == 1 || over_datagrams;
         let most_connections = giving::most()?;
         let mut devices = Device::choose(!job.job_segment.is_again())?;
         let rails = rails::chosen()?.unwrap_or(devices.len().min(Traffic::RAILS.len()) as u32);
@@ -293,7 +298,8 @@ impl Verbs {
         let unfit = |what: String| Error::NoFabric { name: "verbs".into(), what: format!("{name} {what}") };
         let receive_count = RECEIVES.min(device.attributes.max_srq_wr as u32);
         let connections = 1 + rails; // with each rank
-        let of_packets = if over_datagrams { datagrams::room(device).completions() } else { receive_count };
+        let of_datagrams = if over_datagrams { datagrams::room(device).completions() } else { 0 };
+        let of_packets = of_datagrams + if channel != 1 { receive_count } else { 0 };
         let apart = receive_count + if has_one_queue { of_packets } else { 0 };
         let room = |most: i32| (most as u32).saturating_sub(apart) / (connections * size);
         let depth = |most: u32, device: &Device| {
@@ -338,6 +344,7 @@ impl Verbs {
             peers,
             datagrams: packets
                 .map(|queue| CardDatagrams::new(queue, &connector, &domain, job.rank, Weak::clone(inner))),
+            over_both,
             connector,
             depth,
             completions,

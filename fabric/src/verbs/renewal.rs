@@ -14,7 +14,8 @@
 //! A broken [rail](super::rails) ends without a report. The rails of a connection end with it, before its
 //! loss is reported: what they move belongs to the messages that end.
 //!
-//! Where packets travel as datagrams, the connection of what messages read and write stays broken.
+//! Where packets travel as datagrams, the connection of what messages read and write stays broken, and so
+//! do packets to a peer if they take it, too.
 //! Nothing is made anew between ranks of which one has revoked the other's access or cut it, or whose
 //! connection for memory is lost.
 

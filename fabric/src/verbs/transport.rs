@@ -62,7 +62,8 @@ impl Drop for ConnectionTransport {
 
 impl Verbs {
     pub(super) fn take_transport(&self) -> Result<VerbsTransport, Fault> {
-        if self.0.datagrams.is_none() {
+        let has_connections = self.0.datagrams.is_none() || self.0.over_both;
+        if has_connections {
             self.0.arrivals().map_err(|error| error.fault())?;
         }
         let _ = self.0.buffers.ignored(); // before packets take all
@@ -70,18 +71,21 @@ impl Verbs {
             return Err(Fault::of(FaultKind::Refused, self.rank()));
         }
         let fabric = Self(Arc::clone(&self.0), Traffic::Messages);
-        Ok(match &self.0.datagrams {
-            Some(datagrams) => {
-                Either::Second(DatagramTransport::new(Arc::clone(&datagrams.machine), VerbsWaits(fabric)))
+        let connections = has_connections.then(|| {
+            // Packets have buffers, however little may be registered later.
+            if let Some(taken) = self.0.buffers.take(LONGEST as usize) {
+                self.0.buffers.free(taken.slot);
             }
-            None => {
-                // Packets have buffers, however little may be registered later.
-                if let Some(taken) = self.0.buffers.take(LONGEST as usize) {
-                    self.0.buffers.free(taken.slot);
-                }
-                let (unposted, list) = (Vec::new(), List::default());
-                Either::First(ConnectionTransport { fabric, current: None, unposted, looks: 0, renewed: None, list })
+            let (fabric, unposted, list) = (fabric.clone(), Vec::new(), List::default());
+            ConnectionTransport { fabric, current: None, unposted, looks: 0, renewed: None, list }
+        });
+        Ok(match (&self.0.datagrams, connections) {
+            (None, Some(connections)) => Either::First(connections),
+            (Some(datagrams), connections) => {
+                let waits = VerbsWaits(fabric, connections);
+                Either::Second(DatagramTransport::new(Arc::clone(&datagrams.machine), waits))
             }
+            (None, None) => unreachable!("packets take one of the two"),
         })
     }
 }
@@ -155,7 +159,7 @@ impl ConnectionTransport {
         }
     }
 
-    fn give_back(&mut self) {
+    pub(super) fn give_back(&mut self) {
         if let Some(slot) = self.current.take().and_then(|packet| packet.slot())
             && self.fabric.0.arrivals.get().is_none_or(|arrivals| arrivals.receives.post(slot).is_err())
         {
@@ -173,7 +177,7 @@ impl ConnectionTransport {
     }
 
     /// The next packet, if there is one.
-    fn next_packet(&mut self) -> Option<Arrival> {
+    pub(super) fn next_packet(&mut self) -> Option<Arrival> {
         self.give_back();
         let inner = &*self.fabric.0;
         let (arrivals, mut is_last) = (inner.arrivals.get()?, !inner.has_one_queue);

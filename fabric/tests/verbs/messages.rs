@@ -12,7 +12,7 @@ use onesided_fabric::{
 };
 
 use crate::support::{Barrier, device, segments};
-use crate::{LONG, by_datagrams, kind, ranks, until};
+use crate::{LONG, by_datagrams, channel, kind, ranks, until};
 
 /// Packets to a rank that takes none wait, and what was posted to its memory after them does not.
 #[test]
@@ -227,6 +227,52 @@ fn a_connection_of_messages_that_a_stale_key_breaks_is_made_anew() {
         } else {
             assert_eq!(block_on(fabric, packets.recv(patience())).unwrap().1, b"after");
         }
+        world.barrier().wait().unwrap();
+    });
+}
+
+/// The first packets are datagrams, later ones take the connection, in one order; what breaks it ends the
+/// packets of the two.
+#[test]
+fn packets_of_both_channels_end_with_the_connection() {
+    let Some(_device) = device("packets_of_both_channels_end_with_the_connection") else { return };
+    if channel() != "both" {
+        return;
+    }
+    let (opened, gone) = (Barrier::new(2), Barrier::new(2));
+    ranks(2, |world| {
+        let (fabric, messages, other) = (world.fabric(), world.fabric().for_messages(), Rank(1 - world.rank()));
+        let mut packets = fabric.transport().unwrap();
+        let patience = || Patience::on(other).and_until(until(fabric, LONG));
+        let own = messages.allocate(64).unwrap();
+        let mut sent_by = Vec::new();
+        for number in 0..100_u32 {
+            sent_by.push(packets.channels(other)[0].channel);
+            block_on(fabric, packets.send(other, &[&own.key().to_bytes()[..], &number.to_le_bytes()].concat()))
+                .unwrap();
+        }
+        assert_eq!((sent_by[0], sent_by[99]), (Channel::Datagrams, Channel::Connection));
+        let mut key = [0; SegmentKey::BYTES];
+        for number in 0..100_u32 {
+            let (_, bytes) = block_on(fabric, packets.recv(patience())).unwrap();
+            key.copy_from_slice(&bytes[..SegmentKey::BYTES]);
+            assert_eq!(bytes[SegmentKey::BYTES..], number.to_le_bytes());
+        }
+        let theirs = messages.open(&SegmentKey::from_bytes(&key).unwrap()).unwrap();
+        opened.wait();
+        if world.rank() == 1 {
+            drop(own);
+            gone.wait();
+        } else {
+            gone.wait();
+            assert_eq!(
+                kind(block_on(fabric, messages.rdma_read((&theirs, 0), (&own, 0), 64))),
+                FaultKind::NoSuchRegion
+            );
+        }
+        assert_eq!(kind(block_on(fabric, packets.recv(patience()))), FaultKind::ConnectionLost);
+        assert_eq!(packets.renewed(other), None);
+        assert_eq!(kind(block_on(fabric, packets.send(other, b"after"))), FaultKind::ConnectionLost);
         world.barrier().wait().unwrap();
     });
 }
