@@ -77,7 +77,7 @@ pub use crate::waiting::full_after::FULL_AFTER;
 pub use crate::waiting::limit::Limit;
 pub use crate::waiting::request_sets::WaitAll;
 pub use crate::waiting::server_threads::ServerThread;
-pub use crate::waiting::tasks::Tasks;
+pub use crate::waiting::tasks::{Driver, Tasks};
 #[cfg(not(onesided_loom))]
 pub use crate::waiting::waits::dump_on_signal;
 pub use crate::waiting::waits::{Dump, dump};

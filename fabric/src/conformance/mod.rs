@@ -15,6 +15,7 @@
 //! | [`Endpoint`](crate::Endpoint) | `spawn`, `serve`, `departed`, `leave`, `abort` | `background` |
 //! | [`Transport`] | `channels`, `poll_send`, `poll_recv`, `read` | `set_list`, `try_recv`, `spin`, `renewed`, `first` |
 //! | [`Drive`](crate::Drive), where threads wait | `progress`, `polls`, `tasks` | `again` |
+//! | [`Driver`](crate::Driver) of the [`Tasks`](crate::Tasks) | `arm`, `sleep`, `wake`, `wake_others` | `now`, `progress` |
 //!
 //! A fabric with events implements [`SolicitedEvents`](crate::SolicitedEvents), one that fences late
 //! ranks [`Fencing`](crate::Fencing).

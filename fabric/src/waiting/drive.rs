@@ -37,7 +37,8 @@ pub struct Polls {
 
 impl Polls {
     /// Of polls that take no time of their own.
-    pub(crate) const fn of(core: Core) -> Self {
+    #[must_use]
+    pub const fn of(core: Core) -> Self {
         Self { core, spins: 2_000, pauses: true }
     }
 

@@ -35,7 +35,7 @@ const GRACE_PERIOD: Duration = Duration::from_secs(2);
 ///
 /// To sleep without losing a wake-up: [`arm`](Self::arm), poll again, then [`sleep`](Self::sleep)
 /// with the ticket. An event in between ends the sleep at once.
-pub(crate) trait Driver: Send + Sync + 'static {
+pub trait Driver: Send + Sync + 'static {
     /// See [`RemoteMemory::now`](onesided_remote_memory::RemoteMemory::now).
     fn now(&self) -> u64 {
         drive::now()
@@ -112,14 +112,15 @@ impl fmt::Debug for Shared {
 }
 
 impl Tasks {
-    pub(crate) fn new(driver: impl Driver) -> Self {
+    /// Of a rank whose threads sleep by this driver.
+    pub fn new(driver: impl Driver) -> Self {
         let driver = Box::new(driver);
         let (state, work) = (Mutex::new(State::default()), Condvar::new());
         Self { shared: Arc::new(Shared { driver, state, work, background: BackgroundSlot::default() }) }
     }
 
     /// Whoever asks what this process waits for asks this rank too, from now on.
-    pub(crate) fn is_of(&self, rank: Rank) {
+    pub fn is_of(&self, rank: Rank) {
         let shared = Arc::downgrade(&self.shared);
         waits::register(rank, shared);
     }
@@ -134,7 +135,7 @@ impl Tasks {
 
     /// Registers the waker of a pending future: it is polled again at `until` at the latest, or
     /// after an event.
-    pub(crate) fn register_waker(&self, cx: &Context<'_>, until: u64) {
+    pub fn register_waker(&self, cx: &Context<'_>, until: u64) {
         let Shared { driver, .. } = &*self.shared;
         let again = drive::look_again(until) // The thread polls again; a collection of futures polls the woken ones.
             || cx.waker().will_wake(drive::NOBODY) // The polling thread polls again by itself.
@@ -166,12 +167,12 @@ impl Tasks {
     }
 
     /// See [`Endpoint::background`](crate::Endpoint::background).
-    pub(crate) fn background(&self) -> &BackgroundSlot {
+    pub fn background(&self) -> &BackgroundSlot {
         &self.shared.background
     }
 
     /// See [`Endpoint::spawn`](crate::Endpoint::spawn).
-    pub(crate) fn spawn(&self, task: Task) {
+    pub fn spawn(&self, task: Task) {
         if is_child() {
             return std::mem::forget(task); // a copy of its parent's
         }
@@ -180,7 +181,10 @@ impl Tasks {
     }
 
     /// See [`Endpoint::serve`](crate::Endpoint::serve).
-    pub(crate) fn serve(&self, task: Task) -> Result<(), Fault> {
+    ///
+    /// # Errors
+    /// As there.
+    pub fn serve(&self, task: Task) -> Result<(), Fault> {
         if !self.wake_or_start() {
             return Err(Fault::new(FaultKind::Refused).with_detail(Errno::AGAIN.raw_os_error() as u32));
         }
@@ -196,7 +200,7 @@ impl Tasks {
 
     /// Waits briefly until the spawned tasks are finished: the application is leaving. Then drops
     /// them, because the others count this rank as gone from here on.
-    pub(crate) fn finish_spawned(&self) {
+    pub fn finish_spawned(&self) {
         self.shared.driver.wake();
         let deadline = Instant::now() + GRACE_PERIOD;
         while self.unfinished() > 0 && Instant::now() < deadline + GRACE_PERIOD {
