@@ -4,8 +4,9 @@ use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
 use crate::api::destination::Room;
-use crate::api::receive::{Received, receive};
+use crate::api::receive::{PostedReceive, Received};
 use crate::api::taken::Taken;
+use crate::engine::Direct;
 use crate::engine::matching::Pattern;
 use crate::{Messages, Source};
 
@@ -33,7 +34,12 @@ impl<F: Fabric> Messages<F> {
         let (progress, pattern) =
             (self.progress(), Pattern { context: self.context(), source: Some(from.0), tag: Some(0) });
         let wait = || self.wait(Source::Rank(from.0), "a benchmark".into());
-        match receive(progress, pattern, into, |engine| engine.lost(from), wait).await? {
+        let begun = progress.receive_into(pattern, &mut Direct::into(&mut *into));
+        let received = match PostedReceive::begun(progress, pattern, begun) {
+            Ok(received) => received,
+            Err(mut posted) => posted.landed(Some(&mut *into), |engine| engine.lost(from), wait).await?,
+        };
+        match received {
             Received::Landed(landed) => Ok(landed.len as usize),
             Received::Held(held) => {
                 let received = Taken::new(self, held).receive(&mut Room::of(into)).await;

@@ -82,6 +82,25 @@ impl<'m, F: Fabric> PostedReceive<'m, F> {
         Self { progress, watch, receive: receive as u32 }
     }
 
+    /// A receive without a handle, or its message.
+    #[inline]
+    pub(crate) fn begun(progress: &'m Progress<F>, pattern: Pattern, posting: Posting) -> Result<Received, Self> {
+        match posting {
+            Posting::Landed(landed) => Ok(Received::Landed(landed)),
+            Posting::Held(held) => Ok(Received::Held(held)),
+            Posting::Posted(receive) => Err(Self::of(progress, pattern, receive)),
+        }
+    }
+
+    /// Polls for the message, as a thread does that blocks: it is over if an eager one has come to `into`.
+    #[inline]
+    pub(crate) fn land(&mut self, into: &mut [u8], land: Land<F>) -> Option<Landed> {
+        let receive = self.receive as usize;
+        let landed = land(self.progress, receive, &mut Direct::posted(receive, Some(into)))?;
+        self.receive = TAKEN;
+        Some(landed)
+    }
+
     /// Waits for the message. An eager one that comes now is in `into`, if there is a slice.
     /// `failed` as of [`Progress::until`].
     pub(crate) fn landed<'a, E: From<Fault> + 'a>(
@@ -109,30 +128,14 @@ impl<'m, F: Fabric> PostedReceive<'m, F> {
     }
 }
 
+/// [`Progress::land`].
+pub(crate) type Land<F> = fn(&Progress<F>, usize, &mut Direct<'_>) -> Option<Landed>;
+
 /// The message of a receive.
 pub(crate) enum Received {
     Held(Held),
     /// It is in the memory of the receive.
     Landed(Landed),
-}
-
-/// Receives what fits a pattern, without a handle. An eager message is in the slice. `failed` as of
-/// [`Progress::until`].
-#[inline]
-pub(crate) async fn receive<E: From<Fault>, F: Fabric>(
-    progress: &Progress<F>,
-    pattern: Pattern,
-    into: &mut [u8],
-    failed: impl Fn(&Engine<Registered<F>>) -> Option<E>,
-    wait: impl Fn() -> Wait,
-) -> Result<Received, E> {
-    Ok(match progress.receive_into(pattern, &mut Direct::into(&mut *into)) {
-        Posting::Landed(landed) => Received::Landed(landed),
-        Posting::Held(held) => Received::Held(held),
-        Posting::Posted(receive) => {
-            PostedReceive::of(progress, pattern, receive).landed(Some(into), failed, wait).await?
-        }
-    })
 }
 
 impl<'m, D: Destination<F> + 'm, F: Fabric> Receive<'m, D, F> {

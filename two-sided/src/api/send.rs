@@ -202,7 +202,7 @@ impl<'m, 'c, F: Fabric> Content<'m, 'c, F> {
             }
         };
         let send = sent.ok()?;
-        Some(Ok(send.map(|send| Pending { progress, to, send: send as u32, offered: None })))
+        Some(Ok(send.map(|send| Pending::eager(progress, to, send))))
     }
 
     /// Announces the message, to be moved when there is a receive: its slice, or memory that has it.
@@ -269,7 +269,11 @@ impl<F: Fabric> Drop for Pending<'_, F> {
     }
 }
 
-impl<F: Fabric> Pending<'_, F> {
+impl<'m, F: Fabric> Pending<'m, F> {
+    pub(crate) const fn eager(progress: &'m Progress<F>, to: Rank, send: usize) -> Self {
+        Self { progress, to, send: send as u32, offered: None }
+    }
+
     /// Waits until the message is on its way or was read. `failed` as of [`Progress::until`].
     pub(crate) async fn sent<E: From<Fault>>(
         mut self,
@@ -333,7 +337,7 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
             let rank_of = |rank| messages.world().fabric_rank(rank);
             progress.send_eager_all(context, &all[requests.len()..], rank_of, |rank, send| {
                 let (bytes, to, tag) = all[requests.len()];
-                let pending = send.map(|send| Pending { progress, to: rank, send: send as u32, offered: None });
+                let pending = send.map(|send| Pending::eager(progress, rank, send));
                 requests.push(Self::begun(messages, what(bytes, to, tag), Ok(pending), ()));
             });
             if let Some((bytes, to, tag)) = all.get(requests.len()) {

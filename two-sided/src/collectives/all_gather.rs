@@ -22,13 +22,13 @@ pub(super) async fn run<F: Fabric>(
         link.has_length(mine.len(), blocks.range(link.me).len())?;
     }
     match all.len() {
-        long if long >= LONG => ring(link, (mine, all), &blocks).await,
+        long if long >= LONG => Box::pin(ring(link, (mine, all), &blocks)).await,
         _ if size.is_power_of_two() => doubled(link, (mine, all), &blocks).await,
         _ => {
             if let Some(mine) = mine {
                 all[blocks.range(link.me)].copy_from_slice(mine);
             }
-            bruck(link, all, &blocks).await
+            Box::pin(bruck(link, all, &blocks)).await
         }
     }
 }

@@ -35,13 +35,13 @@ pub(super) async fn run<F: Fabric>(
     };
     link.has_length(send.len(), of_send.ranges(0..size).end)?;
     if is_equal && equal <= SHORT && size >= MANY {
-        return bruck(link, (send, recv), equal).await;
+        return Box::pin(bruck(link, (send, recv), equal)).await;
     }
     let me = link.me;
     let (own, into) = (&send[of_send.range(me)], &mut recv[of_recv.range(me)]);
     link.has_length(own.len(), into.len())?;
     into.copy_from_slice(own);
-    if is_equal && send.len() <= AT_ONCE {
+    if is_equal && send.len() <= AT_ONCE && size > 2 {
         let after = |step: u32| (me + step) % size;
         let sends = link.post_all((1..size).map(after).map(|to| (to, &send[of_send.range(to)])))?;
         for from in (1..size).map(|step| after(size - step)) {

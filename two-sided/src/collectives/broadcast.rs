@@ -64,7 +64,7 @@ async fn tree<F: Fabric>(link: &mut Link<'_, F>, data: &mut [u8], root: u32) -> 
         link.recv(parent, data).await?;
     }
     let sends = link.post_all(tree.children().map(|(child, _)| (tree.rank(child), &*data)))?;
-    link.all_sent(sends).await
+    if sends.is_empty() { Ok(()) } else { link.all_sent(sends).await }
 }
 
 async fn scattered<F: Fabric>(link: &mut Link<'_, F>, data: &mut [u8], root: u32) -> Outcome {

@@ -11,12 +11,12 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
-use onesided_fabric::{Fabric, Limit, NOBODY, Wait, World};
+use onesided_fabric::{Drive, Fabric, Limit, NOBODY, Wait, World};
 
 use super::kind::{Collective, CollectiveCall, Combines};
 use super::state::{Scratch, State};
 use crate::api::destination::Room;
-use crate::api::receive::{Received, receive};
+use crate::api::receive::{Land, PostedReceive, Received};
 use crate::api::send::{Content, Pending, What};
 use crate::api::taken::Taken;
 use crate::driver::progress::{Progress, Registered};
@@ -33,6 +33,9 @@ const FIRST_QUESTION: Duration = Duration::from_millis(20);
 /// A thread that polls again by itself starts to count that time after so many polls: to read the
 /// clock costs as much as a poll. It polls more often than that before it sleeps.
 const PATIENT_POLLS: u32 = 48;
+
+/// A receive that has begun, or its message.
+type Begun<'m, F> = Result<Received, PostedReceive<'m, F>>;
 
 /// A call at a rank.
 pub(super) struct Core<'m, F: Fabric> {
@@ -145,16 +148,50 @@ impl<'m, F: Fabric> Core<'m, F> {
         if failure.number == 0 { self.failed(failure.fault) } else { failure }
     }
 
-    /// Receives a message that fills a slice.
+    /// Starts to receive a message that fills a slice.
     #[inline]
-    async fn received(self, from: u32, into: &mut [u8]) -> Outcome {
-        let (source, expected) = (self.rank(from)?, into.len());
+    fn receive(&self, from: u32, into: &mut [u8]) -> Outcome<Begun<'m, F>> {
+        let (progress, pattern) = (self.messages.progress(), self.pattern(from)?);
+        Ok(PostedReceive::begun(progress, pattern, progress.receive_into(pattern, &mut Direct::into(into))))
+    }
+
+    /// [Starts a send](Self::post), and then [a receive](Self::receive).
+    #[inline]
+    fn exchange<'b>(
+        &self,
+        (to, bytes): (u32, &'b [u8]),
+        (from, into): (u32, &mut [u8]),
+    ) -> Outcome<(Option<Pending<'b, F>>, Begun<'m, F>)>
+    where
+        'm: 'b,
+    {
         let progress = self.messages.progress();
-        let pattern = Pattern { context: self.key().0, source: Some(source.0), tag: Some(self.tag) };
-        let failed = |engine: &Engine<_>| {
-            self.trouble(engine).or_else(|| engine.lost_in(pattern.context, source).map(From::from))
+        if bytes.len() as u64 <= progress.rules.eager() {
+            let (rank, pattern) = (self.rank(to)?, self.pattern(from)?);
+            let exchanged = progress.exchange((rank, self.key(), bytes), (pattern, &mut Direct::into(into)));
+            if let Ok((send, posting)) = exchanged {
+                let pending = send.map(|send| Pending::eager(progress, rank, send));
+                return Ok((pending, PostedReceive::begun(progress, pattern, posting)));
+            }
+        }
+        Ok((self.post(to, bytes)?, self.receive(from, into)?))
+    }
+
+    #[inline]
+    fn pattern(&self, from: u32) -> Outcome<Pattern> {
+        Ok(Pattern { context: self.key().0, source: Some(self.rank(from)?.0), tag: Some(self.tag) })
+    }
+
+    /// Waits for a message that fills a slice.
+    async fn received(self, from: u32, begun: Begun<'m, F>, into: &mut [u8]) -> Outcome {
+        let (source, expected) = (self.rank(from)?, into.len());
+        let context = self.key().0;
+        let failed =
+            |engine: &Engine<_>| self.trouble(engine).or_else(|| engine.lost_in(context, source).map(From::from));
+        let received: Outcome<_> = match begun {
+            Ok(received) => Ok(received),
+            Err(mut posted) => posted.landed(Some(&mut *into), failed, || self.wait(from)).await,
         };
-        let received: Outcome<_> = receive(progress, pattern, &mut *into, failed, || self.wait(from)).await;
         let held = match received.map_err(|failure| self.own(failure))? {
             Received::Landed(landed) => return self.landed(&landed, expected),
             Received::Held(held) => held,
@@ -238,15 +275,17 @@ pub(super) struct Link<'m, F: Fabric> {
     patience: Patience<'m, F>,
     pub(super) me: u32,
     pub(super) size: u32,
+    /// How a receive polls before it waits, if a thread blocks in the call.
+    land: Option<Land<F>>,
     is_over: bool,
 }
 
 /// When a rank that waits asks the one that it waits for whether it is in the same collective.
 struct Patience<'m, F: Fabric> {
     polls: u32,
-    next: Duration,
+    /// How often it has asked.
+    questions: u32,
     limit: Limit<'m, F>,
-    has_asked: bool,
 }
 
 impl<'m, F: Fabric> Patience<'m, F> {
@@ -275,18 +314,21 @@ impl<'m, F: Fabric> Patience<'m, F> {
             if is_early && cx.waker().will_wake(NOBODY) && fabric.capabilities().completes_at_post {
                 return;
             }
-            self.limit.said = Some(self.next);
+            self.limit.said = Some(self.next());
         }
         while self.limit.poll(cx, fabric).is_ready() {
             self.ask(core, awaited);
-            self.next = self.next.saturating_mul(2);
-            self.limit.said = Some(self.next);
+            self.limit.said = Some(self.next());
         }
+    }
+
+    fn next(&self) -> Duration {
+        FIRST_QUESTION.saturating_mul(1 << self.questions.min(31))
     }
 
     #[cold]
     fn ask(&mut self, core: Core<'m, F>, awaited: u32) {
-        self.has_asked = true;
+        self.questions = self.questions.saturating_add(1);
         let (key, is_only) = (core.key(), core.state().is_only());
         let progress = core.messages.progress();
         progress.with(|engine| engine.waits_in_call(key, is_only));
@@ -305,9 +347,17 @@ impl<'m, F: Fabric> Link<'m, F> {
 
     /// A call that has its number.
     pub(super) fn of(core: Core<'m, F>) -> Self {
-        let patience = Patience { polls: 0, next: FIRST_QUESTION, limit: Limit::NONE, has_asked: false };
+        let patience = Patience { polls: 0, questions: 0, limit: Limit::NONE };
         let world = core.messages.world();
-        Self { core, patience, me: world.rank(), size: world.size(), is_over: false }
+        Self { core, patience, me: world.rank(), size: world.size(), land: None, is_over: false }
+    }
+
+    /// A thread blocks in the call.
+    pub(super) const fn blocks(&mut self)
+    where
+        F: Drive,
+    {
+        self.land = Some(Progress::land);
     }
 
     pub(super) const fn core(&self) -> Core<'m, F> {
@@ -338,7 +388,13 @@ impl<'m, F: Fabric> Link<'m, F> {
     where
         'm: 'b,
     {
-        sends.filter_map(|(to, bytes)| Some(self.core.post(to, bytes).transpose()?.map(|send| (to, send)))).collect()
+        let mut under_way = Vec::new();
+        for (to, bytes) in sends {
+            if let Some(send) = self.core.post(to, bytes)? {
+                under_way.push((to, send));
+            }
+        }
+        Ok(under_way)
     }
 
     /// Waits for all sends.
@@ -360,16 +416,43 @@ impl<'m, F: Fabric> Link<'m, F> {
     /// Receives from a rank what fills a slice.
     #[inline]
     pub(super) async fn recv(&mut self, from: u32, into: &mut [u8]) -> Outcome {
-        self.patience.during(self.core, from, pin!(self.core.received(from, into))).await
+        let begun = self.core.receive(from, into)?;
+        match self.landed(begun, into)? {
+            None => Ok(()),
+            Some(begun) => self.received(from, begun, into).await,
+        }
+    }
+
+    /// A receive that has begun, unless it is over already, or after some polls.
+    #[inline]
+    fn landed(&self, begun: Begun<'m, F>, into: &mut [u8]) -> Outcome<Option<Begun<'m, F>>> {
+        let landed = match (begun, self.land) {
+            (Ok(Received::Landed(landed)), _) => landed,
+            (Err(mut posted), Some(land)) => match posted.land(into, land) {
+                Some(landed) => landed,
+                None => return Ok(Some(Err(posted))),
+            },
+            (begun, _) => return Ok(Some(begun)),
+        };
+        self.core.landed(&landed, into.len()).map(|()| None)
+    }
+
+    async fn received(&mut self, from: u32, begun: Begun<'m, F>, into: &mut [u8]) -> Outcome {
+        self.patience.during(self.core, from, pin!(self.core.received(from, begun, into))).await
     }
 
     /// Sends to a rank and receives from a rank, at the same time. The receive is waited for first:
     /// with both ranks in it, each copies its own message.
     #[inline]
     pub(super) async fn exchange(&mut self, (to, bytes): (u32, &[u8]), (from, into): (u32, &mut [u8])) -> Outcome {
-        let pending = self.core.post(to, bytes)?;
-        self.recv(from, into).await?;
-        self.sent(to, pending).await
+        let (pending, begun) = self.core.exchange((to, bytes), (from, into))?;
+        if let Some(begun) = self.landed(begun, into)? {
+            self.received(from, begun, into).await?;
+        }
+        match pending {
+            None => Ok(()),
+            pending => self.sent(to, pending).await,
+        }
     }
 
     /// A slice does not have the length in bytes that it needs.
@@ -387,7 +470,7 @@ impl<'m, F: Fabric> Link<'m, F> {
     }
 
     /// Ends the call, also at the others if it failed.
-    pub(super) async fn end(mut self, outcome: Outcome) -> Result<(), Error> {
+    pub(super) async fn end(&mut self, outcome: Outcome) -> Result<(), Error> {
         self.is_over = true;
         let outcome = outcome.and_then(|()| self.core.has_no_strays());
         let Core { messages, collective, number, .. } = self.core;
@@ -405,7 +488,7 @@ impl<F: Fabric> Drop for Link<'_, F> {
             let me = self.core.messages.world().fabric().rank();
             self.core.fail(&self.core.failure(Reason::Dropped, Fault::of(FaultKind::Closed, me), [0; 2]));
         }
-        if self.patience.has_asked {
+        if self.patience.questions > 0 {
             self.core.messages.progress().with(|engine| engine.ends_call(self.core.key()));
         }
         self.core.state().end();

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Call, Fabric, Limit, limited};
+use onesided_fabric::{Call, Drive, Fabric, Limit, block_on, limited};
 
 use super::blocks::Blocks;
 use super::kind::{Collective, Combines};
@@ -42,7 +42,26 @@ use crate::{Error, Messages};
 pub struct CollectiveRequest<'m, F: Fabric> {
     core: Core<'m, F>,
     limit: Limit<'m, F>,
-    call: Call<'m, (Link<'m, F>, Work, Slices<'m>), Result<(), Error>>,
+    call: Call<'m, Arguments<'m, F>, Result<(), Error>>,
+}
+
+/// A call that has not begun, and what it is to do.
+pub(super) type Arguments<'m, F> = (Link<'m, F>, Work, Slices<'m>);
+
+impl<F: Drive> CollectiveRequest<'_, F> {
+    /// Blocks until the collective is complete at this rank.
+    ///
+    /// # Errors
+    /// As of the call that made it.
+    pub fn wait(mut self) -> Result<(), Error> {
+        match &mut self.call {
+            Call::NotStarted(arguments) if !self.limit.is_set() => {
+                arguments.0.blocks();
+                block_on(self.core.messages.world().fabric(), run(arguments))
+            }
+            _ => self.block(),
+        }
+    }
 }
 
 /// What a call does.
@@ -124,35 +143,37 @@ impl<'m, F: Fabric> CollectiveRequest<'m, F> {
     }
 }
 
-pub(super) async fn run<F: Fabric>(mut link: Link<'_, F>, work: Work, slices: Slices<'_>) -> Result<(), Error> {
+/// The call and its arguments stay where they are: to move them takes as long as a message.
+pub(super) async fn run<F: Fabric>((link, work, slices): &mut Arguments<'_, F>) -> Result<(), Error> {
     let outcome = match link.core().failed_before() {
         Some(failure) => Err(failure),
-        None => run_work(&mut link, work, slices).await,
+        None => run_work(link, work, slices).await,
     };
     link.end(outcome).await
 }
 
 /// Each of most is boxed, to keep the future of the others small.
-async fn run_work<F: Fabric>(link: &mut Link<'_, F>, work: Work, (read, write): Slices<'_>) -> Outcome {
+async fn run_work<F: Fabric>(link: &mut Link<'_, F>, work: &mut Work, (read, write): &mut Slices<'_>) -> Outcome {
+    let read = *read;
     // Of a scatter alone a block that is written may be in its place.
-    let (mine, all) = match write {
-        write if matches!(work, Work::Scatter { .. }) => (write, &mut [][..]),
-        write => (None, write.unwrap_or_default()),
-    };
+    let all = |write| Option::as_deref_mut(write).unwrap_or_default();
     match work {
         Work::Barrier => barrier::run(link).await,
-        Work::Broadcast { root } => broadcast::run(link, all, root).await,
-        Work::AllReduce { operation } => all_reduce::run(link, all, &operation).await,
-        Work::Reduce { operation, root } => Box::pin(reduce::run(link, all, &operation, root)).await,
-        Work::Scan { operation, is_exclusive } => Box::pin(scan::run(link, all, &operation, is_exclusive)).await,
-        Work::Gather { blocks, root } => Box::pin(gather::run(link, (read, all), blocks, root)).await,
+        Work::Broadcast { root } => broadcast::run(link, all(write), *root).await,
+        Work::AllReduce { operation } => all_reduce::run(link, all(write), operation).await,
+        Work::AllGather { blocks } => all_gather::run(link, (read, all(write)), blocks.take()).await,
+        Work::AllToAll { blocks } => all_to_all::run(link, (read, all(write)), blocks.take()).await,
+        Work::Reduce { operation, root } => Box::pin(reduce::run(link, all(write), operation, *root)).await,
+        Work::Scan { operation, is_exclusive } => Box::pin(scan::run(link, all(write), operation, *is_exclusive)).await,
+        Work::Gather { blocks, root } => Box::pin(gather::run(link, (read, all(write)), blocks.take(), *root)).await,
         Work::Scatter { blocks, root } => {
-            Box::pin(scatter::run(link, (read.unwrap_or_default(), mine), blocks, root)).await
+            let slices = (read.unwrap_or_default(), write.as_deref_mut());
+            Box::pin(scatter::run(link, slices, blocks.take(), *root)).await
         }
-        Work::AllGather { blocks } => Box::pin(all_gather::run(link, (read, all), blocks)).await,
-        Work::AllToAll { blocks } => Box::pin(all_to_all::run(link, (read, all), blocks)).await,
-        Work::ReduceScatter { operation, blocks } => Box::pin(reduce_scatter::run(link, all, &operation, blocks)).await,
-        Work::Refused(reason, words) => Err(link.refused(reason, words)),
+        Work::ReduceScatter { operation, blocks } => {
+            Box::pin(reduce_scatter::run(link, all(write), operation, blocks.take())).await
+        }
+        Work::Refused(reason, words) => Err(link.refused(*reason, *words)),
     }
 }
 
@@ -204,15 +225,10 @@ impl<F: Fabric + 'static> CollectiveRequest<'_, F> {
 
 limited! {
     ['m, F], CollectiveRequest<'m, F>, (), Error, |request| request.core.messages.world().fabric(),
-    |(link, work, slices)| run(link, work, slices), late request.late();
+    |mut arguments| async move { run(&mut arguments).await }, late request.late();
     /// Sets a deadline, counted from the next wait or poll. When it passes, the call fails at every
     /// rank, as when the request is dropped.
-    deadline;
-    /// Blocks until the collective is complete at this rank.
-    ///
-    /// # Errors
-    /// As of the call that made it.
-    wait
+    deadline
 }
 
 impl<F: Fabric> fmt::Debug for CollectiveRequest<'_, F> {

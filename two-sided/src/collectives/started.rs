@@ -58,7 +58,10 @@ pub(super) fn start<'m, F: Fabric + 'static>(
     let copies = copy(state, read).and_then(|read| Ok((read, copy(state, write.as_deref())?)));
     let (mut memory, mut written) = match copies {
         Ok(copies) => copies,
-        Err(fault) => return Box::pin(link.end(Err(core.failed(fault)))),
+        Err(fault) => {
+            let mut link = link;
+            return Box::pin(async move { link.end(Err(core.failed(fault))).await });
+        }
     };
     let (read_len, write_len) = (read.map(<[u8]>::len), write.as_deref().map(<[u8]>::len));
     link.hand_over();
@@ -69,7 +72,7 @@ pub(super) fn start<'m, F: Fabric + 'static>(
         let core = Core { messages: &owned, collective, tag, number };
         let tell = Tell { core, ended: to_tell };
         let slices = (read_len.map(|len| &*bytes(&mut memory, len)), write_len.map(|len| bytes(&mut written, len)));
-        let outcome = run(Link::of(core), work, slices).await;
+        let outcome = run(&mut (Link::of(core), work, slices)).await;
         owned.collectives().keep(memory);
         *lock(&tell.ended) = Some((outcome, written));
     };

@@ -205,6 +205,28 @@ impl<F: Fabric> Progress<F> {
         self.unlock_and_ask(state);
     }
 
+    /// Starts an eager send, and then a receive as [`receive_into`](Self::receive_into) does, with one lock.
+    #[inline]
+    pub(crate) fn exchange(
+        &self,
+        (to, envelope, bytes): (Rank, (u32, u32), &[u8]),
+        (pattern, direct): (Pattern, &mut Direct<'_>),
+    ) -> Result<(Option<usize>, Posting), TooLong> {
+        let mut is_to_move = false;
+        let exchanged = self.locked(|state| {
+            let send = state.send_eager(to, envelope, bytes)?;
+            let State { engine, transport, .. } = state;
+            let posting =
+                engine.receive_into(pattern, direct, |engine, direct| self.take_next((engine, transport), direct));
+            is_to_move = engine.has_to_move();
+            Ok((send, posting))
+        });
+        if is_to_move {
+            self.wake_handler(); // as in `posting`
+        }
+        exchanged
+    }
+
     /// Posts a receive, or takes its message if it has come: `direct` is memory that an eager message goes to
     /// at once.
     #[inline]
