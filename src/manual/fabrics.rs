@@ -10,8 +10,7 @@
 //! `onesided info` reports which of them this host has, what is missing and why.
 //!
 //! A program that is built with `verbs` chooses the fabric at run time, and each operation
-//! dispatches on that choice. On shared memory an uncontended lock and its release took 9 ns with
-//! the dispatch (test-and-set; `mcs` 24), and 8 (18) in a program built without `verbs`.
+//! dispatches on that choice: what that costs a lock is among the [results](super::benchmarks#results).
 //!
 //! # Shared memory
 //!
