@@ -2,10 +2,10 @@
 
 use std::future::{Future, IntoFuture};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use onesided::fabric::{AtomicAgent, Fabric};
 use onesided::{Error, Op, Window, World};
@@ -13,7 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::designs;
 use crate::jobs::{self, Role, is_short_on_cards, ok};
-use crate::support::{DEADLINE, ranks};
+use crate::support::{DEADLINE, eventually, ranks};
 
 pub(crate) const ROLES: &[Role] =
     &[("tasks", tasks), ("one thread's tasks", one_threads_tasks), ("threads", threads), ("joins twice", joins_twice)];
@@ -249,59 +249,51 @@ fn tasks_that_time_out_leave_nothing_locked() {
     }
 }
 
-/// Counts the polls of a future.
+/// Counts the polls of a future after which it waits.
 struct Counted<'c, F>(F, &'c AtomicUsize);
 
 impl<F: Future + Unpin> Future for Counted<'_, F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        self.1.fetch_add(1, Ordering::Relaxed);
-        pin!(&mut self.0).poll(cx)
+        let polled = pin!(&mut self.0).poll(cx);
+        self.1.fetch_add(usize::from(polled.is_pending()), Ordering::Relaxed);
+        polled
     }
 }
 
 /// Wakers are used: a waiting future is polled when its state may have changed, not continuously.
 #[test]
 fn a_waiting_future_is_not_polled_continuously() {
-    const LONG: Duration = Duration::from_millis(300);
-    let polls = Arc::new(Mutex::new(Vec::new()));
+    let polls = Arc::new([const { AtomicUsize::new(0) }; 3]);
     let theirs = Arc::clone(&polls);
     ranks(2, move |world| {
         let window = Window::<u64>::allocate(&world, 2).wait().unwrap();
         if world.rank() == 0 {
+            let waits_for_long = |wait: usize| {
+                eventually(DEADLINE, "rank 1 waits", || theirs[wait].load(Ordering::Relaxed) > 0);
+                std::thread::sleep(Duration::from_millis(300));
+            };
             let held = window.lock_exclusive(1).wait().unwrap();
             world.barrier().wait().unwrap();
-            std::thread::sleep(LONG);
+            waits_for_long(0);
             held.signal(0, 1).unwrap();
-            std::thread::sleep(LONG);
+            waits_for_long(1);
             held.unlock().wait().unwrap();
-            std::thread::sleep(LONG);
+            waits_for_long(2);
+            world.barrier().wait().unwrap();
         } else {
             world.barrier().wait().unwrap();
             one_thread().block_on(async {
-                for wait in 0..3 {
-                    let (count, begin) = (AtomicUsize::new(0), Instant::now());
-                    match wait {
-                        0 => {
-                            let future = window.local().wait_until(0, |value| value == 1).into_future();
-                            Counted(future, &count).await.unwrap();
-                        }
-                        1 => drop(Counted(window.lock_exclusive(1).into_future(), &count).await.unwrap()),
-                        _ => Counted(world.barrier().into_future(), &count).await.unwrap(),
-                    }
-                    assert!(begin.elapsed() > LONG / 2, "it had to wait");
-                    theirs.lock().unwrap().push(count.into_inner());
-                }
+                let signal = window.local().wait_until(0, |value| value == 1).into_future();
+                Counted(signal, &theirs[0]).await.unwrap();
+                drop(Counted(window.lock_exclusive(1).into_future(), &theirs[1]).await.unwrap());
+                Counted(world.barrier().into_future(), &theirs[2]).await.unwrap();
             });
-        }
-        if world.rank() == 0 {
-            world.barrier().wait().unwrap();
         }
         window.close().wait().unwrap();
     });
-    let polls = polls.lock().unwrap();
-    let [signal, lock, barrier] = polls[..] else { panic!("{polls:?}") };
+    let [signal, lock, barrier] = [0, 1, 2].map(|wait| polls[wait].load(Ordering::Relaxed));
     // Liveness is checked now and then.
     assert!(signal < 50 && barrier < 100, "{polls:?}");
     // This lock's waiters retry every 8 to 24 us; a busy loop would have done so a million times.
