@@ -307,6 +307,44 @@ fn a_rank_that_leaves_ends_those_who_wait_for_it() {
     });
 }
 
+/// Its announced messages are lost with the rank, not with the communicator that it drops first.
+#[test]
+fn a_rank_that_ends_before_it_receives_has_left_or_died() {
+    for (panics, kind) in [(false, FaultKind::PeerLeft), (true, FaultKind::PeerDied)] {
+        let outcome = std::panic::catch_unwind(|| {
+            ranks(2, |world, messages| {
+                if world.rank() == 1 {
+                    messages.probe(0, Tag(0)).deadline(SOON).wait().unwrap();
+                    assert!(!panics, "on purpose");
+                    return;
+                }
+                let error = messages.send(&[0_u8; 10_000], 1, Tag(0)).deadline(SOON).wait().unwrap_err();
+                assert_eq!(error.kind(), kind, "{error}");
+                assert_eq!(error.is_peer_died(), panics);
+            });
+        });
+        let panic = outcome.err().map(|panic| *panic.downcast::<&str>().unwrap());
+        assert_eq!(panic, panics.then_some("on purpose"));
+    }
+}
+
+/// A rank that goes on tells the senders of a communicator that it has dropped.
+#[test]
+fn a_send_in_a_communicator_that_is_dropped_ends_when_its_receiver_waits() {
+    ranks(2, |world, messages| {
+        let again = Messages::new(&world).wait().unwrap();
+        if world.rank() == 1 {
+            again.probe(0, Tag(0)).deadline(SOON).wait().unwrap();
+            drop(again);
+            messages.recv::<u8>(0, Tag(1)).deadline(SOON).wait().unwrap();
+        } else {
+            let error = again.send(&[0_u8; 10_000], 1, Tag(0)).deadline(SOON).wait().unwrap_err();
+            assert_eq!(error.kind(), FaultKind::Closed, "{error}");
+            messages.send(&[0_u8], 1, Tag(1)).wait().unwrap();
+        }
+    });
+}
+
 #[test]
 fn a_death_ends_receives_from_any_rank_until_it_is_acknowledged() {
     let outcomes = std::panic::catch_unwind(|| {

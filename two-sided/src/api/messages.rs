@@ -125,7 +125,7 @@ impl<F: Fabric> Context<F> {
 
 impl<F: Fabric> Drop for Context<F> {
     fn drop(&mut self) {
-        self.progress.with(|engine| engine.close(self.number));
+        self.progress.close(self.number);
     }
 }
 

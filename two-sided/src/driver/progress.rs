@@ -131,6 +131,14 @@ impl<F: Fabric> Progress<F> {
         self.arriving(|engine, _| change(engine))
     }
 
+    /// Closes a communicator. The senders of its announced messages are told with what this rank sends next: of a
+    /// rank that ends now they learn that instead.
+    pub(crate) fn close(&self, communicator: u32) {
+        let mut state = self.state.lock();
+        state.engine.close(communicator);
+        self.unlock(state);
+    }
+
     #[inline]
     fn unlock(&self, state: SpinGuard<'_, State<F>>) {
         if state.engine.has_left_over() {
