@@ -205,7 +205,8 @@ fn earlier(call: u64, failed: u64) -> String {
     if call == failed { String::new() } else { format!("call {failed} failed before: ") }
 }
 
-fn counted(count: u32, what: &str) -> String {
+pub(crate) fn counted(count: impl Into<u64>, what: &str) -> String {
+    let count = count.into();
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 

@@ -12,6 +12,15 @@ pub enum Block<S> {
     InPlace,
 }
 
+impl<S> Block<S> {
+    pub(super) fn slice(self) -> Option<S> {
+        match self {
+            Self::Slice(slice) => Some(slice),
+            Self::InPlace => None,
+        }
+    }
+}
+
 /// In place of a rank's own block: it is in its place among the blocks of all ranks, or is to stay
 /// there (`MPI_IN_PLACE`).
 #[derive(Clone, Copy, Debug)]

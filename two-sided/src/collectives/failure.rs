@@ -7,6 +7,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_layouts::Op;
 
 use super::kind::{Collective, CollectiveCall};
+use crate::api::error::counted;
 use crate::engine::{CallFailure, Reason};
 use crate::{Error, Messages};
 
@@ -28,6 +29,8 @@ pub enum CollectiveFault {
         other: u32,
         /// The length that it expected.
         expected: u64,
+        /// The size of its elements in bytes.
+        element: u32,
     },
     /// A rank dropped its request before it was complete.
     Dropped {
@@ -47,6 +50,8 @@ pub enum CollectiveFault {
         bytes: u64,
         /// The length that it needs.
         needed: u64,
+        /// The size of its elements in bytes.
+        element: u32,
     },
     /// A rank did not give a count for each rank, or counts beyond all memory.
     Counts {
@@ -78,18 +83,31 @@ impl fmt::Display for CollectiveFault {
         match self {
             Self::Fault(fault) => fault.fmt(f),
             Self::OutOfStep([one, other]) => write!(f, "{one}, and {other}"),
-            Self::Lengths { rank, bytes, other, expected } => {
-                write!(f, "rank {rank} sent {bytes} bytes, and rank {other} expected {expected}")
+            Self::Lengths { rank, bytes, other, expected, element } => {
+                let (sent, expected) = elements([*bytes, *expected], *element);
+                write!(f, "rank {rank} sent {sent}, and rank {other} expected {expected}")
             }
             Self::Dropped { rank } => write!(f, "rank {rank} dropped its request"),
             Self::Late { rank } => write!(f, "the deadline of rank {rank} passed"),
-            Self::Slice { rank, bytes, needed } => {
-                write!(f, "a slice of rank {rank} has {bytes} bytes, and the call needs {needed}")
+            Self::Slice { rank, bytes, needed, element } => {
+                let (has, needed) = elements([*bytes, *needed], *element);
+                write!(f, "a slice of rank {rank} has {has}, and the call needs {needed}")
             }
             Self::Counts { rank, counts, size } => write!(f, "rank {rank} gave {counts} counts for {size} ranks"),
             Self::Root { rank, root } => write!(f, "rank {rank} named rank {root}, and there is no such rank"),
             Self::Op { rank, op } => write!(f, "{op:?} does not apply to the elements of rank {rank}"),
         }
+    }
+}
+
+/// Two lengths in bytes, in the elements of the call if both are whole numbers of them.
+fn elements(lengths: [u64; 2], element: u32) -> (String, u64) {
+    let [first, second] = lengths.map(|bytes| bytes / u64::from(element.max(1)));
+    match element {
+        2.. if lengths.iter().all(|bytes| bytes % u64::from(element) == 0) => {
+            (format!("{} of {element} bytes", counted(first, "element")), second)
+        }
+        _ => (format!("{} bytes", lengths[0]), lengths[1]),
     }
 }
 
@@ -141,10 +159,13 @@ pub(super) fn error<F: Fabric>(
             bytes: first,
             other: origin,
             expected: second,
+            element: failure.fault.detail(),
         },
         Reason::Dropped => CollectiveFault::Dropped { rank: origin },
         Reason::Late => CollectiveFault::Late { rank: origin },
-        Reason::Slice => CollectiveFault::Slice { rank: origin, bytes: first, needed: second },
+        Reason::Slice => {
+            CollectiveFault::Slice { rank: origin, bytes: first, needed: second, element: failure.fault.detail() }
+        }
         Reason::Counts => CollectiveFault::Counts { rank: origin, counts: first as u32, size: second as u32 },
         Reason::Root => CollectiveFault::Root { rank: origin, root: first as u32 },
         Reason::Op => {

@@ -43,6 +43,8 @@ pub(super) struct Core<'m, F: Fabric> {
     pub(super) collective: Collective,
     pub(super) tag: u32,
     pub(super) number: u64,
+    /// The size of an element in bytes.
+    pub(super) element: u32,
 }
 
 impl<F: Fabric> Clone for Core<'_, F> {
@@ -115,7 +117,7 @@ impl<'m, F: Fabric> Core<'m, F> {
             return Err(self.out_of_step(Found { from: Rank(from), tag }));
         }
         if len != expected as u64 {
-            let fault = Fault::of(FaultKind::TooLong, Rank(from));
+            let fault = Fault::of(FaultKind::TooLong, Rank(from)).with_detail(self.element);
             return Err(self.failure(Reason::Lengths, fault, [len, expected as u64]));
         }
         Ok(())
@@ -340,9 +342,13 @@ impl<'m, F: Fabric> Patience<'m, F> {
 }
 
 impl<'m, F: Fabric> Link<'m, F> {
-    pub(super) fn new(messages: &'m Messages<F>, collective: Collective, (root, combines): (u32, Combines)) -> Self {
+    pub(super) fn new(
+        messages: &'m Messages<F>,
+        (collective, element): (Collective, u32),
+        (root, combines): (u32, Combines),
+    ) -> Self {
         let number = messages.collectives().begin();
-        Self::of(Core { messages, collective, tag: collective.tag(root, combines, number), number })
+        Self::of(Core { messages, collective, tag: collective.tag(root, combines, number), number, element })
     }
 
     /// A call that has its number.
@@ -466,7 +472,8 @@ impl<'m, F: Fabric> Link<'m, F> {
     /// This rank's arguments are wrong.
     pub(super) fn refused(&self, reason: Reason, words: [u64; 2]) -> Box<CallFailure> {
         let me = self.core.messages.world().fabric().rank();
-        self.core.failure(reason, Fault::of(FaultKind::OutOfRange, me), words)
+        let fault = Fault::of(FaultKind::OutOfRange, me).with_detail(self.core.element);
+        self.core.failure(reason, fault, words)
     }
 
     /// Ends the call, also at the others if it failed.

@@ -23,14 +23,12 @@ mod scatter;
 mod started;
 mod state;
 
-use bytemuck::{cast_slice, cast_slice_mut};
 use onesided_fabric::Fabric;
 
 use self::blocks::Blocks;
 use self::operation::Operation;
 use self::request::Work;
 use crate::engine::Reason;
-use crate::engine::source::has_size;
 use crate::{Messages, Payload};
 
 pub use self::blocks::{Block, InPlace};
@@ -90,13 +88,18 @@ impl<F: Fabric> Messages<F> {
     /// # Cancel safety
     /// [Not cancel safe](CollectiveRequest#cancel-safety).
     pub fn barrier(&self) -> CollectiveRequest<'_, F> {
-        CollectiveRequest::new(self, (Collective::Barrier, 0), Work::Barrier, (None, None))
+        CollectiveRequest::new(self, (Collective::Barrier, 0), Work::Barrier, (Block::InPlace::<&[u8]>, Block::InPlace))
     }
 
     /// Copies the root's elements to all ranks (`MPI_Bcast`). Ranks that name different roots may learn
     /// of it in their next collective only: a root waits for nobody.
     pub fn broadcast<'m, T: Payload>(&'m self, data: &'m mut [T], root: u32) -> CollectiveRequest<'m, F> {
-        CollectiveRequest::new(self, (Collective::Broadcast, root), Work::Broadcast { root }, (None, all_of(data)))
+        CollectiveRequest::new(
+            self,
+            (Collective::Broadcast, root),
+            Work::Broadcast { root },
+            (Block::InPlace, data.into()),
+        )
     }
 
     /// Combines the elements of all ranks, place by place, at the root (`MPI_Reduce`). At the other
@@ -158,7 +161,7 @@ impl<F: Fabric> Messages<F> {
         operation: impl Reduction<T>,
         of: impl FnOnce(Operation) -> Work,
     ) -> CollectiveRequest<'m, F> {
-        CollectiveRequest::new(self, call, work(checked(operation).map(of)), (None, all_of(data)))
+        CollectiveRequest::new(self, call, work(checked(operation).map(of)), (Block::InPlace, data.into()))
     }
 
     /// The same with blocks of these numbers of elements, by rank (`MPI_Reduce_scatter`).
@@ -183,7 +186,7 @@ impl<F: Fabric> Messages<F> {
         all: &'m mut [T],
         root: u32,
     ) -> CollectiveRequest<'m, F> {
-        let slices = (sent(mine.into()), all_of(all));
+        let slices = (mine.into(), all.into());
         CollectiveRequest::new(self, (Collective::Gather, root), Work::Gather { blocks: None, root }, slices)
     }
 
@@ -196,7 +199,7 @@ impl<F: Fabric> Messages<F> {
         counts: &[usize],
         root: u32,
     ) -> CollectiveRequest<'m, F> {
-        let slices = (sent(mine.into()), all_of(all));
+        let slices = (mine.into(), all.into());
         let gather = self.of_root::<T>(counts, root).map(|blocks| Work::Gather { blocks, root });
         CollectiveRequest::new(self, (Collective::GatherV, root), work(gather), slices)
     }
@@ -209,7 +212,7 @@ impl<F: Fabric> Messages<F> {
         mine: impl Into<Block<&'m mut [T]>>,
         root: u32,
     ) -> CollectiveRequest<'m, F> {
-        let slices = (sent(Block::Slice(all)), received(mine.into()));
+        let slices = (all.into(), mine.into());
         CollectiveRequest::new(self, (Collective::Scatter, root), Work::Scatter { blocks: None, root }, slices)
     }
 
@@ -222,7 +225,7 @@ impl<F: Fabric> Messages<F> {
         mine: impl Into<Block<&'m mut [T]>>,
         root: u32,
     ) -> CollectiveRequest<'m, F> {
-        let slices = (sent(Block::Slice(all)), received(mine.into()));
+        let slices = (all.into(), mine.into());
         let scatter = self.of_root::<T>(counts, root).map(|blocks| Work::Scatter { blocks, root });
         CollectiveRequest::new(self, (Collective::ScatterV, root), work(scatter), slices)
     }
@@ -242,7 +245,7 @@ impl<F: Fabric> Messages<F> {
         mine: impl Into<Block<&'m [T]>>,
         all: &'m mut [T],
     ) -> CollectiveRequest<'m, F> {
-        let slices = (sent(mine.into()), all_of(all));
+        let slices = (mine.into(), all.into());
         CollectiveRequest::new(self, (Collective::AllGather, 0), Work::AllGather { blocks: None }, slices)
     }
 
@@ -253,7 +256,7 @@ impl<F: Fabric> Messages<F> {
         all: &'m mut [T],
         counts: &[usize],
     ) -> CollectiveRequest<'m, F> {
-        let slices = (sent(mine.into()), all_of(all));
+        let slices = (mine.into(), all.into());
         let blocks = counted::<T>(counts, self.world().size());
         let gather = blocks.map(|blocks| Work::AllGather { blocks: Some(blocks) });
         CollectiveRequest::new(self, (Collective::AllGatherV, 0), work(gather), slices)
@@ -266,7 +269,7 @@ impl<F: Fabric> Messages<F> {
         send: impl Into<Block<&'m [T]>>,
         recv: &'m mut [T],
     ) -> CollectiveRequest<'m, F> {
-        let slices = (sent(send.into()), all_of(recv));
+        let slices = (send.into(), recv.into());
         CollectiveRequest::new(self, (Collective::AllToAll, 0), Work::AllToAll { blocks: None }, slices)
     }
 
@@ -279,29 +282,9 @@ impl<F: Fabric> Messages<F> {
         recv: &'m mut [T],
         recv_counts: &[usize],
     ) -> CollectiveRequest<'m, F> {
-        let (slices, size) = ((sent(send.into()), all_of(recv)), self.world().size());
+        let (slices, size) = ((send.into(), recv.into()), self.world().size());
         let blocks = counted::<T>(send_counts, size).and_then(|of| Ok([of, counted::<T>(recv_counts, size)?]));
         let exchange = blocks.map(|blocks| Work::AllToAll { blocks: Some(blocks) });
         CollectiveRequest::new(self, (Collective::AllToAllV, 0), work(exchange), slices)
-    }
-}
-
-fn all_of<T: Payload>(slice: &mut [T]) -> Option<&mut [u8]> {
-    received(Block::Slice(slice))
-}
-
-fn sent<T: Payload>(block: Block<&[T]>) -> Option<&[u8]> {
-    const { has_size::<T>() }
-    match block {
-        Block::Slice(slice) => Some(cast_slice(slice)),
-        Block::InPlace => None,
-    }
-}
-
-fn received<T: Payload>(block: Block<&mut [T]>) -> Option<&mut [u8]> {
-    const { has_size::<T>() }
-    match block {
-        Block::Slice(slice) => Some(cast_slice_mut(slice)),
-        Block::InPlace => None,
     }
 }

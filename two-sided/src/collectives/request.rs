@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use bytemuck::{cast_slice, cast_slice_mut};
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Call, Drive, Fabric, Limit, block_on, limited};
 
-use super::blocks::Blocks;
+use super::blocks::{Block, Blocks};
 use super::kind::{Collective, Combines};
 use super::link::{Core, Link, Outcome};
 use super::operation::Operation;
@@ -13,7 +14,8 @@ use super::{
     all_gather, all_reduce, all_to_all, barrier, broadcast, gather, reduce, reduce_scatter, scan, scatter, started,
 };
 use crate::engine::Reason;
-use crate::{Error, Messages};
+use crate::engine::source::has_size;
+use crate::{Error, Messages, Payload};
 
 /// A collective that is under way: `.wait()` blocks, `.await` suspends, `.test()` polls once.
 ///
@@ -119,13 +121,24 @@ impl Work {
 pub(super) type Slices<'m> = (Option<&'m [u8]>, Option<&'m mut [u8]>);
 
 impl<'m, F: Fabric> CollectiveRequest<'m, F> {
-    pub(super) fn new(
+    pub(super) fn new<T: Payload>(
+        messages: &'m Messages<F>,
+        call: (Collective, u32),
+        work: Work,
+        (read, write): (Block<&'m [T]>, Block<&'m mut [T]>),
+    ) -> Self {
+        const { has_size::<T>() }
+        let slices = (read.slice().map(cast_slice), write.slice().map(cast_slice_mut));
+        Self::of_bytes(messages, call, work, (slices, size_of::<T>() as u32))
+    }
+
+    fn of_bytes(
         messages: &'m Messages<F>,
         (collective, root): (Collective, u32),
         work: Work,
-        slices: Slices<'m>,
+        (slices, element): (Slices<'m>, u32),
     ) -> Self {
-        let link = Link::new(messages, collective, (root, work.combines()));
+        let link = Link::new(messages, (collective, element), (root, work.combines()));
         let core = link.core();
         let work = if root < link.size { work } else { Work::Refused(Reason::Root, [root.into(), 0]) };
         Self { core, limit: Limit::NONE, call: Call::NotStarted((link, work, slices)) }

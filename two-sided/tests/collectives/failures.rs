@@ -350,7 +350,12 @@ fn different_lengths_are_told() {
         ranks(size, |world, messages| {
             let mut data = vec![1_u32; if world.rank() == 1 { 3 } else { 4 }];
             let error = messages.all_reduce(&mut data, Op::Sum).deadline(SOON).wait().unwrap_err();
-            let CollectiveFault::Lengths { rank, bytes, other, expected } = fault(&error) else { panic!("{error}") };
+            let CollectiveFault::Lengths { rank, bytes, other, expected, .. } = fault(&error) else {
+                panic!("{error}")
+            };
+            let [sent, expects] = [rank, other].map(|rank| if rank == 1 { 3 } else { 4 });
+            let why = format!("rank {rank} sent {sent} elements of 4 bytes, and rank {other} expected {expects}");
+            assert!(error.to_string().ends_with(&why), "{error}");
             let lengths = [rank, other].map(|rank| if rank == 1 { 12 } else { 16 });
             assert_eq!(([bytes, expected], error.kind()), (lengths, FaultKind::TooLong), "{error}");
         });
@@ -384,10 +389,10 @@ fn arguments_that_do_not_fit_are_refused() {
         refused(|messages, data| messages.all_gather(&[1.0, 2.0], data).wait()),
         refused(|messages, data| messages.gather(&[1.0, 2.0], data, 0).wait()),
     ] {
-        assert_eq!(text, "a slice of rank 0 has 48 bytes, and the call needs 32");
+        assert_eq!(text, "a slice of rank 0 has 6 elements of 8 bytes, and the call needs 4");
     }
     let text = refused(|messages, data| messages.reduce_scatter(&mut data[..5], Op::Sum).wait());
-    assert_eq!(text, "a slice of rank 0 has 40 bytes, and the call needs 32");
+    assert_eq!(text, "a slice of rank 0 has 5 elements of 8 bytes, and the call needs 4");
     let text = refused(|messages, data| messages.gather(InPlace, data, 1).wait());
     assert_eq!(text, "a slice of rank 0 has 0 bytes, and the call needs 1");
 }
