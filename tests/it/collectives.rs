@@ -12,7 +12,7 @@ use crate::support::{DEADLINE, eventually, ranks, run_async};
 #[path = "../../two-sided/tests/collectives/steps.rs"]
 pub(crate) mod steps;
 
-pub(crate) const ROLES: &[Role] = &[("split", split), ("collectives: dies", a_rank_dies)];
+pub(crate) const ROLES: &[Role] = &[("split", split), ("collectives: dies", a_rank_dies), ("reconnect alone", alone)];
 
 const SEED: &str = "ONESIDED_IT_SEED";
 
@@ -231,6 +231,26 @@ fn split(world: World) {
 fn a_death_ends_the_collectives_of_its_own_world() {
     let ended = jobs::start(6, "split").wait();
     assert_eq!(ended.ok(), [0, 1, 2, 4, 5], "{ended:?}");
+}
+
+/// Rank 1 does not call it.
+fn alone(world: World) {
+    let messages = Messages::new(&world).wait().unwrap();
+    let other = 1 - world.rank();
+    if world.rank() == 0 {
+        let error = world.reconnect().unwrap_err();
+        assert!(error.is_timed_out(), "{error}");
+        messages.send(&[0_u8], other, Tag(0)).wait().unwrap();
+    } else {
+        messages.recv::<u8>(other, Tag(0)).deadline(DEADLINE).wait().unwrap();
+    }
+    ok();
+}
+
+#[test]
+fn a_rank_that_reconnects_alone_gives_up_after_the_time_for_joining() {
+    let ended = jobs::start_under(2, "reconnect alone", ("ONESIDED_JOIN_TIMEOUT", "2")).wait();
+    assert_eq!(ended.ok(), [0, 1], "{ended:?}");
 }
 
 /// Rank 2 dies while all are in collectives, one after the other, short and long ones.

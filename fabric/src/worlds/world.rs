@@ -253,7 +253,8 @@ impl<F: Fabric> World<F> {
     /// lost in this one as well. A rank reads from its windows what windows of the new world are to begin
     /// with. It leaves the job with the last world that it drops, and counts as alive until then.
     ///
-    /// On shared memory no connection is lost. The call is a barrier, and returns this world.
+    /// On shared memory no connection is lost. The call is a barrier that gives up after the time for
+    /// joining, and returns this world.
     ///
     /// # Errors
     /// `PeerDied`, `PeerLeft`: not all ranks are there any more. `TimedOut`: one has not made the call
@@ -277,7 +278,7 @@ impl<F: Fabric> World<F> {
         }
         match self.fabric.again() {
             Some(fabric) => Ok(Self::new(fabric?)),
-            None => self.barrier().wait().map(|()| self.clone()),
+            None => self.barrier().deadline(onesided_job::patience()?).wait().map(|()| self.clone()),
         }
     }
 
