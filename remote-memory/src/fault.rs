@@ -290,7 +290,7 @@ impl fmt::Display for Fault {
             FaultKind::Full => "no room",
             FaultKind::NoSlot => "this rank has as many locks here as it has slots (`lock_slots` of the builder)",
             FaultKind::NoMemory => {
-                "no memory, or a limit on it (see `ulimit -a`; registered memory is locked memory, `ulimit -l`)"
+                "no memory, or a limit on it (`ulimit -v`, of files `ulimit -f`, of a card's memory `ulimit -l`)"
             }
             FaultKind::NoDescriptors => "no file descriptors left (raise `ulimit -n`)",
             FaultKind::TooLong => "the message is too long",

@@ -359,6 +359,8 @@ pub(crate) const NOT_DYNAMIC: u32 = 1 << 30;
 pub(crate) const NOT_CREATED: u32 = NOT_DYNAMIC + 1;
 pub(crate) const NO_COMMITS: u32 = NOT_DYNAMIC + 2;
 pub(crate) const NO_TABLES: u32 = NOT_DYNAMIC + 3;
+/// The same of a rank that asked for a lock that there is not.
+pub(crate) const NO_DESIGN: u32 = NOT_DYNAMIC + 4;
 
 /// The detail of an acquire's `TimedOut` that names the rank that asked: another owner of it has the
 /// lock. No number of ranks.
@@ -382,6 +384,9 @@ const fn instead(detail: u32) -> Option<&'static str> {
         NOT_CREATED => "its memory was not given by this rank as a value of this type (`close` ends any window)",
         NO_COMMITS => "the window's leases do not end by commits (`LeasePolicy::VersionedCommit`)",
         NO_TABLES => "a table takes test-and-set, mcs, ticket or fetch-add-queue",
+        NO_DESIGN => {
+            "its lock cannot be had (`ONESIDED_LOCK`, `ONESIDED_LOCK_ALL`, a lease policy): its own error says why"
+        }
         _ => return None,
     })
 }

@@ -32,7 +32,7 @@ pub trait PeerProcesses: Sync {
     /// Reads memory of a peer's process.
     ///
     /// # Errors
-    /// `PeerDied`, `PeerLeft`; `Refused` with the system's error.
+    /// `PeerDied`, `PeerLeft`; `NoSuchRegion`: it has no memory there; `Refused` with the system's error.
     fn read(&self, peer: Rank, address: u64, into: &mut [u8]) -> Result<(), Fault>;
 
     /// Writes memory of a peer's process.

@@ -109,6 +109,7 @@ pub(crate) fn fault(peer: Rank, errno: Errno, alive: impl Fn() -> Result<(), Fau
             });
             ended.unwrap_or(Fault::of(FaultKind::PeerDied, peer))
         }
+        Errno::FAULT => Fault::of(FaultKind::NoSuchRegion, peer),
         Errno::NOMEM => Fault::of(FaultKind::NoMemory, peer),
         other => Fault::of(FaultKind::Refused, peer).with_detail(other.raw_os_error().unsigned_abs()),
     }
@@ -161,8 +162,9 @@ mod tests {
             let alive = || if asked.replace(asked.get() + 1) < 5 { Ok(()) } else { Err(ended) };
             assert_eq!((fault(Rank(1), Errno::SRCH, alive), asked.get()), (ended, 6));
         }
-        let refused = fault(Rank(1), Errno::FAULT, || unreachable!("it is there"));
-        assert_eq!(refused.kind(), FaultKind::Refused);
+        let kinds =
+            [Errno::FAULT, Errno::INVAL].map(|errno| fault(Rank(1), errno, || unreachable!("it is there")).kind());
+        assert_eq!(kinds, [FaultKind::NoSuchRegion, FaultKind::Refused]);
     }
 
     #[allow(clippy::print_stderr)]

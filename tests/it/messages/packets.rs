@@ -111,6 +111,8 @@ pub(super) fn wrong_rules_of_one(world: World) {
             _ => {
                 let rank = error.fault().rank().map(|rank| rank.0);
                 assert_eq!((error.kind(), rank), (FaultKind::Unsupported, Some(1)), "{text}");
+                let why = format!("1 has no rules that can be read ({RULES}): its own error says why");
+                assert_eq!(text, format!("make a communicator: rank {why}"));
             }
         }
         world.barrier().wait().unwrap();

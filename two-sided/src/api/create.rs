@@ -108,7 +108,7 @@ impl<F: Fabric + 'static> Making<F> {
         introduce_process(fabric);
         let mine = match &shared.progress {
             // The gather below reports it to the others.
-            Err(error) => Err(Fault::of(error.fault().kind(), fabric.rank())),
+            Err(error) => Err(Fault::of(error.fault().kind(), fabric.rank()).with_detail(error.detail())),
             // All ranks make such communicators in one order.
             Ok(progress) if world.size() == fabric.size() => {
                 let number = 2 * shared.wholes.fetch_add(1, Ordering::Relaxed);

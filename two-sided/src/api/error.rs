@@ -42,7 +42,7 @@ pub enum Error {
         wrong: WrongMembers,
     },
     /// The communicator could not be made.
-    #[error("make a communicator: {fault}")]
+    #[error("make a communicator: {}", creation(.fault))]
     Create {
         /// Why.
         fault: Fault,
@@ -121,7 +121,7 @@ pub enum Error {
         fault: Fault,
     },
     /// A message came that could not be read. It is lost, and its sender gets an error too.
-    #[error("recv {status}: {fault}")]
+    #[error("recv {status}: {}", reading(.fault))]
     Read {
         /// The message.
         status: Status,
@@ -201,6 +201,25 @@ fn reached(to: u32, has_left: Option<bool>) -> String {
     }
 }
 
+/// The detail of an `Unsupported` of a rank whose variable has no rules.
+const NO_RULES: u32 = 1 << 30;
+
+fn creation(fault: &Fault) -> String {
+    match (fault.rank(), fault.detail()) {
+        (Some(rank), NO_RULES) => format!("{rank} has no rules that can be read ({VARIABLE}): its own error says why"),
+        _ => fault.to_string(),
+    }
+}
+
+fn reading(fault: &Fault) -> String {
+    match (fault.kind(), fault.rank()) {
+        (FaultKind::NoSuchRegion, Some(rank)) => {
+            format!("{rank} has the memory of the message no longer (that of a leaked send may be freed)")
+        }
+        _ => fault.to_string(),
+    }
+}
+
 fn earlier(call: u64, failed: u64) -> String {
     if call == failed { String::new() } else { format!("call {failed} failed before: ") }
 }
@@ -240,6 +259,11 @@ impl Error {
     #[must_use]
     pub const fn kind(&self) -> FaultKind {
         self.fault().kind()
+    }
+
+    /// What the others are told beside the kind, where this rank has no communicator.
+    pub(crate) const fn detail(&self) -> u32 {
+        if matches!(self, Self::Rules(_)) { NO_RULES } else { self.fault().detail() }
     }
 
     /// The fault that caused the error.

@@ -8,6 +8,7 @@ use onesided_fabric::remote_memory::{Collective, Fault, FaultKind, Rank};
 use onesided_fabric::{Fabric, Segment, UserMemory, World};
 use onesided_lock_algos::TestAndSet;
 
+use crate::error::NO_DESIGN;
 use crate::helper::{RequestLayout, has_packed, is_wordless};
 use crate::locks::layout::{HiddenLayout, Table};
 use crate::locks::lease::LeaseChoice;
@@ -441,7 +442,7 @@ impl<T: Element> Builder<T> {
                     Ok(Keys { data: data.key(), locks: locks.key(), len: (len * size_of::<T>()) as u64 })
                 }
                 (Err(error), _) => Err(error.fault()),
-                (_, Err(_)) => Err(Fault::of(FaultKind::Unsupported, fabric.rank())),
+                (_, Err(_)) => Err(Fault::of(FaultKind::Unsupported, fabric.rank()).with_detail(NO_DESIGN)),
             },
             flavor,
             element: ElementType::of::<T>(),
