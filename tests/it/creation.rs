@@ -113,6 +113,9 @@ fn window_memory_may_be_empty_and_uneven() {
         assert!(epoch.put(0, &[1]).is_err() && epoch.fetch_add(0, 1).wait().is_err());
         epoch.unlock().wait().unwrap();
         assert!(empty.local().is_empty() && empty.local().read(0..0).is_empty());
+        if let Ok(direct) = empty.direct(1) {
+            assert!(direct.is_empty() && direct.words().is_empty());
+        }
         empty.close().wait().unwrap();
 
         let uneven = Window::<u16>::builder().uneven().allocate(&world, 3 * world.rank() as usize).wait().unwrap();

@@ -4,9 +4,10 @@ use std::error::Error as _;
 use std::sync::Barrier;
 use std::time::Duration;
 
+use onesided::fabric::block_on;
 use onesided::{
-    Error, FaultKind, LockAllDesign, LockDesign, LockTable, Messages, Mode, Mutex, Op, RwLock, Shape, Window,
-    WindowError, World,
+    Error, FaultKind, LeasePolicy, LockAllDesign, LockDesign, LockTable, Messages, Mode, Mutex, Op, RwLock, Shape,
+    Window, WindowError, World,
 };
 
 use crate::support::ranks;
@@ -73,6 +74,44 @@ fn a_lock_of_a_value_is_named_as_it_was_called() {
             assert!(error.starts_with(&format!("{call} on rank 0 of window ")), "{error}");
             assert!(error.ends_with(&format!(": rank {me} has closed the window")), "{error}");
         }
+    });
+}
+
+#[test]
+fn a_rank_whose_lock_cannot_be_had_is_named_to_the_others() {
+    ranks(2, |world| {
+        let builder = Window::<u64>::builder().name("a");
+        let wrong = LeasePolicy::VersionedCommit;
+        let builder = if world.rank() == 1 { builder.lease_policy(wrong, Duration::ZERO) } else { builder };
+        let error = builder.allocate(&world, 1).wait().unwrap_err().to_string();
+        let why =
+            "its lock cannot be had (`ONESIDED_LOCK`, `ONESIDED_LOCK_ALL`, a lease policy): its own error says why";
+        match world.rank() {
+            0 => assert_eq!(error, format!("create window \"a\": rank 1 failed: {why}")),
+            _ => assert!(error.starts_with("create window \"a\": lease policy versioned commit"), "{error}"),
+        }
+    });
+}
+
+/// Whether the call waits or is polled.
+#[test]
+fn a_call_that_takes_its_lock_is_named() {
+    ranks(1, |world| {
+        let window = Window::<u64>::builder().name("a").allocate(&world, 1).wait().unwrap();
+        let again = window.clone();
+        window.close().wait().unwrap();
+        let mut into = [0];
+        let errors = [
+            again.locked(0).get(0, &mut into).wait().unwrap_err(),
+            block_on(world.fabric(), again.locked(0).get(0, &mut [0])).unwrap_err(),
+            again.locked(0).put(0, &[1]).wait().unwrap_err(),
+            block_on(world.fabric(), again.locked(0).put(0, &[1])).unwrap_err(),
+            again.locked(0).update(0, &mut into, |_| ()).wait().unwrap_err(),
+            block_on(world.fabric(), again.locked(0).update(0, &mut [0], |_| ())).unwrap_err(),
+        ];
+        let calls = ["locked get", "locked get", "locked put", "locked put", "locked update", "locked update"];
+        let expected = calls.map(|call| format!("{call} on rank 0 of window \"a\": rank 0 has closed the window"));
+        assert_eq!(errors.map(|error| error.to_string()), expected);
     });
 }
 
@@ -147,6 +186,8 @@ fn every_deadline_names_the_lock_that_was_waited_for() {
                 let late = [
                     all.at(1).deadline(SOON).wait().map(drop).unwrap_err(),
                     window.locked(1).put(0, &[1]).deadline(SOON).wait().unwrap_err(),
+                    window.locked(1).get(0, &mut [0]).deadline(SOON).wait().unwrap_err(),
+                    window.locked(1).update(0, &mut [0], |_| ()).deadline(SOON).wait().unwrap_err(),
                     window.lock_shared(1).fenced().deadline(SOON).wait().map(drop).unwrap_err(),
                     epochs.lock(1, Mode::Exclusive).deadline(SOON).wait().unwrap_err(),
                     table.lock_many(&[6, 2], Mode::Shared).deadline(SOON).wait().map(drop).unwrap_err(),
@@ -156,7 +197,9 @@ fn every_deadline_names_the_lock_that_was_waited_for() {
                 let table = "lock_shared of lock 6 of table \"unnamed, of locks\", at rank 1: the deadline passed";
                 let expected = [
                     of("lock_all"),
-                    of("lock_exclusive"),
+                    of("locked put"),
+                    of("locked get"),
+                    of("locked update"),
                     of("lock_shared"),
                     of("lock_exclusive"),
                     format!("{table}{ITSELF}"),

@@ -76,8 +76,8 @@ pub enum Error {
     /// ask again: there is no new connection. Locks of other ranks are not affected.
     #[error("{operation} on rank {target} of window \"{window}\": {}", lock_reason(.fault))]
     Lock {
-        /// `lock_exclusive`, `lock_shared`, `lock_all` (also where it locks a target on demand); of a
-        /// [`Mutex`](crate::Mutex) or an [`RwLock`](crate::RwLock) the call: `lock`, `read`, `try_write`.
+        /// `lock_exclusive`, `lock_shared`, `lock_all` (also where it locks a target on demand); `locked get`,
+        /// `locked put`, `locked update` of [`Locked`](crate::Locked); of a [`Mutex`](crate::Mutex) or an [`RwLock`](crate::RwLock) the call: `lock`, `read`, `try_write`.
         operation: &'static str,
         /// The lock's rank.
         target: u32,

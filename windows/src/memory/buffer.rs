@@ -88,12 +88,12 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// collective.
     ///
     /// # Errors
-    /// [`Error::Operation`]: out of memory, an error of the fabric, or `len` is 0.
+    /// [`Error::Operation`]: out of memory, or an error of the fabric.
     pub fn buffer(&self, len: usize) -> Result<Buffer<T, F>, Error> {
         let inner = self.inner();
         let failed = |fault| inner.failed("register a buffer", inner.world.rank(), fault);
         let bytes = len.checked_mul(size_of::<T>()).ok_or(failed(Fault::new(FaultKind::NoMemory)))?;
-        let segment = inner.fabric().allocate(bytes as u64).map_err(|error| failed(error.fault()))?;
+        let segment = inner.fabric().allocate(bytes.max(8) as u64).map_err(|error| failed(error.fault()))?;
         Ok(Buffer { inner: Arc::clone(inner), segment, len, element: PhantomData })
     }
 }

@@ -65,7 +65,10 @@ impl<T: Element, F: Fabric> Window<T, F> {
         let inner = self.inner();
         let reached = inner.begin(target).map_err(|fault| inner.failed("direct", target, fault))?;
         match reached.data.mapped() {
-            Some(words) => Ok(Direct { inner, target: reached, words, element: PhantomData }),
+            Some(words) => {
+                let words = &words[..reached.len.div_ceil(8) as usize]; // empty memory has a word of its own
+                Ok(Direct { inner, target: reached, words, element: PhantomData })
+            }
             None => {
                 let (window, path) = (inner.name.clone(), reached.data.path());
                 Err(Error::Direct { target, window, path })

@@ -154,10 +154,13 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Attach`]: the vector is empty, or there is no memory or descriptor for its
+    /// [`Error::Attach`]: there is no memory or descriptor for its
     /// registration; [`Error::Operation`] with `Full` where 256 regions are attached, with
     /// `Unsupported` if the window is not dynamic. The vector is freed then.
     pub fn attach(&self, memory: Vec<T>) -> Result<RemotePtr, Error> {
+        if memory.is_empty() {
+            return self.attach_zeroed(0);
+        }
         let len = size_of_val(&*memory) as u64;
         let segment = self.inner().fabric().register(memory.into());
         self.attach_segment(segment, len, true)
@@ -171,7 +174,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// As [`attach`](Self::attach).
     pub fn attach_zeroed(&self, len: usize) -> Result<RemotePtr, Error> {
         let len = (len as u64).saturating_mul(size_of::<T>() as u64);
-        let segment = self.inner().fabric().allocate(len.checked_next_multiple_of(8).unwrap_or(u64::MAX));
+        let segment = self.inner().fabric().allocate(len.checked_next_multiple_of(8).unwrap_or(u64::MAX).max(8));
         self.attach_segment(segment, len, false)
     }
 

@@ -8,7 +8,6 @@ use onesided_lock_algos::{Intent, Mode};
 use crate::error::counted;
 use crate::handles::{Flush, LockedRequest};
 use crate::passive::cancelled::Unclaimed;
-use crate::passive::lock::operation;
 use crate::sync::locked_request::{DeferredLock, Operation};
 use crate::{Element, Error, Window};
 
@@ -62,7 +61,7 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     where
         'w: 'b,
     {
-        LockedRequest::new(self.lock(Mode::Shared), LockedGet { offset, into })
+        LockedRequest::new(self.lock(Mode::Shared, "locked get"), LockedGet { offset, into })
     }
 
     /// Puts elements under the exclusive lock. Does nothing unless waited on or polled. When it
@@ -78,7 +77,7 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     where
         'w: 'b,
     {
-        LockedRequest::new(self.lock(Mode::Exclusive), LockedPut { offset, elements })
+        LockedRequest::new(self.lock(Mode::Exclusive, "locked put"), LockedPut { offset, elements })
     }
 
     /// Gets elements under the exclusive lock, changes them, and puts them back as
@@ -100,12 +99,12 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
         C: FnOnce(&mut [T]) -> R + Send + 'b,
         R: Send + 'b,
     {
-        LockedRequest::new(self.lock(Mode::Exclusive), LockedUpdate { offset, elements, change })
+        LockedRequest::new(self.lock(Mode::Exclusive, "locked update"), LockedUpdate { offset, elements, change })
     }
 
     #[inline]
-    const fn lock(&self, mode: Mode) -> DeferredLock<'w, T, F> {
-        DeferredLock { window: self.window, target: self.target, mode, intent: Intent::LOCK, name: operation(mode) }
+    const fn lock(&self, mode: Mode, name: &'static str) -> DeferredLock<'w, T, F> {
+        DeferredLock { window: self.window, target: self.target, mode, intent: Intent::LOCK, name }
     }
 
     /// Completes at the target all operations that this rank has posted to it before the call. See
@@ -140,7 +139,7 @@ impl<'b, T: Element, F: Fabric> Operation<'b, T, F, ()> for LockedGet<'b, T> {
     where
         F: Drive,
     {
-        let epoch = lock.request().wait()?;
+        let epoch = lock.request().wait().map_err(|error| error.of_call(lock.name))?;
         epoch.get(self.offset, self.into).wait()?;
         epoch.unlock().wait()
     }
@@ -164,13 +163,13 @@ impl<'b, T: Element, F: Fabric> Operation<'b, T, F, ()> for LockedPut<'b, T> {
     where
         F: Drive,
     {
-        let epoch = lock.request().wait()?;
+        let epoch = lock.request().wait().map_err(|error| error.of_call(lock.name))?;
         epoch.put(self.offset, self.elements)?;
         epoch.unlock().wait()
     }
 
     async fn run(self, lock: DeferredLock<'b, T, F>) -> Result<(), Error> {
-        let (epoch, _) = lock.request().held().await?;
+        let (epoch, _) = lock.request().held().await.map_err(|error| error.of_call(lock.name))?;
         epoch.put(self.offset, self.elements)?;
         epoch.unlock_posted();
         Ok(())
@@ -196,7 +195,7 @@ where
     where
         F: Drive,
     {
-        let epoch = lock.request().wait()?;
+        let epoch = lock.request().wait().map_err(|error| error.of_call(lock.name))?;
         epoch.get(self.offset, self.elements).wait()?;
         let epoch = epoch.poisoning_nothing(); // `change` may panic
         let outcome = (self.change)(self.elements);

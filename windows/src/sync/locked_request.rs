@@ -133,7 +133,7 @@ impl<'w, T: Element, F: Fabric> DeferredLock<'w, T, F> {
         let early = ordered.map(|target| Access::new(inner, target));
         let epoch = {
             let get = early.as_ref().map(|access| access.get(offset, into));
-            let (epoch, by_first) = request.held().await?;
+            let (epoch, by_first) = request.held().await.map_err(|error| error.of_call(self.name))?;
             let epoch = Unclaimed::new(epoch);
             match get {
                 Some(get) if by_first => {

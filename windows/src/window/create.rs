@@ -154,7 +154,8 @@ impl<T: Element> Builder<T> {
     /// The most locks of the window that a rank may hold or wait for at a time, all its threads
     /// together; further requests get
     /// [`NoSlot`](onesided_fabric::remote_memory::FaultKind::NoSlot). At most 4094, and 64 bytes
-    /// each at every rank. Default: 1024, or as many as there are ranks and 31 more. Exclusive
+    /// each at every rank: more count as 4094, fewer than 2 as 2. Default: 1024, or as many as there are
+    /// ranks and 31 more. Exclusive
     /// requests for test-and-set locks without a lease policy do not count.
     ///
     /// With a lock that a thread of the target serves, a rank has 64 requests at one target at a
@@ -284,6 +285,10 @@ impl<T: Element> Builder<T> {
     /// `ONESIDED_PROCESS_VM=off` is set; atomics go through the helper thread. An
     /// [allocated](Self::allocate) window is faster and gives stronger guarantees: see the manual
     /// on the memory model.
+    ///
+    /// To make and close such a window takes tens of times as long as an allocated one (on shared memory about
+    /// half a millisecond): its memory is registered with the job, and a thread begins to serve it. A program
+    /// that makes many over the same memory registers that once, as [`WindowMemory`].
     ///
     /// Two windows cannot own one vector; to overlap windows, use [`WindowMemory`] and
     /// [`create_over`](Self::create_over).
