@@ -75,6 +75,9 @@ pub use crate::error::Error;
 pub use crate::error::{advice, explain};
 #[cfg(not(onesided_loom))]
 #[doc(hidden)]
+pub use crate::frame::zeroed;
+#[cfg(not(onesided_loom))]
+#[doc(hidden)]
 pub use crate::process::{Process, timespec};
 pub use crate::wait::{REPORT, Wait};
 #[cfg(not(onesided_loom))]

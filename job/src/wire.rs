@@ -9,7 +9,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
-use crate::frame::MAX_FRAME;
+use crate::frame::{MAX_FRAME, zeroed};
 
 /// A received packet.
 #[derive(Debug)]
@@ -57,9 +57,9 @@ pub(crate) fn send(socket: impl AsFd, frame: &[u8], descriptor: Option<BorrowedF
 /// Receives one frame. `None`: the other side has closed.
 ///
 /// # Errors
-/// `InvalidData` for a frame longer than [`MAX_FRAME`], or the system's error.
+/// `InvalidData` for a frame longer than [`MAX_FRAME`], `ENOMEM`, or the system's error.
 pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<Packet>> {
-    let mut frame = vec![0; MAX_FRAME];
+    let mut frame = zeroed(MAX_FRAME)?;
     // Space for one descriptor more than any frame has, so that an extra one is noticed. The system
     // closes those without space.
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];

@@ -134,7 +134,7 @@ impl UserRegion {
         if count > room {
             return Err(wrong);
         }
-        let mut bytes = vec![0; count as usize];
+        let mut bytes = onesided_job::zeroed(count as usize).map_err(|_| Fault::of(FaultKind::NoMemory, self.owner))?;
         self.control.memory().read(at, &mut bytes).ok_or(wrong)?;
         Ok(bytes)
     }

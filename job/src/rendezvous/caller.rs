@@ -231,8 +231,9 @@ fn hear(mut stream: &TcpStream, until: Instant) -> Result<FromRankZero, Unanswer
         if left.is_zero() {
             return Err(late().into());
         }
-        let mut bytes = vec![0; missing];
-        match stream.set_read_timeout(Some(left)).and_then(|()| stream.read(&mut bytes)) {
+        let mut bytes = [0; 4096];
+        let missing = missing.min(bytes.len());
+        match stream.set_read_timeout(Some(left)).and_then(|()| stream.read(&mut bytes[..missing])) {
             Ok(read @ 1..) => incoming.add(&bytes[..read]),
             Ok(0) if incoming.is_empty() => return Err(Unanswered::Closed { after_greeting: false }),
             Err(error) if error.kind() == ErrorKind::ConnectionReset && incoming.is_empty() => {

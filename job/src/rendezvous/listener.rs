@@ -288,8 +288,9 @@ impl Stranger {
                 Ok(missing) => missing,
                 Err(_) => return Some(Vec::new()),
             };
-            let mut bytes = vec![0; missing];
-            match self.stream.read(&mut bytes) {
+            let mut bytes = [0; 4096];
+            let missing = missing.min(bytes.len());
+            match self.stream.read(&mut bytes[..missing]) {
                 Ok(read @ 1..) => self.incoming.add(&bytes[..read]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return None,

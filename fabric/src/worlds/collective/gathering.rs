@@ -140,7 +140,8 @@ async fn read<F: Fabric>(fabric: &F, from: &F::Segment, distance: u32, count: u3
     if word(8) > SHORT as u64 * u64::from(count) {
         return Err(wrong);
     }
-    let mut bytes = vec![0; word(8) as usize];
+    let no_memory = |_| Fault::of(FaultKind::NoMemory, fabric.rank());
+    let mut bytes = onesided_job::zeroed(word(8) as usize).map_err(no_memory)?;
     if bytes.len() <= SHORT {
         fabric.get(from, BYTES_AT, &mut bytes).await?;
     } else {
