@@ -68,6 +68,16 @@ impl Host {
         &self.secret
     }
 
+    /// Not all ranks come: those of this host that have come are told which one is missing.
+    pub(crate) fn give_up(&self, error: &Error) {
+        let Some(missing) = error.fault().rank() else { return };
+        self.job_segment.declare_dead(missing);
+        self.server.wake(); // ends waits for values after a death
+        let waits =
+            |rank| self.job_segment.process(rank).is_some() && self.job_segment.liveness(rank) == Liveness::Alive;
+        wait_while(&self.job_segment, waits, Some(SLOW));
+    }
+
     /// Connects this daemon to those of other hosts.
     ///
     /// # Errors
@@ -130,7 +140,10 @@ impl Hosted {
                 .map_err(|source| Error::Join { what: "watch the host daemon".to_owned(), source: Some(source) })?;
         }
         if self.rank != HEAD {
-            return self.get(ALL_HERE, left() + LONGER).map(drop).map_err(missing(HEAD));
+            return self.get(ALL_HERE, left() + LONGER).map(drop).map_err(|error| match error.fault().rank() {
+                Some(rank) if self.is_here(rank) && self.job_segment.process(rank).is_none() => came_not(rank),
+                _ => missing(HEAD)(error),
+            });
         }
         for rank in self.job_segment.ranks() {
             // Makes the other ranks report which rank is missing.
@@ -145,7 +158,8 @@ impl Hosted {
     /// another.
     fn go_last(&self) {
         let served = |rank| self.rank == HEAD || self.is_here(rank);
-        self.wait_while(|rank| served(rank) && self.job_segment.liveness(rank) == Liveness::Alive, None);
+        let stays = |rank| served(rank) && self.job_segment.liveness(rank) == Liveness::Alive;
+        wait_while(&self.job_segment, stays, None);
     }
 
     /// A daemon that ends without leaving waits briefly until the ranks of its host know the
@@ -157,21 +171,21 @@ impl Hosted {
             let came = rank != self.rank && self.is_here(rank) && self.job_segment.process(rank).is_some();
             came && self.job_segment.liveness(rank) == Liveness::Alive && !self.job_segment.has_arrived(rank)
         };
-        self.wait_while(arrives, Some(SLOW));
+        wait_while(&self.job_segment, arrives, Some(SLOW));
     }
 
     fn is_here(&self, rank: Rank) -> bool {
         self.job_segment.host_of(rank) == self.job_segment.host_of(self.rank)
     }
+}
 
-    /// Waits while the condition holds for any rank.
-    fn wait_while(&self, condition: impl Fn(Rank) -> bool, limit: Option<Duration>) {
-        let begin = Instant::now();
-        let mut pause = POLL_INTERVAL.0;
-        while self.job_segment.ranks().any(&condition) && limit.is_none_or(|limit| begin.elapsed() < limit) {
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(POLL_INTERVAL.1);
-        }
+/// Waits while the condition holds for any rank.
+fn wait_while(job_segment: &JobSegment, condition: impl Fn(Rank) -> bool, limit: Option<Duration>) {
+    let begin = Instant::now();
+    let mut pause = POLL_INTERVAL.0;
+    while job_segment.ranks().any(&condition) && limit.is_none_or(|limit| begin.elapsed() < limit) {
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(POLL_INTERVAL.1);
     }
 }
 

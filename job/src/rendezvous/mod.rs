@@ -45,7 +45,7 @@ pub(crate) fn join(place: &JobCoordinates, patience: Duration) -> Result<Job, Er
     let until = Instant::now().checked_add(patience).ok_or_else(too_long)?;
     if place.rank == Rank(0) {
         let mut host = Host::start(place.size, place.secret.clone())?;
-        let gathered = listener::gather(place, host.address(), until)?;
+        let gathered = listener::gather(place, host.address(), until).inspect_err(|error| host.give_up(error))?;
         connect_hosts(place, &mut host, gathered, until)?;
         return host.join(place.rank, until);
     }
@@ -77,7 +77,8 @@ pub(crate) fn host_at(
     mut host: Host,
     until: Instant,
 ) -> Result<Job, Error> {
-    let gathered = listener::gather_at(place, listener, host.address(), hosts, until)?;
+    let gathered = listener::gather_at(place, listener, host.address(), hosts, until);
+    let gathered = gathered.inspect_err(|error| host.give_up(error))?;
     connect_hosts(place, &mut host, gathered, until)?;
     host.join(place.rank, until)
 }
