@@ -104,3 +104,25 @@ fn communicators_that_are_gone_take_nothing() {
     })
     .unwrap();
 }
+
+/// A creation that fails leaves its tag, with which none may be made again.
+#[test]
+fn groups_that_fail_leave_their_tags_alone() {
+    const MORE: u32 = 500;
+    threads(2, |world| {
+        let messages = Messages::new(&world).wait().unwrap();
+        let lists = [[0, 1], [1, 0]]; // no two ranks give the same
+        let fail = |tags: std::ops::Range<u32>| {
+            for tag in tags {
+                let made = messages.create_group(&lists[world.rank() as usize], Tag(tag)).wait();
+                assert!(made.is_err());
+                world.barrier().wait().unwrap();
+            }
+            counting::allocated()
+        };
+        let before = fail(0..100);
+        let more = fail(100..100 + MORE) as isize - before as isize;
+        assert!(more < 32 * MORE as isize, "{more} bytes are left of {MORE} creations");
+    })
+    .unwrap();
+}
