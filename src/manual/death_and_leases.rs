@@ -6,7 +6,9 @@
 //! the lock fails with an error that names the failed rank
 //! ([`is_poisoned`](crate::Error::is_poisoned)), until a request with `.recover()` takes the lock.
 //! The recovering owner holds it exclusively, and [`previous_owner`](crate::Epoch::previous_owner)
-//! names the failed rank. After its unlock the lock is an ordinary lock again.
+//! names the failed rank. After its unlock the lock is an ordinary lock again. A
+//! [try](crate::Window::try_lock_exclusive) that meets another rank's request gives `None`, as of a lock that
+//! is taken: ask again.
 //!
 //! ```
 //! # use onesided::{Error, Window};

@@ -54,6 +54,9 @@
 //! the losses, and names the default of each. The report has what each rank's program returned, the
 //! virtual time, the operations by kind, and a hash of all events, its `trace`.
 //!
+//! The seed decides on losses and jitter alone. A network that has neither, as that by default and those of
+//! testbeds, gives the same run by every seed: give it some `jitter` to see other schedules.
+//!
 //! # Faults
 //!
 //! | method | fault |

@@ -32,7 +32,7 @@ use crate::reproduce::jiang_2004::{FIGURES, Lab};
 /// claims. The figures are exact: the same seed gives the same ones.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Figures: jiang-2004-1 to jiang-2004-6, or jiang-2004 for all of that paper [default: all]
+    /// Figures: jiang-2004-1 to jiang-2004-6, jiang-2004 for those of that paper, or all [default: all]
     #[arg(value_name = "FIGURE", value_parser = parse_figure)]
     figures: Vec<String>,
 
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     times: u64,
 
-    /// The seed of the random numbers
+    /// The seed of the random numbers: of losses and jitter, where a figure or the profile has some
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
@@ -74,12 +74,16 @@ enum Designs {
 
 fn parse_figure(name: &str) -> Result<String, String> {
     let known = FIGURES.iter().any(|(figure, _)| is_part_of(figure, name));
-    if known { Ok(name.into()) } else { Err("figures are jiang-2004-1 to jiang-2004-6, and jiang-2004 for all".into()) }
+    if known {
+        Ok(name.into())
+    } else {
+        Err("figures are jiang-2004-1 to jiang-2004-6, jiang-2004 for those of that paper, and all".into())
+    }
 }
 
-/// Whether a figure is the named one, or of the named paper.
+/// Whether a figure is the named one, or of the named paper, or all are named.
 fn is_part_of(figure: &str, name: &str) -> bool {
-    figure == name || figure.rsplit_once('-').is_some_and(|(paper, _)| paper == name)
+    figure == name || name == "all" || figure.rsplit_once('-').is_some_and(|(paper, _)| paper == name)
 }
 
 fn parse_set(text: &str) -> Result<(String, f64), String> {

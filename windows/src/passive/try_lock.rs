@@ -34,8 +34,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// passes before that gives `None` too.
     ///
     /// # Errors
-    /// When waited on: [`Error::Lock`]: the lock is poisoned ([`Error::is_poisoned`]), the target
-    /// died; [`Error::Rank`].
+    /// When waited on: [`Error::Lock`]: the lock is poisoned ([`Error::is_poisoned`]; `None` while another
+    /// rank's request passes), the target died; [`Error::Rank`].
     ///
     /// # Cancel safety
     /// As [`LockRequest`].
