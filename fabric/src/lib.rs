@@ -67,7 +67,9 @@ pub use crate::interface::note::{LockState, Note, NotedLock, NotedMemory, NotedW
 pub use crate::interface::offer::{Offer, PeerProcesses, Taken};
 pub use crate::interface::segment::{Segment, SegmentKey, WORDLESS};
 pub use crate::interface::solicited::{EventInterest, Events, SolicitedEvents};
-pub use crate::interface::transport::{Arrival, Channel, ChannelTo, Packet, Renewed, SHORTEST_LIMIT, Transport};
+pub use crate::interface::transport::{
+    Absent, Arrival, Channel, ChannelTo, Packet, Renewed, SHORTEST_LIMIT, Transport,
+};
 pub use crate::interface::user_memory::UserMemory;
 #[doc(hidden)]
 pub use crate::util::spin_lock::{SpinGuard, SpinLock};

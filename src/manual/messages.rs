@@ -257,6 +257,12 @@
 //! packet has room for, `offered` for a slice that is sent to another process of this host. A synchronous
 //! send is never eager; another one of at most 128 bytes always is.
 //!
+//! Where packets have [two channels](#over-datagrams), `eager` takes the connection if there is one, and
+//! datagrams otherwise. `rc-sr` and `ud-sr` are eager messages over one of them alone (koop-2008, section 3.1):
+//! `size<=64: ud-sr, rc-sr, size<=900: ud-sr, rget` leaves the shortest to datagrams. What waits for room, and
+//! the other packets of a message, take the first channel that they fit. A rule that names a channel that the
+//! fabric never has is an error, which points at the word.
+//!
 //! A lower limit of eager messages leaves the longer ones at their senders until they are received:
 //! it is for receivers with little memory, which otherwise keep what is eager and not received yet.
 //! The sender waits for the receiver: on a modelled ConnectX-7, half a round trip of 1,000 bytes
@@ -381,8 +387,9 @@
 //! handler](super::progress). A peer that has not answered for 8 s is lost (`ConnectionLost`),
 //! unless its connection shows that it can be reached, and computes.
 //!
-//! With `ONESIDED_MESSAGES_CHANNEL=both` the first 16 packets to a rank are datagrams, and those that follow
-//! go over a connection (RC-SR), which is made then: two ranks that hardly speak have none. The packets of
+//! With `ONESIDED_MESSAGES_CHANNEL=both` the first 16 messages to a rank that would take its connection are
+//! datagrams, and those that follow go over it (RC-SR); it is made then: two ranks that hardly speak have
+//! none. `explain` says how many have counted. The packets of
 //! two ranks have one sequence over both, in which they are taken. A connection that breaks is not made
 //! anew, and ends the messages of the two.
 //!

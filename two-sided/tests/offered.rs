@@ -160,13 +160,13 @@ fn the_explanation_names_the_protocol_and_why() {
                 "rget not asked"
             ]
         );
-        messages.set_rules("eager, size>=20000: offered, rget".parse().unwrap());
+        messages.set_rules("eager, size>=20000: offered, rget".parse().unwrap()).unwrap();
         assert_eq!([19_999, 20_000].map(|len| protocol(other, len)), [Protocol::Rget, Protocol::Offered]);
         let last = "> rget copied by the sender, read by the receiver";
         assert_eq!(lines(other, 19_999)[2..], ["size>=20000: offered passed over: not size>=20000", last]);
-        messages.set_rules("eager, rget".parse().unwrap());
+        messages.set_rules("eager, rget".parse().unwrap()).unwrap();
         assert_eq!(lines(other, 100_000)[1..], [eager, last]);
-        messages.set_rules(Rules::default());
+        messages.set_rules(Rules::default()).unwrap();
         let own = messages.explain(me, 100_000).unwrap().to_string();
         assert!(own.contains("a message to oneself, copied by the send and by the receive"), "{own}");
         messages.send(&[7_u8; 100_000], me, Tag(99)).deadline(Duration::from_secs(60)).wait().unwrap();

@@ -184,7 +184,7 @@ fn the_longest_eager_message_is_a_rule() {
     ranks(2, |world, messages| {
         for (eager, limit) in [(Some(0), 128), (Some(500), 500), (Some(u64::MAX), 2048), (None, 2048)] {
             let rule = eager.map_or(String::new(), |bytes| format!("size<={bytes}: "));
-            messages.set_rules(format!("{rule}eager, rget").parse().unwrap());
+            messages.set_rules(format!("{rule}eager, rget").parse().unwrap()).unwrap();
             let explained = messages.explain(1, limit as u64 + 1).unwrap();
             assert_eq!(explained.eager_max() == limit, eager.is_some_and(|eager| eager <= 500));
             let said = format!("passed over: not size<={}\n", eager.unwrap_or_default());

@@ -45,7 +45,7 @@ async fn ring<F: Fabric + 'static>(world: &World<F>, by: Protocol) {
     let none_is_eager = LENGTHS[..3].iter().map(|len| (Some(0), *len));
     for (eager, len) in all_lengths.chain(none_is_eager) {
         let eager = eager.map_or(String::from("eager"), |bytes| format!("size<={bytes}: eager"));
-        messages.set_rules(format!("{eager}, {by}").parse().unwrap());
+        messages.set_rules(format!("{eager}, {by}").parse().unwrap()).unwrap();
         let (sent, expected) = (words(me, len), words(left as usize, len));
         let sends = [(); 5].map(|()| messages.send(&sent, right, Tag(3)));
         let buffer = messages.send_buffer(filled(&messages, me, len), right, Tag(4));

@@ -26,7 +26,7 @@ fn conditions() -> impl Strategy<Value = Condition> {
 }
 
 fn protocols() -> impl Strategy<Value = Protocol> {
-    use Protocol::{Copy, Eager, Offered, Pipeline, Rget, Rput};
+    use Protocol::{Copy, Eager, Offered, Pipeline, Rget, Rput}; // threads have no channels to choose
     prop::sample::select(vec![Eager, Eager, Offered, Rget, Rput, Pipeline, Copy])
 }
 
@@ -76,7 +76,7 @@ proptest! {
             for (chain, len) in &cases {
                 let rules = Rules::new(chain.clone()).unwrap();
                 assert_eq!(rules.to_string().parse(), Ok(rules.clone()));
-                messages.set_rules(rules);
+                messages.set_rules(rules).unwrap();
                 let explained = messages.explain(other, *len as u64).unwrap();
                 assert_eq!(explained.protocol(), expected(chain, *len as u64, room, may_offer), "{explained}");
                 let surely = messages.explain(other, explained.eager_max() as u64).unwrap();
@@ -100,7 +100,7 @@ proptest! {
 fn a_rule_may_ask_for_the_host() {
     let report = Simulation::new(Network::default()).ranks(4).per_host(2).run(|world| async move {
         let messages = Messages::new(&world).await.unwrap();
-        messages.set_rules("remote: rput, size<=9: eager, host: pipeline, copy".parse().unwrap());
+        messages.set_rules("remote: rput, size<=9: eager, host: pipeline, copy".parse().unwrap()).unwrap();
         let (me, left, right) = (world.rank(), (world.rank() + 3) % 4, (world.rank() + 1) % 4);
         let sent = vec![me; 1000];
         let send = messages.send(&sent, right, Tag(0));
@@ -112,11 +112,121 @@ fn a_rule_may_ask_for_the_host() {
     assert_eq!((report.end, report.results), (End::Finished, [0, 1, 0, 1].map(|at| Some(by[at])).into()));
 }
 
+/// Datagrams, which are lost, doubled and overtaken, and connections after so many messages.
+fn both(connects_after: u32) -> Network {
+    let jitter = Duration::from_micros(20);
+    let datagrams =
+        Network { datagrams: true, loss: 0.05, duplication: 0.05, jitter, retries: 50, ..Network::default() };
+    Network { connects_after: Some(connects_after), ..datagrams }
+}
+
+#[test]
+fn a_rule_may_name_a_channel() {
+    let report = Simulation::new(both(5)).ranks(2).run(|world| async move {
+        let messages = Messages::new(&world).await.unwrap();
+        let other = 1 - world.rank();
+        let text = |bytes| messages.explain(other, bytes).unwrap().to_string();
+        messages.set_rules("rput".parse().unwrap()).unwrap(); // by which messages count for nothing
+        let none = format!("no connection to rank {other} yet: 0 of 5 messages counted");
+        assert!(text(8).ends_with(&format!("eager by all rules; in datagrams: {none}")), "{}", text(8));
+        messages.set_rules("size<=100: ud-sr, rc-sr, size<=900: ud-sr, rget".parse().unwrap()).unwrap();
+        for (bytes, by, count) in [(8, Protocol::UdSr, 0), (800, Protocol::UdSr, 3), (2_000, Protocol::Rget, 5)] {
+            let before = messages.explain(other, 2_000).unwrap().to_string();
+            assert!(before.contains("rc-sr             passed over: no connection"), "{before}");
+            let explained = messages.explain(other, bytes).unwrap();
+            assert_eq!(explained.protocol(), by, "{explained}");
+            for number in 0..if count == 5 { 2 } else { 3 } {
+                let sent = vec![number; bytes as usize];
+                let send = messages.send(&sent, other, Tag(0));
+                assert_eq!(messages.recv::<u8>(other, Tag(0)).await.unwrap().0, sent);
+                send.await.unwrap();
+            }
+            let counted = format!("rank {other} yet: {count} of 5 messages");
+            assert!(text(2_000).contains(&counted) || count == 5, "{}", text(2_000));
+        }
+        let explained = messages.explain(other, 2_000).unwrap();
+        assert_eq!(explained.protocol(), Protocol::RcSr, "{explained}");
+        messages.set_rules(Rules::default()).unwrap();
+        assert!(text(8).ends_with("eager by all rules; over the connection"), "{}", text(8));
+    });
+    assert_eq!(report.end, End::Finished);
+}
+
+/// A rule that names a channel that the fabric does not have is none.
+#[test]
+fn a_channel_that_there_is_not_is_an_error() {
+    for (network, wrong) in [
+        (Network::default(), vec!["ud-sr"]),
+        (Network { datagrams: true, ..Network::default() }, vec!["rc-sr"]),
+        (both(9), vec![]),
+    ] {
+        let report = Simulation::new(network).ranks(1).run(|world| {
+            let wrong = wrong.clone();
+            async move {
+                let messages = Messages::new(&world).await.unwrap();
+                for by in ["rc-sr", "ud-sr"] {
+                    let set = messages.set_rules(format!("eager, {by}, copy").parse().unwrap());
+                    assert_eq!(set.is_err(), wrong.contains(&by), "{by}");
+                    assert_eq!(set.err().map(|wrong| wrong.rule), wrong.contains(&by).then_some(2));
+                }
+            }
+        });
+        assert_eq!(report.end, End::Finished);
+    }
+    threads(1, |world| {
+        let messages = Messages::new(&world).wait().unwrap();
+        let wrong = messages.set_rules("rc-sr, copy".parse().unwrap()).unwrap_err().to_string();
+        assert!(wrong.starts_with("rule 1: this fabric sends no packets over connections"), "{wrong}");
+    })
+    .unwrap();
+}
+
+/// Messages arrive once, whole and in order by whichever channels.
+#[test]
+fn messages_over_mixed_channels_arrive_in_order() {
+    const CHAINS: [&str; 6] = [
+        "size<=64: ud-sr, rc-sr, ud-sr, rget",
+        "rc-sr, copy",
+        "ud-sr, rput",
+        "size>=700: rc-sr, size>=300: ud-sr, eager, pipeline",
+        "size<=900: eager, rget",
+        "size<=64: rc-sr, copy",
+    ];
+    for seed in 0..30 {
+        let report = Simulation::new(both(seed as u32 % 8)).ranks(3).seed(seed).run(move |world| async move {
+            let messages = Messages::new(&world).await.unwrap();
+            let (me, size) = (world.rank(), world.size());
+            let random = |number: u64| (seed + 31 * u64::from(me) + number).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+            let sent: Vec<_> = (0..60_u8)
+                .map(|number| {
+                    vec![number; random(number.into()) as usize % if number % 8 == 0 { 9_000 } else { 1_000 }]
+                })
+                .collect();
+            let mut sends = Vec::new();
+            for (number, bytes) in (0..).zip(&sent) {
+                messages.set_rules(CHAINS[random(1_000 + number) as usize % CHAINS.len()].parse().unwrap()).unwrap();
+                sends.extend((0..size).map(|to| messages.send(bytes, to, Tag(0))));
+            }
+            for number in 0..60 {
+                for from in 0..size {
+                    let (bytes, _) = messages.recv::<u8>(from, Tag(0)).await.unwrap();
+                    assert!(bytes.iter().all(|byte| *byte == number), "{} bytes", bytes.len());
+                }
+            }
+            for send in sends {
+                send.await.unwrap();
+            }
+            world.barrier().await.unwrap(); // a rank that leaves does not say that it was written to
+        });
+        assert_eq!(report.end, End::Finished, "seed {seed}");
+    }
+}
+
 #[test]
 fn a_rule_may_ask_for_a_buffer() {
     threads(2, |world| {
         let messages = Messages::new(&world).wait().unwrap();
-        messages.set_rules("registered: rput, copy".parse().unwrap());
+        messages.set_rules("registered: rput, copy".parse().unwrap()).unwrap();
         let mut buffer = messages.buffer::<u8>(10_000).unwrap();
         buffer.write(0, &[7; 10_000]);
         let other = 1 - world.rank();

@@ -145,6 +145,12 @@ impl DatagramChannel {
     /// Bytes of a datagram that carry no packet.
     pub const HEADER: usize = HEADER;
 
+    /// How many ranks there are, this one included.
+    #[must_use]
+    pub fn ranks(&self) -> usize {
+        self.peers.len()
+    }
+
     /// What happened so far.
     #[must_use]
     pub const fn counts(&self) -> DatagramCounts {

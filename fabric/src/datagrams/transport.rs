@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, Watch};
 
 use super::{DatagramChannel, DatagramCounts};
-use crate::{Arrival, Channel, ChannelTo, Packet, Transport};
+use crate::{Absent, Arrival, Channel, ChannelTo, Packet, Transport};
 
 /// What became of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,10 +191,10 @@ pub struct DatagramTransport<W: DatagramWaits> {
     machine: SharedMachine<W::Datagrams>,
     /// The connection to a rank, and datagrams.
     channels: [ChannelTo; 2],
-    /// So many packets to a rank go before the first one over its connection.
+    /// So many messages to a rank count before there is a connection.
     connects_after: u32,
-    /// How many have gone to each rank, if there are connections.
-    sent: Vec<u32>,
+    /// How many have counted, by rank; empty if there are no connections.
+    counted: Vec<u32>,
     waits: W,
     current: Option<(Rank, Channel, Box<[u8]>)>,
     /// In a list, whether packets of it are still to be sent.
@@ -210,11 +210,16 @@ pub fn lock<D>(machine: &Mutex<Machine<D>>) -> MutexGuard<'_, Machine<D>> {
 impl<W: DatagramWaits> DatagramTransport<W> {
     /// The packets of a machine.
     pub fn new(machine: SharedMachine<W::Datagrams>, waits: W) -> Self {
-        let packet_max = lock(&machine).datagrams.longest() - DatagramChannel::HEADER;
+        let (packet_max, ranks) = {
+            let machine = lock(&machine);
+            (machine.datagrams.longest() - DatagramChannel::HEADER, machine.channel.ranks())
+        };
         let datagrams = ChannelTo { channel: Channel::Datagrams, packet_max, follows_writes: false };
-        let (connection, connects_after) = waits.connections().unwrap_or((datagrams, u32::MAX));
+        let connections = waits.connections();
+        let counted = vec![0; connections.map_or(0, |_| ranks)];
+        let (connection, connects_after) = connections.unwrap_or((datagrams, 0));
         let channels = [connection, datagrams];
-        Self { machine, channels, connects_after, sent: Vec::new(), waits, current: None, list: None }
+        Self { machine, channels, connects_after, counted, waits, current: None, list: None }
     }
 
     /// What the rank's machine has done so far.
@@ -224,15 +229,6 @@ impl<W: DatagramWaits> DatagramTransport<W> {
 }
 
 impl<W: DatagramWaits> DatagramTransport<W> {
-    fn count(&mut self, to: Rank) {
-        if self.connects_after < u32::MAX {
-            if self.sent.len() <= to.index() {
-                self.sent.resize(to.index() + 1, 0);
-            }
-            self.sent[to.index()] = self.sent[to.index()].saturating_add(1);
-        }
-    }
-
     /// Sends a packet over the connection to a rank.
     fn poll_send_apart(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>> {
         packet.check(self.channels[0].packet_max)?;
@@ -249,8 +245,6 @@ impl<W: DatagramWaits> DatagramTransport<W> {
         {
             machine.channel.left_apart(to);
             self.waits.withdraw(Some(to));
-            drop(machine);
-            self.count(to);
             return Poll::Ready(Ok(()));
         }
         self.waits.pend(cx, Some(to), Patience::on(to), machine.channel.due())?;
@@ -284,8 +278,21 @@ fn lost(channel: &DatagramChannel, patience: Patience) -> Result<(), Fault> {
 
 impl<W: DatagramWaits> Transport for DatagramTransport<W> {
     fn channels(&self, to: Rank) -> &[ChannelTo] {
-        let is_connected = self.sent.get(to.index()).is_some_and(|sent| *sent >= self.connects_after);
+        let is_connected = self.counted.get(to.index()).is_some_and(|counted| *counted >= self.connects_after);
         &self.channels[usize::from(!is_connected)..]
+    }
+
+    fn count(&mut self, to: Rank) -> ChannelTo {
+        let first = self.channels(to)[0];
+        if let Some(counted) = self.counted.get_mut(to.index()).filter(|counted| **counted < self.connects_after) {
+            *counted += 1;
+        }
+        first
+    }
+
+    fn absent(&self, to: Rank) -> Option<Absent> {
+        let (messages, of) = (*self.counted.get(to.index())?, self.connects_after);
+        (messages < of).then_some(Absent::Counted { messages, of })
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>> {
@@ -305,8 +312,6 @@ impl<W: DatagramWaits> Transport for DatagramTransport<W> {
         self.list = self.list.map(|_| true);
         if sent.is_ready() {
             self.waits.withdraw(Some(to));
-            drop(machine);
-            self.count(to);
             return sent;
         }
         self.waits.pend(cx, Some(to), Patience::on(to), machine.channel.due())?;

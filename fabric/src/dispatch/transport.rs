@@ -6,13 +6,16 @@ use onesided_remote_memory::{Fault, Patience, Rank};
 
 use crate::dispatch::Either;
 use crate::dispatch::table::forward;
-use crate::{Arrival, ChannelTo, Packet, Renewed, SHORTEST_LIMIT, Transport};
+use crate::{Absent, Arrival, ChannelTo, Packet, Renewed, SHORTEST_LIMIT, Transport};
 
 // All but the two whose futures call those below.
 impl<A: Transport, B: Transport> Transport for Either<A, B> {
     forward! {
         #[inline]
         call fn channels(&self, to: Rank) -> &[ChannelTo];
+        #[inline]
+        call fn count(&mut self, to: Rank) -> ChannelTo;
+        call fn absent(&self, to: Rank) -> Option<Absent>;
         #[inline]
         call fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>>;
         call fn set_list(&mut self, is_open: bool);

@@ -40,6 +40,19 @@ pub struct ChannelTo {
     pub follows_writes: bool,
 }
 
+/// Why there is no [connection](Channel::Connection) to a rank, over which packets to it may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Absent {
+    /// It is made when there are so many messages [for it](Transport::count).
+    Counted {
+        /// Those that have been counted.
+        messages: u32,
+        /// The limit.
+        of: u32,
+    },
+}
+
 /// A packet to be sent: the bytes of `head`, then those of `body`.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'b> {
@@ -91,6 +104,20 @@ pub trait Transport: Debug + Send + 'static {
     /// The channels to a rank that there are now, of which there is one to begin with: a packet may take
     /// any of them.
     fn channels(&self, to: Rank) -> &[ChannelTo];
+
+    /// The first channel for a message to a rank. The message counts for a connection that is not there and
+    /// would be first: when there are enough, it is made (koop-2008, section 5.4).
+    #[inline]
+    fn count(&mut self, to: Rank) -> ChannelTo {
+        self.channels(to)[0]
+    }
+
+    /// Why there is no connection to a rank. `None`: there is, or never is.
+    #[inline]
+    fn absent(&self, to: Rank) -> Option<Absent> {
+        let _ = to;
+        None
+    }
 
     /// Sends a packet by its channel. When it is ready the packet has left, the slices may be reused, and
     /// a sleeping receiver is woken. `Pending`: nothing was sent, because there is no room.
@@ -152,7 +179,7 @@ pub trait Transport: Debug + Send + 'static {
         first
     }
 
-    /// [Sends](Self::poll_send) the bytes by the first channel.
+    /// [Sends](Self::poll_send) the bytes by the first channel, and [counts](Self::count) them.
     ///
     /// # Errors
     /// As [`poll_send`](Self::poll_send).
@@ -160,7 +187,7 @@ pub trait Transport: Debug + Send + 'static {
     /// # Cancel safety
     /// A future that is dropped before it is ready has sent nothing.
     fn send(&mut self, to: Rank, bytes: &[u8]) -> impl Future<Output = Result<(), Fault>> + Send {
-        let channel = self.channels(to)[0].channel;
+        let channel = self.count(to).channel;
         poll_fn(move |cx| self.poll_send(cx, to, Packet::new(channel, bytes)))
     }
 

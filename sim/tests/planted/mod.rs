@@ -11,7 +11,7 @@ use onesided_fabric::remote_memory::{
     At, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory,
 };
 use onesided_fabric::{
-    Arrival, Capabilities, Channel, ChannelTo, Endpoint, Error, Fabric, Packet, Renewed, Segment, SegmentKey,
+    Absent, Arrival, Capabilities, Channel, ChannelTo, Endpoint, Error, Fabric, Packet, Renewed, Segment, SegmentKey,
     Transport, UserMemory, delegate,
 };
 use onesided_sim::{SimFabric, SimSegment, SimTransport, Word};
@@ -170,6 +170,11 @@ impl Transport for PlantedPackets {
         self.channel.as_ref().map_or_else(|| self.inner.channels(to), std::slice::from_ref)
     }
 
+    fn count(&mut self, to: Rank) -> ChannelTo {
+        let first = self.inner.count(to);
+        self.channel.unwrap_or(first)
+    }
+
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {
         let received = self.inner.poll_recv(cx, patience);
         match (self.bug, &received) {
@@ -201,6 +206,7 @@ impl Transport for PlantedPackets {
     delegate! {
         inner:
         fn read(&self, offset: usize, into: &mut [u8]);
+        fn absent(&self, to: Rank) -> Option<Absent>;
     }
 }
 

@@ -10,7 +10,6 @@ use onesided_fabric::{Call, Fabric, Limit, World, limited};
 
 use crate::api::messages::Context;
 use crate::driver::progress::Progress;
-use crate::driver::rules::Applied;
 use crate::engine::matching::NUMBERS;
 use crate::{Error, Messages};
 
@@ -36,9 +35,7 @@ pub(crate) struct Shared<F: Fabric> {
 impl<F: Fabric + 'static> Shared<F> {
     pub(crate) fn of(world: &World<F>) -> Arc<Self> {
         world.layer(|| Self {
-            progress: Applied::new()
-                .map_err(Error::from)
-                .and_then(|rules| Progress::new(world.fabric().clone(), rules).map_err(failed)),
+            progress: Progress::new(world.fabric().clone()),
             wholes: AtomicU32::new(0),
             parts: AtomicU32::new(0),
         })

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use onesided_fabric::Fabric;
+use onesided_fabric::{Absent, Channel, Fabric};
 
-use crate::api::rules::{Choice, Features, PassedOver};
-use crate::driver::rules::{Condition, Origin, Rules};
+use crate::api::rules::{Choice, Features, LONG, PassedOver};
+use crate::driver::rules::{Condition, EAGER_LEAST, Origin, Rules};
 use crate::{Error, Messages, Protocol};
 
 /// How messages of a length go to a rank, and why. See [`Messages::explain`].
@@ -21,6 +21,8 @@ pub struct Explanation {
     rules: Rules,
     passed_over: Vec<Option<PassedOver>>,
     origin: Origin,
+    /// The channel of an eager message, and why it is not the connection, if there may be several.
+    first: Option<(Channel, Option<Absent>)>,
     /// From which length on it is faster to offer a slice: an interval, until that is known.
     measured: (u32, u32),
 }
@@ -40,13 +42,41 @@ impl Explanation {
     }
 }
 
+impl Explanation {
+    fn write_first(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.first {
+            Some((Channel::Connection, _)) => f.write_str("; over the connection")?,
+            Some(_) => f.write_str("; in datagrams")?,
+            None => {}
+        }
+        let absent = self.first.and_then(|(_, absent)| absent);
+        absent.map_or(Ok(()), |absent| write!(f, ": {}", NoConnection(self.to, absent)))
+    }
+}
+
+struct NoConnection(u32, Absent);
+
+impl fmt::Display for NoConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no connection to rank {}", self.0)?;
+        match self.1 {
+            Absent::Counted { messages, of } => write!(f, " yet: {messages} of {of} messages counted"),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { to, bytes, choice, rules, passed_over, origin, measured: (low, high), .. } = self;
-        write!(f, "{bytes} bytes to rank {to}: {}, ", choice.by)?;
-        let chosen = match choice.rule {
+        let Choice { by, rule, .. } = choice;
+        write!(f, "{bytes} bytes to rank {to}: {by}, ")?;
+        let chosen = match *rule {
             Ok(place) => place,
-            Err(why) => return f.write_str(why),
+            Err(why) => {
+                f.write_str(why)?;
+                return if *by == Protocol::Eager { self.write_first(f) } else { Ok(()) };
+            }
         };
         write!(f, "by rule {} of {} ({origin})", chosen + 1, passed_over.len())?;
         let shown: Vec<_> = rules.chain().iter().map(ToString::to_string).collect();
@@ -57,8 +87,12 @@ impl fmt::Display for Explanation {
             match passed_over {
                 Some(PassedOver::Condition(condition)) => write!(f, "passed over: not {condition}")?,
                 Some(PassedOver::Lacks(why)) => write!(f, "passed over: {why}")?,
+                Some(PassedOver::Absent(absent)) => write!(f, "passed over: {}", NoConnection(*to, *absent))?,
                 None if chosen < at => f.write_str("not asked")?,
                 None => f.write_str(what(rule.by))?,
+            }
+            if chosen == at && rule.by == Protocol::Eager {
+                self.write_first(f)?;
             }
             if chosen >= at && rule.when.contains(&Condition::Measured) {
                 let turns = format!(", {low} to {high} in turns with rget to measure which is faster");
@@ -72,6 +106,8 @@ impl fmt::Display for Explanation {
 const fn what(by: Protocol) -> &'static str {
     match by {
         Protocol::Eager => "one packet, copied at both ends",
+        Protocol::RcSr => "one packet over the connection, copied at both ends",
+        Protocol::UdSr => "one packet in datagrams, copied at both ends",
         Protocol::Offered => "copied once, out of the sender's slice",
         Protocol::Rget => "copied by the sender, read by the receiver",
         Protocol::Rput => "copied by the sender, written to the receiver when it is ready",
@@ -102,7 +138,7 @@ impl<F: Fabric> Messages<F> {
     pub fn explain(&self, to: u32, bytes: u64) -> Result<Explanation, Error> {
         let rank = self.rank("explain", to).map_err(|error| *error)?;
         let room = self.progress().packet_room(rank);
-        let eager = if bytes <= room as u64 { Ok(()) } else { Err("it is longer than a packet") };
+        let eager = if bytes <= room as u64 { Ok(()) } else { Err(LONG) };
         let features = Features { messages: self, to: rank, bytes, is_registered: false, eager, offered: Ok(()) };
         let applied = &self.progress().rules;
         let (rules, origin) = applied.said();
@@ -110,7 +146,8 @@ impl<F: Fabric> Messages<F> {
             to,
             bytes,
             choice: features.choose(rules.chain()),
-            eager_max: room.min(usize::try_from(applied.eager()).unwrap_or(usize::MAX)),
+            eager_max: room.min(usize::try_from(rules.surely_eager().max(EAGER_LEAST)).unwrap_or(usize::MAX)),
+            first: self.progress().first_of_several(rank),
             passed_over: rules.chain().iter().map(|rule| features.passes_over(rule)).collect(),
             rules,
             origin,

@@ -1,7 +1,7 @@
 //! The rules of a communicator: how its messages go.
 
-use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
+use onesided_fabric::{Absent, Channel, Fabric};
 
 use crate::driver::progress::Registered;
 use crate::driver::rules::{Condition, EAGER_LEAST, Rule};
@@ -27,6 +27,8 @@ pub(crate) struct Choice {
     pub(crate) rule: Result<usize, &'static str>,
     /// Whether it is to be found out how long it takes, offered and not.
     pub(crate) is_tried: bool,
+    /// Whether a rule before that one names a connection that is not there.
+    pub(crate) counts: bool,
 }
 
 /// Why a rule is passed over.
@@ -34,8 +36,12 @@ pub(crate) struct Choice {
 pub(crate) enum PassedOver {
     Condition(Condition),
     Lacks(&'static str),
+    /// There is no connection.
+    Absent(Absent),
 }
 
+/// A message that is eager by no rule.
+pub(crate) const LONG: &str = "it is longer than a packet";
 /// A message that goes by no rule.
 const SHORT: &str = "at most 128 bytes, which are eager by all rules";
 const TO_ONESELF: &str =
@@ -44,14 +50,22 @@ const TO_ONESELF: &str =
 impl<F: Fabric> Features<'_, F> {
     /// The first rule that holds.
     pub(crate) fn choose(&self, chain: &[Rule]) -> Choice {
-        let by = |by, rule| Choice { by, rule, is_tried: false };
-        if self.bytes <= EAGER_LEAST && self.eager.is_ok() {
-            return by(Protocol::Eager, Err(SHORT));
-        }
-        let holds = chain.iter().position(|rule| self.passes_over(rule).is_none());
+        let mut counts = false;
+        let holds = chain.iter().position(|rule| match self.passes_over(rule) {
+            Some(PassedOver::Absent(_)) => {
+                counts = true;
+                false
+            }
+            other => other.is_none(),
+        });
+        // By `eager` a message counts as it is sent.
+        let by = |by, rule| Choice { by, rule, is_tried: false, counts: counts && by != Protocol::Eager };
         let place = holds.unwrap_or(chain.len() - 1); // the last one holds for all
         let Rule { when, by: protocol } = &chain[place];
-        if self.to == self.messages.world().fabric().rank() && *protocol != Protocol::Eager {
+        if self.bytes <= EAGER_LEAST && self.eager.is_ok() && protocol.channel().is_none() {
+            return by(Protocol::Eager, Err(SHORT));
+        }
+        if self.to == self.messages.world().fabric().rank() && !protocol.is_eager() {
             return by(Protocol::Rget, Err(TO_ONESELF));
         }
         let is_short = self.bytes < self.messages.progress().rules.measured.bound().1.into();
@@ -61,11 +75,20 @@ impl<F: Fabric> Features<'_, F> {
     pub(crate) fn passes_over(&self, rule: &Rule) -> Option<PassedOver> {
         let fails = rule.when.iter().find(|condition| !self.has(**condition));
         let lacks = || match rule.by {
-            Protocol::Eager => self.eager.err(),
-            Protocol::Offered => self.offered.and_then(|()| self.may_be_offered()).err(),
-            _ => None,
+            Protocol::Offered => self.offered.and_then(|()| self.may_be_offered()).map_err(PassedOver::Lacks),
+            by if !by.is_eager() => Ok(()),
+            by => self.eager.map_err(PassedOver::Lacks).and_then(|()| by.channel().map_or(Ok(()), |by| self.fits(by))),
         };
-        fails.map(|condition| PassedOver::Condition(*condition)).or_else(|| lacks().map(PassedOver::Lacks))
+        fails.map(|condition| PassedOver::Condition(*condition)).or_else(|| lacks().err())
+    }
+
+    /// Whether a packet by a channel has room for the message.
+    fn fits(&self, channel: Channel) -> Result<(), PassedOver> {
+        match self.messages.progress().room_by(self.to, channel) {
+            Ok(room) if self.bytes <= room as u64 => Ok(()),
+            Ok(_) => Err(PassedOver::Lacks(LONG)),
+            Err(absent) => Err(absent.map_or(PassedOver::Lacks("there is none to this rank"), PassedOver::Absent)),
+        }
     }
 
     fn has(&self, condition: Condition) -> bool {
@@ -125,29 +148,35 @@ impl<F: Fabric> Messages<F> {
     /// .unwrap();
     /// ```
     pub fn set_rendezvous(&self, rendezvous: Protocol) {
-        self.set_rules(rendezvous.into());
+        let _ = self.set_rules(rendezvous.into()); // which name no channel
     }
 
     /// Sets by which protocol this rank sends messages from now on, in all its communicators. Each
     /// rank has its own rules; a process begins with those of `ONESIDED_MESSAGES_RULES`, or of the file
-    /// `NAME` if that is `@NAME`. It cannot fail.
+    /// `NAME` if that is `@NAME`.
+    ///
+    /// # Errors
+    /// A rule names a channel ([`rc-sr`](Protocol::RcSr), [`ud-sr`](Protocol::UdSr)) that packets of this fabric
+    /// cannot take: the rules stay as they were.
     ///
     /// ```
-    /// use onesided_two_sided::{Messages, Protocol};
+    /// use onesided_two_sided::{Messages, Protocol, Rules};
     ///
     /// onesided_fabric::threads(2, |world| {
     ///     let messages = Messages::new(&world).wait().unwrap();
+    ///     let set = |rules: &str| messages.set_rules(rules.parse::<Rules>()?);
     ///     let protocol = |bytes| messages.explain(1 - world.rank(), bytes).unwrap().protocol();
-    ///     messages.set_rules("eager, rget".parse().unwrap()); // long messages are copied at both ends
+    ///     set("eager, rget").unwrap(); // long messages are copied at both ends
     ///     assert_eq!(protocol(100_000), Protocol::Rget);
     ///     // What is longer stays at this rank until it is received.
-    ///     messages.set_rules("size<=1000: eager, size>=65536: rput, rget".parse().unwrap());
+    ///     set("size<=1000: eager, size>=65536: rput, rget").unwrap();
     ///     assert_eq!([1_000, 1_001, 100_000].map(protocol), [Protocol::Eager, Protocol::Rget, Protocol::Rput]);
+    ///     set("rc-sr, rget").unwrap_err(); // threads have no connections
     /// })
     /// .unwrap();
     /// ```
-    pub fn set_rules(&self, rules: Rules) {
-        self.progress().rules.set(rules);
+    pub fn set_rules(&self, rules: Rules) -> Result<(), WrongRule> {
+        self.progress().rules.set(rules, |channel| self.progress().has_channel(channel))
     }
 
     /// See [`set_rules`](Self::set_rules).

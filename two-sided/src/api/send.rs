@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
-use onesided_fabric::{Call, Drive, Fabric, Limit, Segment, SegmentKey, Wait, limited};
+use onesided_fabric::{Call, Channel, Drive, Fabric, Limit, Segment, SegmentKey, Wait, limited};
 use onesided_layouts::{Cursor, Shape};
 
 use crate::api::rules::{Choice, Features};
@@ -112,7 +112,11 @@ impl<'m, 'c, F: Fabric> Content<'m, 'c, F> {
         let is_registered = matches!(self, Self::Registered(..));
         let offered = if let Self::Slice(_) = self { Ok(()) } else { Err("it is no slice") };
         let features = Features { messages, to, bytes: self.len(), is_registered, eager, offered };
-        messages.progress().rules.with(|chain| features.choose(chain))
+        let choice = messages.progress().rules.with(|chain| features.choose(chain));
+        if choice.counts && eager.is_ok() {
+            messages.progress().count(to); // once for each message
+        }
+        choice
     }
 
     /// Offers a slice, if it is to be.
@@ -169,15 +173,16 @@ impl<'m, 'c, F: Fabric> Content<'m, 'c, F> {
     ) -> Started<'m, F> {
         let choice = if synchronous {
             Some(self.choose(messages, to, Err("it is synchronous")))
-        } else if what.bytes <= messages.progress().rules.eager() {
+        } else if messages.progress().rules.are_eager(what.bytes) {
             None
         } else {
             Some(self.choose(messages, to, Ok(())))
         };
-        let choice = match choice.filter(|choice| choice.by != Protocol::Eager) {
+        let channel = choice.and_then(|choice| choice.by.channel());
+        let choice = match choice.filter(|choice| !choice.by.is_eager()) {
             Some(choice) => choice,
             None => {
-                if let Some(started) = self.eager(messages, (context, to), what) {
+                if let Some(started) = self.eager(messages, (context, to, channel), what) {
                     return started;
                 }
                 self.choose(messages, to, Err("its packet cannot leave now"))
@@ -188,17 +193,26 @@ impl<'m, 'c, F: Fabric> Content<'m, 'c, F> {
 
     /// Sends the message as a packet, if it fits one that can leave now or may wait.
     #[inline]
-    fn eager(&mut self, messages: &'m Messages<F>, (context, to): (u32, Rank), what: What) -> Option<Started<'m, F>> {
-        let progress = messages.progress();
+    fn eager(
+        &mut self,
+        messages: &'m Messages<F>,
+        (context, to, channel): (u32, Rank, Option<Channel>),
+        what: What,
+    ) -> Option<Started<'m, F>> {
+        let (progress, envelope) = (messages.progress(), (context, what.tag.0));
+        let send = |bytes: &[u8]| match channel {
+            None => progress.send_eager(to, envelope, bytes),
+            Some(channel) => progress.send_eager_over((to, channel), envelope, bytes),
+        };
         let sent = match self {
-            Self::Slice(bytes) => progress.send_eager(to, (context, what.tag.0), bytes),
+            Self::Slice(bytes) => send(bytes),
             packed => {
                 let most = progress.packet_room(to).min(QUEUED_MAX); // it may wait, as it is packed once
                 let mut bytes = vec![0; usize::try_from(what.bytes).ok().filter(|len| *len <= most)?];
                 if let Err(fault) = packed.read(progress, 0, &mut bytes) {
                     return Some(Err(Box::new(what.failed(fault))));
                 }
-                progress.send_eager(to, (context, what.tag.0), &bytes)
+                send(&bytes)
             }
         };
         let send = sent.ok()?;

@@ -168,7 +168,7 @@ impl<'m, F: Fabric> Core<'m, F> {
         'm: 'b,
     {
         let progress = self.messages.progress();
-        if bytes.len() as u64 <= progress.rules.eager() {
+        if progress.rules.are_eager(bytes.len() as u64) {
             let (rank, pattern) = (self.rank(to)?, self.pattern(from)?);
             let exchanged = progress.exchange((rank, self.key(), bytes), (pattern, &mut Direct::into(into)));
             if let Ok((send, posting)) = exchanged {

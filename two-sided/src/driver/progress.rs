@@ -12,13 +12,15 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use onesided_fabric::bootstrap::fork::is_child;
-use onesided_fabric::remote_memory::{Fault, Patience, Rank, Watch};
+use onesided_fabric::remote_memory::{Patience, Rank, Watch};
 use onesided_fabric::{
-    Background, EventInterest, Events, Fabric, Limit, NOBODY, SpinGuard, SpinLock, Told, Transport, Wait,
+    Absent, Background, Channel, ChannelTo, EventInterest, Events, Fabric, Limit, NOBODY, SpinGuard, SpinLock, Told,
+    Transport, Wait,
 };
 
 use self::background::Owing;
 use self::state::{State, end_connection, take_in};
+use crate::Error;
 use crate::driver::handler::Handler;
 use crate::driver::memory::{Counters, Memory};
 use crate::driver::offered;
@@ -72,16 +74,24 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether packets may take a channel, if it is there.
+fn has_channel(transport: &impl Transport, me: Rank, channel: Channel) -> bool {
+    let absent = transport.absent(me).map(|_| Channel::Connection);
+    transport.channels(me).iter().map(|to| to.channel).chain(absent).any(|may| may == channel)
+}
+
 impl<F: Fabric> Progress<F> {
     /// `fabric` must not keep its rank in the world.
-    pub(crate) fn new(fabric: F, rules: Applied) -> Result<Arc<Self>, Fault>
+    pub(crate) fn new(fabric: F) -> Result<Arc<Self>, Error>
     where
         F: 'static,
     {
         let fabric = fabric.for_messages();
         let reads = fabric.capabilities().outstanding_reads;
         let engine = Engine::new(fabric.rank(), window(fabric.size()), reads);
-        let (transport, interest) = (fabric.transport()?, EventInterest::default());
+        let (transport, interest) =
+            (fabric.transport().map_err(|fault| Error::Create { fault })?, EventInterest::default());
+        let rules = Applied::new(|channel| has_channel(&transport, fabric.rank(), channel))?;
         let state = SpinLock::new(State { engine, transport, transfers: Vec::new(), interest, sends_seen: 0 });
         let progress = Arc::new_cyclic(|this: &Weak<Self>| Self {
             fabric,
@@ -172,11 +182,59 @@ impl<F: Fabric> Progress<F> {
         self.state.lock().transport.channels(to)[0].packet_max - EAGER_HEAD
     }
 
+    /// Whether packets may take a channel, if it is there.
+    pub(crate) fn has_channel(&self, channel: Channel) -> bool {
+        has_channel(&self.state.lock().transport, self.fabric.rank(), channel)
+    }
+
+    /// The longest message that fits a packet to a rank by a channel, or why that is not there.
+    pub(crate) fn room_by(&self, to: Rank, channel: Channel) -> Result<usize, Option<Absent>> {
+        let state = self.state.lock();
+        let found = state.transport.channels(to).iter().find(|to| to.channel == channel);
+        found.map(|to| to.packet_max - EAGER_HEAD).ok_or_else(|| state.transport.absent(to))
+    }
+
+    /// The first channel to a rank, if this fabric has several, and why it is not another one.
+    pub(crate) fn first_of_several(&self, to: Rank) -> Option<(Channel, Option<Absent>)> {
+        let transport = &self.state.lock().transport;
+        let (channels, absent) = (transport.channels(to), transport.absent(to));
+        (channels.len() > 1 || absent.is_some()).then(|| (channels[0].channel, absent))
+    }
+
+    /// A message would take the connection to a rank, if there were one.
+    pub(crate) fn count(&self, to: Rank) {
+        self.state.lock().transport.count(to);
+    }
+
     /// Starts an eager send. `Ok(None)`: it is on its way already.
     #[inline(never)]
     pub(crate) fn send_eager(&self, to: Rank, envelope: (u32, u32), bytes: &[u8]) -> Result<Option<usize>, TooLong> {
+        self.send_eager_by(to, envelope, bytes, |transport| transport.count(to))
+    }
+
+    /// The same by a channel, if it is still there.
+    pub(crate) fn send_eager_over(
+        &self,
+        (to, channel): (Rank, Channel),
+        envelope: (u32, u32),
+        bytes: &[u8],
+    ) -> Result<Option<usize>, TooLong> {
+        self.send_eager_by(to, envelope, bytes, |transport| {
+            let channels = transport.channels(to);
+            *channels.iter().find(|to| to.channel == channel).unwrap_or(&channels[0])
+        })
+    }
+
+    #[inline]
+    fn send_eager_by(
+        &self,
+        to: Rank,
+        envelope: (u32, u32),
+        bytes: &[u8],
+        by: impl FnOnce(&mut F::Transport) -> ChannelTo,
+    ) -> Result<Option<usize>, TooLong> {
         let mut state = self.state.lock();
-        let send = state.send_eager(to, envelope, bytes);
+        let send = state.send_eager(to, envelope, bytes, by);
         match send {
             Ok(Some(_)) => self.unlock_and_ask(state),
             _ => self.unlock(state),
@@ -196,13 +254,12 @@ impl<F: Fabric> Progress<F> {
         state.transport.set_list(true);
         while let Some((bytes, to, tag)) = list.first()
             && let Some(to) = rank_of(*to)
+            && self.rules.are_eager(bytes.len() as u64)
         {
             let together = state.send_batch(to, (context, list));
             (0..together).for_each(|_| started(to, None));
-            if together == 0 && bytes.len() as u64 > self.rules.eager() {
-                break;
-            } else if together == 0 {
-                match state.send_eager(to, (context, tag.0), bytes) {
+            if together == 0 {
+                match state.send_eager(to, (context, tag.0), bytes, |transport| transport.count(to)) {
                     Ok(send) => started(to, send),
                     Err(TooLong) => break,
                 }
@@ -222,7 +279,7 @@ impl<F: Fabric> Progress<F> {
     ) -> Result<(Option<usize>, Posting), TooLong> {
         let mut is_to_move = false;
         let exchanged = self.locked(|state| {
-            let send = state.send_eager(to, envelope, bytes)?;
+            let send = state.send_eager(to, envelope, bytes, |transport| transport.count(to))?;
             let State { engine, transport, .. } = state;
             let posting =
                 engine.receive_into(pattern, direct, |engine, direct| self.take_next((engine, transport), direct));

@@ -9,6 +9,8 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use onesided_fabric::Channel;
+
 use crate::driver::measured::{LOWEST, Measured};
 use crate::driver::progress::lock;
 use crate::{ProgressMode, Protocol};
@@ -104,13 +106,26 @@ impl fmt::Display for Rule {
 }
 
 impl Rule {
-    fn parse(text: &str, fails: impl Fn(&str, &'static str) -> WrongRule) -> Result<Self, WrongRule> {
+    fn parse(
+        text: &str,
+        has: impl Fn(Channel) -> bool,
+        fails: impl Fn(&str, &'static str) -> WrongRule,
+    ) -> Result<Self, WrongRule> {
         let (when, by) = text.rsplit_once(':').map_or((None, text), |(when, by)| (Some(when), by));
         let words = when.into_iter().flat_map(|when| when.split('&'));
         let condition = |word| Condition::parse(word).ok_or_else(|| fails(word, CONDITIONS));
         let when = words.map(condition).collect::<Result<_, _>>()?;
         let protocol = Protocol::ALL.into_iter().find(|protocol| protocol.to_string() == by.trim());
-        Ok(Self { when, by: protocol.ok_or_else(|| fails(by, PROTOCOLS))? })
+        let rule = Self { when, by: protocol.ok_or_else(|| fails(by, PROTOCOLS))? };
+        rule.lacks(has).map_or(Ok(rule), |why| Err(fails(by, why)))
+    }
+
+    /// Why it can hold of no message: it names a channel that the fabric does not have.
+    fn lacks(&self, has: impl Fn(Channel) -> bool) -> Option<&'static str> {
+        Some(match self.by.channel().filter(|channel| !has(*channel))? {
+            Channel::Datagrams => "this fabric has no datagrams (those of cards: ONESIDED_MESSAGES_CHANNEL)",
+            _ => "this fabric sends no packets over connections (those of cards: ONESIDED_MESSAGES_CHANNEL)",
+        })
     }
 }
 
@@ -118,9 +133,10 @@ impl Rule {
 /// [`Messages::set_rules`](crate::Messages::set_rules).
 ///
 /// A message goes by the first rule of the chain whose conditions hold and whose protocol is there for
-/// it: one packet has room for an [eager](Protocol::Eager) message, and a slice can be
-/// [offered](Protocol::Offered) to another process of the host. The last rule is for all others. A message
-/// of up to 128 bytes is eager by all rules, unless its send is synchronous.
+/// it: one packet has room for an [eager](Protocol::Eager) message, there is a connection
+/// ([`rc-sr`](Protocol::RcSr)), and a slice can be [offered](Protocol::Offered) to another process of the host.
+/// The last rule is for all others. A message of up to 128 bytes is eager by all rules, unless its send is
+/// synchronous.
 ///
 /// As text: rules with commas or line ends between them, each a protocol, or conditions with `&` between
 /// them, a colon and a protocol; what follows `#` in a line is a comment. An empty text is the default,
@@ -167,7 +183,7 @@ fn place(rule: usize, at: Option<usize>) -> String {
 
 const CONDITIONS: &str = "no condition: they are size<=BYTES, size>=BYTES, size>=measured, ranks<=RANKS, \
     ranks>=RANKS, host, remote, registered, progress=MODE, with & between them and a colon at their end";
-const PROTOCOLS: &str = "no protocol: they are eager, offered, rget, rput, pipeline, copy";
+const PROTOCOLS: &str = "no protocol: they are eager, rc-sr, ud-sr, offered, rget, rput, pipeline, copy";
 const LAST: &str = "the last rule has no condition, and is rget, rput, pipeline or copy";
 const UNREADABLE: &str = "neither a text of rules nor @ and a file that can be read";
 
@@ -179,7 +195,7 @@ impl Rules {
     /// [`Measured`](Condition::Measured).
     pub fn new(chain: impl IntoIterator<Item = Rule>) -> Result<Self, WrongRule> {
         let chain: Arc<[Rule]> = chain.into_iter().collect();
-        let has_end = |last: &Rule| last.when.is_empty() && !matches!(last.by, Protocol::Eager | Protocol::Offered);
+        let has_end = |last: &Rule| last.when.is_empty() && !last.by.is_eager() && last.by != Protocol::Offered;
         if !chain.last().is_some_and(has_end) {
             return Err(WrongRule { rule: chain.len(), at: None, why: LAST });
         }
@@ -202,32 +218,56 @@ impl Rules {
     }
 
     /// Messages of up to so many bytes are eager whatever else there is of them, if a packet has room.
-    fn surely_eager(&self) -> u64 {
+    pub(crate) fn surely_eager(&self) -> u64 {
         let mut most = u64::MAX;
-        for Rule { when, by } in &*self.0 {
-            let bound = |condition: &Condition| match (by, condition) {
-                (Protocol::Eager, Condition::AtMost(bytes)) => Some(*bytes),
-                (Protocol::Eager, _) => Some(0),
+        // A connection need not be there, and whichever message goes over it is eager.
+        for Rule { when, by } in self.0.iter().filter(|rule| rule.by != Protocol::RcSr) {
+            let bound = |condition: &Condition| match (by.is_eager(), condition) {
+                (true, Condition::AtMost(bytes)) => Some(*bytes),
+                (true, _) => Some(0),
                 (_, Condition::AtLeast(bytes)) => Some(bytes.saturating_sub(1)),
                 (_, Condition::Measured) => Some(u64::from(LOWEST) - 1),
                 _ => None,
             };
             let bounds = when.iter().filter_map(bound);
             match by {
-                Protocol::Eager => return bounds.min().unwrap_or(u64::MAX).min(most),
+                by if by.is_eager() => return bounds.min().unwrap_or(u64::MAX).min(most),
                 _ => most = bounds.max().unwrap_or(0).min(most), // none of these goes by this rule
             }
         }
         0
     }
+
+    /// Messages of fewer bytes are eager over any channel, if a packet has room, without a look at the chain.
+    fn eager_without_a_look(&self) -> u64 {
+        match self.0.iter().any(|rule| rule.by.channel().is_some()) {
+            true => 0,
+            false => self.surely_eager().max(EAGER_LEAST).saturating_add(1),
+        }
+    }
+
+    /// Reads a text, of which a rule may name the channels that a fabric `has`.
+    fn parse(text: &str, has: impl Fn(Channel) -> bool) -> Result<Self, WrongRule> {
+        let lines = text.lines().map(|line| line.split_once('#').map_or(line, |(rules, _)| rules));
+        let rules = lines.flat_map(|line| line.split(',')).filter(|rule| !rule.trim().is_empty());
+        let mut chain = Vec::new();
+        for (rule, words) in (1..).zip(rules) {
+            let fails = |word: &str, why| {
+                let at = text[..word.trim_start().as_ptr().addr() - text.as_ptr().addr()].chars().count();
+                WrongRule { rule, at: Some(at + 1), why }
+            };
+            chain.push(Rule::parse(words, &has, fails)?);
+        }
+        if chain.is_empty() { Ok(Self::default()) } else { Self::new(chain) }
+    }
 }
 
 /// Eager if there is room, else by this protocol; slices are offered before [RGET](Protocol::Rget). Of
-/// `Eager` and `Offered`, which not all messages can go by, the default.
+/// a protocol that not all messages can go by, the default.
 impl From<Protocol> for Rules {
     fn from(by: Protocol) -> Self {
         let offered = Rule { when: vec![Condition::Measured], by: Protocol::Offered };
-        let is_read = matches!(by, Protocol::Eager | Protocol::Offered | Protocol::Rget);
+        let is_read = by.is_eager() || matches!(by, Protocol::Offered | Protocol::Rget);
         let last = Rule { when: vec![], by: if is_read { Protocol::Rget } else { by } };
         let eager = Rule { when: vec![], by: Protocol::Eager };
         Self([eager].into_iter().chain(is_read.then_some(offered)).chain([last]).collect())
@@ -244,17 +284,7 @@ impl FromStr for Rules {
     type Err = WrongRule;
 
     fn from_str(text: &str) -> Result<Self, WrongRule> {
-        let lines = text.lines().map(|line| line.split_once('#').map_or(line, |(rules, _)| rules));
-        let rules = lines.flat_map(|line| line.split(',')).filter(|rule| !rule.trim().is_empty());
-        let mut chain = Vec::new();
-        for (rule, words) in (1..).zip(rules) {
-            let fails = |word: &str, why| {
-                let at = text[..word.trim_start().as_ptr().addr() - text.as_ptr().addr()].chars().count();
-                WrongRule { rule, at: Some(at + 1), why }
-            };
-            chain.push(Rule::parse(words, fails)?);
-        }
-        if chain.is_empty() { Ok(Self::default()) } else { Self::new(chain) }
+        Self::parse(text, |_| true)
     }
 }
 
@@ -294,32 +324,39 @@ impl fmt::Display for Origin {
 /// The rules of a rank, as its sends read them.
 #[derive(Debug)]
 pub(crate) struct Applied {
-    /// Messages of up to so many bytes are eager if there is room, without a look at the chain.
+    /// As of [`Rules::eager_without_a_look`].
     eager: AtomicU64,
     said: Mutex<(Rules, Origin)>,
     pub(crate) measured: Measured,
 }
 
 impl Applied {
-    /// Those of the environment, or those that are built in.
-    pub(crate) fn new() -> Result<Self, WrongRule> {
+    /// Those of the environment, or those that are built in, on a fabric that `has` these channels.
+    pub(crate) fn new(has: impl Fn(Channel) -> bool) -> Result<Self, WrongRule> {
         let unreadable = WrongRule { rule: 0, at: None, why: UNREADABLE };
         let (rules, origin) = match std::env::var(VARIABLE) {
             Err(std::env::VarError::NotPresent) => (Rules::default(), Origin::BuiltIn),
             Err(std::env::VarError::NotUnicode(_)) => return Err(unreadable),
             Ok(text) => match text.strip_prefix('@') {
-                Some(file) => (std::fs::read_to_string(file).map_err(|_| unreadable)?.parse()?, Origin::Environment),
-                None => (text.parse()?, Origin::Environment),
+                Some(file) => {
+                    let text = std::fs::read_to_string(file).map_err(|_| unreadable)?;
+                    (Rules::parse(&text, has)?, Origin::Environment)
+                }
+                None => (Rules::parse(&text, has)?, Origin::Environment),
             },
         };
-        let eager = AtomicU64::new(rules.surely_eager().max(EAGER_LEAST));
+        let eager = AtomicU64::new(rules.eager_without_a_look());
         Ok(Self { eager, said: Mutex::new((rules, origin)), measured: Measured::default() })
     }
 
-    pub(crate) fn set(&self, rules: Rules) {
+    pub(crate) fn set(&self, rules: Rules, has: impl Fn(Channel) -> bool) -> Result<(), WrongRule> {
+        for (rule, at) in rules.chain().iter().zip(1..) {
+            rule.lacks(&has).map_or(Ok(()), |why| Err(WrongRule { rule: at, at: None, why }))?;
+        }
         let mut said = lock(&self.said);
-        self.eager.store(rules.surely_eager().max(EAGER_LEAST), Ordering::Relaxed);
+        self.eager.store(rules.eager_without_a_look(), Ordering::Relaxed);
         *said = (rules, Origin::Program);
+        Ok(())
     }
 
     pub(crate) fn said(&self) -> (Rules, Origin) {
@@ -331,10 +368,10 @@ impl Applied {
         ask(lock(&self.said).0.chain())
     }
 
-    /// Messages of up to so many bytes are eager, if a packet has room for them.
+    /// Whether a message of so many bytes is eager over any channel, if a packet has room for it.
     #[inline]
-    pub(crate) fn eager(&self) -> u64 {
-        self.eager.load(Ordering::Relaxed)
+    pub(crate) fn are_eager(&self, bytes: u64) -> bool {
+        bytes < self.eager.load(Ordering::Relaxed)
     }
 }
 
@@ -348,6 +385,7 @@ mod tests {
             "eager, size>=measured: offered, rget",
             "rput",
             "host & size>=16384: offered, ranks<=4 & size<=900: eager, copy",
+            "size<=90: rc-sr, size<=900: ud-sr, rc-sr, rget",
             "remote: rput, registered: rget, ranks>=100: copy, progress=two threads: rget, progress=hybrid: rget, pipeline",
         ] {
             assert_eq!(text.parse::<Rules>().unwrap().to_string(), text);
@@ -365,11 +403,22 @@ mod tests {
             ("progress=fast: eager, rget", 1, Some(1), CONDITIONS),
             ("host&: eager, rget", 1, Some(6), CONDITIONS),
             ("eager, offered", 2, None, LAST),
+            ("rc-sr, ud-sr", 2, None, LAST),
             ("eager, host: rget", 2, None, LAST),
             ("size>=measured: rput, rget", 1, None, "size>=measured is for offered alone"),
         ] {
             assert_eq!(text.parse::<Rules>(), Err(WrongRule { rule, at, why }), "{text}");
         }
+        let lacks = |text: &str, has| Rules::parse(text, |channel| channel == has).unwrap_err();
+        let by_datagrams = lacks("size<=9: ud-sr, size<=99:\trc-sr, rget", Channel::Datagrams);
+        assert!(
+            by_datagrams.to_string().starts_with("rule 2, at character 27: this fabric sends no packets over conn")
+        );
+        assert!(
+            lacks("ud-sr, rget", Channel::Connection)
+                .to_string()
+                .starts_with("rule 1, at character 1: this fabric has no datagrams")
+        );
         let wrong = crate::Error::from("eager, rgett".parse::<Rules>().unwrap_err()).to_string();
         assert_eq!(wrong, format!("{VARIABLE}: rule 2, at character 8: {PROTOCOLS}"));
     }
@@ -384,8 +433,14 @@ mod tests {
             ("size>=measured: offered, eager, rget", 4095),
             ("host & size>=9000: offered, size<=20000: eager, rget", 8999),
             ("host: rput, eager, rget", 0),
+            ("host: rc-sr, size<=900: ud-sr, rget", 900),
+            ("size>=9000: rput, rc-sr, eager, rget", 8999),
         ] {
-            assert_eq!(text.parse::<Rules>().unwrap().surely_eager(), bytes, "{text}");
+            let rules: Rules = text.parse().unwrap();
+            assert_eq!(rules.surely_eager(), bytes, "{text}");
+            let names = rules.chain().iter().any(|rule| rule.by.channel().is_some());
+            let bound = if names { 0 } else { bytes.max(EAGER_LEAST).saturating_add(1) };
+            assert_eq!(rules.eager_without_a_look(), bound, "{text}");
         }
     }
 }

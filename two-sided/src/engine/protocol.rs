@@ -2,12 +2,19 @@
 
 use std::fmt;
 
+use onesided_fabric::Channel;
+
 /// How a message goes to its receiver, and who moves it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Protocol {
-    /// In one packet, which the receiver copies.
+    /// In one packet, which the receiver copies: over the connection of the two if there is one, otherwise as
+    /// the fabric has it.
     Eager,
+    /// The same over a connection alone (RC-SR: koop-2008).
+    RcSr,
+    /// The same in datagrams alone (UD-SR).
+    UdSr,
     /// The receiver copies out of the sender's slice, and a sender that waits helps.
     Offered,
     /// The receiver reads it by RDMA out of registered memory of the sender (sur-2006, section 4): a
@@ -28,7 +35,22 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    pub(crate) const ALL: [Self; 6] = [Self::Eager, Self::Offered, Self::Rget, Self::Rput, Self::Pipeline, Self::Copy];
+    pub(crate) const ALL: [Self; 8] =
+        [Self::Eager, Self::RcSr, Self::UdSr, Self::Offered, Self::Rget, Self::Rput, Self::Pipeline, Self::Copy];
+
+    /// Whether the message is in its first packet.
+    pub(crate) const fn is_eager(self) -> bool {
+        matches!(self, Self::Eager | Self::RcSr | Self::UdSr)
+    }
+
+    /// The channel that it names.
+    pub(crate) const fn channel(self) -> Option<Channel> {
+        match self {
+            Self::RcSr => Some(Channel::Connection),
+            Self::UdSr => Some(Channel::Datagrams),
+            _ => None,
+        }
+    }
 
     /// Whether the sender moves an announced message.
     pub(crate) const fn is_written(self) -> bool {
@@ -40,6 +62,8 @@ impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Eager => "eager",
+            Self::RcSr => "rc-sr",
+            Self::UdSr => "ud-sr",
             Self::Offered => "offered",
             Self::Rget => "rget",
             Self::Rput => "rput",

@@ -39,15 +39,17 @@ impl<F: Fabric> State<F> {
         begun.tell(on, &mut self.engine, &mut self.transfers, &self.transport)
     }
 
+    /// `by`: the channel.
     #[inline]
     pub(super) fn send_eager(
         &mut self,
         to: Rank,
         envelope: (u32, u32),
         bytes: &[u8],
+        by: impl FnOnce(&mut F::Transport) -> ChannelTo,
     ) -> Result<Option<usize>, TooLong> {
         let Self { engine, transport, .. } = self;
-        let ChannelTo { channel, packet_max, .. } = transport.channels(to)[0];
+        let ChannelTo { channel, packet_max, .. } = by(transport);
         if bytes.len() > packet_max - EAGER_HEAD {
             return Err(TooLong);
         }
@@ -60,7 +62,7 @@ impl<F: Fabric> State<F> {
     /// Sends the first ones of a list together: how many.
     pub(super) fn send_batch(&mut self, to: Rank, list: (u32, &[Listed<'_>])) -> usize {
         let (mut cx, Self { engine, transport, .. }) = (Context::from_waker(NOBODY), self);
-        let ChannelTo { channel, packet_max, .. } = transport.channels(to)[0];
+        let ChannelTo { channel, packet_max, .. } = transport.count(to);
         engine.send_batch(to, list, packet_max, |to, head, body| {
             posted(transport.poll_send(&mut cx, to, Packet { body, ..Packet::new(channel, head) }))
         })
