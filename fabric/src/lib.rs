@@ -51,8 +51,8 @@ pub use crate::any::{Any, endpoint, threads};
 #[cfg(not(onesided_loom))]
 #[doc(hidden)]
 pub use crate::datagrams::{
-    DatagramChannel, DatagramCounts, DatagramTransport, DatagramWaits, Datagrams, Identity, Machine, Posted,
-    SharedMachine, lock_machine,
+    Connecting, DatagramChannel, DatagramCounts, DatagramTransport, DatagramWaits, Datagrams, Identity, Machine,
+    Posted, SharedMachine, lock_machine,
 };
 pub use crate::dispatch::{Either, EitherFuture, EitherPause};
 pub use crate::interface::background::{Background, BackgroundSlot};

@@ -4,8 +4,8 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use onesided_fabric::{
-    ChannelTo, DatagramChannel, DatagramTransport, DatagramWaits, Datagrams, Identity, Machine, Packet, Posted,
-    SharedMachine,
+    ChannelTo, Connecting, DatagramChannel, DatagramTransport, DatagramWaits, Datagrams, Identity, Machine, Packet,
+    Posted, SharedMachine,
 };
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
 
@@ -94,6 +94,18 @@ impl DatagramWaits for SimWaits {
 
     fn connections(&self) -> Option<(ChannelTo, u32)> {
         Some((CONNECTION, self.fabric.state().wire.connects_after?))
+    }
+
+    fn connection(&self, to: Rank) -> Connecting {
+        match self.fabric.state().wire.connection(self.fabric.rank(), to) {
+            None => Connecting::Unasked,
+            Some(true) => Connecting::Open,
+            Some(false) => Connecting::Refused,
+        }
+    }
+
+    fn connect(&self, to: Rank) {
+        self.fabric.state().wire.connect(self.fabric.rank(), to);
     }
 
     fn send_apart(

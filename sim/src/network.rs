@@ -1,7 +1,9 @@
 //! The costs and failures of the simulated cards and wires.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use onesided_remote_memory::Rank;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{RngCore, SeedableRng};
 
@@ -63,9 +65,11 @@ pub struct Network {
     /// [`loss`](Self::loss) and overtake one another by [`jitter`](Self::jitter), and ranks make
     /// them reliable (koop-2008, UD-SR). Default: no, the cards do.
     pub datagrams: bool,
-    /// With datagrams: after so many packets to a rank, those that follow take a connection, which is
-    /// reliable, and all of them arrive in one order. Default: never.
+    /// With datagrams: after so many messages to a rank that would take a connection there is one, which is
+    /// reliable, and all packets of the two arrive in one order. Default: never.
     pub connects_after: Option<u32>,
+    /// How many of those connections a rank has, at most. Default: 16.
+    pub connections: u32,
     /// The probability, from 0 to 1, that a datagram arrives twice. Default: 0.
     pub duplication: f64,
     /// How many packets may be in flight or not received between two ranks; a further send waits
@@ -96,6 +100,7 @@ impl Default for Network {
             wake: Duration::from_micros(5),
             datagrams: false,
             connects_after: None,
+            connections: 16,
             duplication: 0.0,
             room: 64,
             card: Card::default(),
@@ -126,6 +131,11 @@ pub(crate) struct Wire {
     jitter: u64,
     pub(crate) datagrams: bool,
     pub(crate) connects_after: Option<u32>,
+    connections: u32,
+    /// By rank: how many it has.
+    connected: BTreeMap<Rank, u32>,
+    /// Pairs that have asked for a connection, the lower rank first: whether they have one.
+    asked: BTreeMap<[Rank; 2], bool>,
     /// A message is lost when a random number falls below this.
     loss: u64,
     /// The same for a datagram that arrives twice.
@@ -158,11 +168,31 @@ impl Wire {
             jitter: nanos(network.jitter),
             datagrams: network.datagrams,
             connects_after: network.connects_after,
+            connections: network.connections,
+            connected: BTreeMap::new(),
+            asked: BTreeMap::new(),
             loss: (network.loss.clamp(0.0, 1.0) * u64::MAX as f64) as u64,
             duplication: (network.duplication.clamp(0.0, 1.0) * u64::MAX as f64) as u64,
             timeout: nanos(network.timeout),
             retries: network.retries,
             rng: Pcg64Mcg::seed_from_u64(seed),
+        }
+    }
+
+    /// Whether two ranks have a connection beside their datagrams. `None`: neither has asked for it.
+    pub(crate) fn connection(&self, one: Rank, other: Rank) -> Option<bool> {
+        self.asked.get(&[one.min(other), one.max(other)]).copied()
+    }
+
+    /// One of them asks for it: they have it, unless one of them has too many. That of a rank to itself does
+    /// not count.
+    pub(crate) fn connect(&mut self, one: Rank, other: Rank) {
+        let ends = if one == other { Vec::new() } else { vec![one, other] };
+        let has_room = |rank| self.connected.get(rank).copied().unwrap_or(0) < self.connections;
+        let may = ends.iter().all(has_room);
+        self.asked.insert([one.min(other), one.max(other)], may);
+        for rank in ends.into_iter().filter(|_| may) {
+            *self.connected.entry(rank).or_default() += 1;
         }
     }
 

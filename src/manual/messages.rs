@@ -387,11 +387,23 @@
 //! handler](super::progress). A peer that has not answered for 8 s is lost (`ConnectionLost`),
 //! unless its connection shows that it can be reached, and computes.
 //!
-//! With `ONESIDED_MESSAGES_CHANNEL=both` the first 16 messages to a rank that would take its connection are
-//! datagrams, and those that follow go over it (RC-SR); it is made then: two ranks that hardly speak have
-//! none. `explain` says how many have counted. The packets of
-//! two ranks have one sequence over both, in which they are taken. A connection that breaks is not made
-//! anew, and ends the messages of the two.
+//! With `ONESIDED_MESSAGES_CHANNEL=both` a job begins with datagrams alone. A message to a rank counts if the
+//! [rules](#protocols) would send it over the connection of the two and there is none (`eager`, `rc-sr`, and what
+//! is read or written). After 16 messages (`ONESIDED_MESSAGES_CONNECT_AFTER`) the connection is made in the
+//! background (koop-2008, section 5.4), and no message waits for it: until it is there, eager messages are
+//! datagrams, and long ones go in packets. A rank has at most 16 such connections
+//! (`ONESIDED_MESSAGES_CONNECTIONS`), whoever asked for them; two ranks of which one was at its limit then go on
+//! without:
+//!
+//! ```text
+//! 1000000 bytes to rank 3: copy, by rule 3 of 3 (built in)
+//!   eager                    passed over: it is longer than a packet
+//!   size>=measured: offered  passed over: this fabric does not copy between processes, or ONESIDED_PROCESS_VM=off is set
+//! > rget                     no connection to rank 3 yet: 7 of 16 messages counted: copied by both, in packets that the receiver has room for
+//! ```
+//!
+//! The packets of two ranks have one sequence over both channels, in which they are taken. A connection that
+//! breaks is not made anew, and ends the messages of the two.
 //!
 //! # Over several rails
 //!

@@ -207,7 +207,8 @@
 //! | `ONESIDED_JOIN_TIMEOUT` | how many seconds the ranks may take to join if rank 0 is the head daemon, and the agents of `run --hosts` to answer | 60 |
 //! | `ONESIDED_SUSPECT_AFTER` | how many seconds another host may be silent before it counts as dead, 0.1 or more; the value of the launcher or rank 0 applies to all | 5 |
 //! | `ONESIDED_FULL_AFTER` | on verbs, how many seconds a post waits for room at a rank that makes no progress, 0.1 or more (see [failures](super::failures)) | 60 |
-//! | `ONESIDED_MESSAGES_CONNECTIONS` | on verbs, how many connections of messages, each rail counted, a rank has before it [gives idle ones back](super::fabrics#verbs) | no limit |
+//! | `ONESIDED_MESSAGES_CONNECTIONS` | on verbs, how many connections of messages, each rail counted, a rank has before it [gives idle ones back](super::fabrics#verbs); with the channel `both`, how many it has at most | no limit; with `both` 16 |
+//! | `ONESIDED_MESSAGES_CONNECT_AFTER` | on verbs with the channel `both`, how many messages to a rank count before its connection is made | 16 |
 //! | `ONESIDED_MESSAGES_CHANNEL` | on verbs, over what the packets of messages travel, the same at all ranks: connections (`rc`), [datagrams](super::messages#over-datagrams) (`ud`), or datagrams first and then connections (`both`) | `rc` |
 //! | `ONESIDED_MESSAGES_QUEUES` | on verbs, in how many completion queues this rank's requests complete: `two`, of which one has the packets of messages, or `one` ([progress](super::progress)); with datagrams always one | `two` |
 //! | `ONESIDED_MESSAGES_RULES` | which way this rank's messages go: [rules](super::messages#protocols), such as `eager, rput`, or `@` and the name of a file with them | `eager, size>=measured: offered, rget` |

@@ -130,7 +130,7 @@ fn a_rule_may_name_a_channel() {
         let none = format!("no connection to rank {other} yet: 0 of 5 messages counted");
         assert!(text(8).ends_with(&format!("eager by all rules; in datagrams: {none}")), "{}", text(8));
         messages.set_rules("size<=100: ud-sr, rc-sr, size<=900: ud-sr, rget".parse().unwrap()).unwrap();
-        for (bytes, by, count) in [(8, Protocol::UdSr, 0), (800, Protocol::UdSr, 3), (2_000, Protocol::Rget, 5)] {
+        for (bytes, by, count) in [(8, Protocol::UdSr, 0), (800, Protocol::UdSr, 3), (2_000, Protocol::Copy, 5)] {
             let before = messages.explain(other, 2_000).unwrap().to_string();
             assert!(before.contains("rc-sr             passed over: no connection"), "{before}");
             let explained = messages.explain(other, bytes).unwrap();
@@ -150,6 +150,42 @@ fn a_rule_may_name_a_channel() {
         assert!(text(8).ends_with("eager by all rules; over the connection"), "{}", text(8));
     });
     assert_eq!(report.end, End::Finished);
+}
+
+/// All ranks send to all, and each has at most as many connections as it may: the others' messages go on.
+#[test]
+fn connections_are_limited() {
+    for (ranks, limit) in [(5, 0), (5, 1), (5, 2), (40, 16)] {
+        let network = Network { connections: limit, ..both(1) };
+        let report = Simulation::new(network).ranks(ranks).run(move |world| async move {
+            let messages = Messages::new(&world).await.unwrap();
+            let me = world.rank();
+            for (round, len) in [8, 9_000, 500, 20_000].into_iter().enumerate() {
+                let sent = vec![me; len / 4];
+                let sends: Vec<_> = (0..ranks).map(|to| messages.send(&sent, to, Tag(round as u32))).collect();
+                for from in 0..ranks {
+                    let (bytes, _) = messages.recv::<u32>(from, Tag(round as u32)).await.unwrap();
+                    assert_eq!(bytes, vec![from; len / 4]);
+                }
+                for send in sends {
+                    send.await.unwrap();
+                }
+            }
+            let text = |to| messages.explain(to, 8).unwrap().to_string();
+            let (connected, refused): (Vec<_>, Vec<_>) =
+                (0..ranks).filter(|to| *to != me).partition(|to| text(*to).ends_with("; over the connection"));
+            for to in refused {
+                assert!(text(to).contains(&format!("no connection to rank {to}: one of the two has as many")));
+                assert_eq!(messages.explain(to, 9_000).unwrap().protocol(), Protocol::Copy);
+            }
+            world.barrier().await.unwrap();
+            connected.len() as u32
+        });
+        assert_eq!(report.end, End::Finished, "{ranks} ranks, {limit} connections");
+        let connected: Vec<_> = report.results.into_iter().flatten().collect();
+        assert!(connected.iter().all(|count| *count <= limit), "{connected:?}");
+        assert!(connected.iter().filter(|count| **count == limit).count() + 1 >= connected.len() / 2, "{connected:?}");
+    }
 }
 
 /// A rule that names a channel that the fabric does not have is none.

@@ -69,6 +69,16 @@ fn is_done(report: &Report<Seen>) -> bool {
     report.end == End::Finished && report.results.iter().flatten().filter(|seen| seen.outcome.is_ok()).count() == 2
 }
 
+/// The connections of the two are made at any message.
+#[test]
+fn a_connection_is_made_at_each_step() {
+    let messages = without_faults(&both()).map(|seen| seen.posts as u32);
+    for after in 0..messages[0].max(messages[1]) {
+        let network = Network { connects_after: Some(after), ..rough() };
+        assert!(is_done(&run(&network, [Bug::None; 2], None)), "after {after}");
+    }
+}
+
 #[test]
 fn every_post_may_find_no_room() {
     for network in [Network::default(), rough(), both()] {

@@ -33,8 +33,9 @@
 //! such a datagram there is no limit but the channel's own, and nothing is acknowledged. A packet of the
 //! other channel is not sent again, and has its place in the sequence only until what was before it is
 //! acknowledged. One that came twice, or from further ahead, violates the protocol. Which channels there
-//! are to a peer is asked for each packet (`Transport::channels`): first datagrams alone, and after so many
-//! packets the connection before them. The order holds on the way back to datagrams, too.
+//! are to a peer is asked for each packet (`Transport::channels`): first datagrams alone, and the connection
+//! before them once it is there. It is asked for when so many messages count (`Transport::count`), and no packet
+//! waits for it. The order holds on the way back to datagrams, too.
 //!
 //! # What wakes a handler
 //!
@@ -53,5 +54,5 @@ mod window;
 
 pub use channel::{DatagramChannel, DatagramCounts, Identity};
 pub use transport::{
-    DatagramTransport, DatagramWaits, Datagrams, Machine, Posted, SharedMachine, lock as lock_machine,
+    Connecting, DatagramTransport, DatagramWaits, Datagrams, Machine, Posted, SharedMachine, lock as lock_machine,
 };

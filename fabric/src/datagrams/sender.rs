@@ -245,14 +245,14 @@ impl Sender {
         if u32::from(room) > LARGEST || ahead > self.sent as i64 {
             return Err(Invalid);
         }
-        if advance < 0 {
-            return Ok(()); // a later one overtook it
-        }
         let is_answer = self.unanswered % 2 == 1;
         let limit = next.wrapping_add(room.into());
         if (limit.wrapping_sub(self.limit) as i32) > 0 {
             self.limit = limit;
             (self.wants_room, self.unanswered) = (false, 0);
+        }
+        if advance < 0 {
+            return Ok(()); // a later one overtook it, or packets that took another channel are on their way
         }
         // Without a hole and a repeated packet, no packet was overtaken.
         let in_order = selective == 0 && self.packets.iter().take(self.sent).all(|packet| !packet.is_repeated);

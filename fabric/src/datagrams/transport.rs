@@ -139,6 +139,19 @@ impl<D: Datagrams> Machine<D> {
     }
 }
 
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connecting {
+    /// Nobody has asked for it.
+    Unasked,
+    /// See [`Absent::Asked`].
+    Asked,
+    /// See [`Absent::Refused`].
+    Refused,
+    /// Packets may take it.
+    Open,
+}
+
 /// How the owner of a rank's packets waits.
 pub trait DatagramWaits: Debug + Send + 'static {
     /// The rank's datagrams.
@@ -160,9 +173,15 @@ pub trait DatagramWaits: Debug + Send + 'static {
     /// Drains what has arrived at the card.
     fn progress(&self) {}
 
-    /// The connections beside the datagrams, and how many packets to a rank go before the first one over
-    /// its connection. `None`: there are none.
+    /// The connections beside the datagrams, and how many messages [count](Transport::count) before one is
+    /// asked for. `None`: there are none.
     fn connections(&self) -> Option<(ChannelTo, u32)>;
+
+    /// How far the connection to a rank is, which either of the two has asked for.
+    fn connection(&self, to: Rank) -> Connecting;
+
+    /// Asks for the connection to a rank.
+    fn connect(&self, to: Rank);
 
     /// Sends a packet with its number over the connection to a rank: see [`Transport::poll_send`].
     ///
@@ -191,7 +210,7 @@ pub struct DatagramTransport<W: DatagramWaits> {
     machine: SharedMachine<W::Datagrams>,
     /// The connection to a rank, and datagrams.
     channels: [ChannelTo; 2],
-    /// So many messages to a rank count before there is a connection.
+    /// So many messages to a rank count before its connection is asked for.
     connects_after: u32,
     /// How many have counted, by rank; empty if there are no connections.
     counted: Vec<u32>,
@@ -278,21 +297,30 @@ fn lost(channel: &DatagramChannel, patience: Patience) -> Result<(), Fault> {
 
 impl<W: DatagramWaits> Transport for DatagramTransport<W> {
     fn channels(&self, to: Rank) -> &[ChannelTo] {
-        let is_connected = self.counted.get(to.index()).is_some_and(|counted| *counted >= self.connects_after);
+        let is_connected = !self.counted.is_empty() && self.waits.connection(to) == Connecting::Open;
         &self.channels[usize::from(!is_connected)..]
     }
 
     fn count(&mut self, to: Rank) -> ChannelTo {
-        let first = self.channels(to)[0];
-        if let Some(counted) = self.counted.get_mut(to.index()).filter(|counted| **counted < self.connects_after) {
+        if let Some(counted) = self.counted.get_mut(to.index())
+            && self.waits.connection(to) == Connecting::Unasked
+        {
             *counted += 1;
+            if *counted >= self.connects_after {
+                self.waits.connect(to);
+            }
         }
-        first
+        self.channels(to)[0]
     }
 
     fn absent(&self, to: Rank) -> Option<Absent> {
-        let (messages, of) = (*self.counted.get(to.index())?, self.connects_after);
-        (messages < of).then_some(Absent::Counted { messages, of })
+        let messages = *self.counted.get(to.index())?;
+        match self.waits.connection(to) {
+            Connecting::Unasked => Some(Absent::Counted { messages, of: self.connects_after }),
+            Connecting::Asked => Some(Absent::Asked),
+            Connecting::Refused => Some(Absent::Refused),
+            Connecting::Open => None,
+        }
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>> {

@@ -51,6 +51,10 @@ pub enum Absent {
         /// The limit.
         of: u32,
     },
+    /// It is being made.
+    Asked,
+    /// One of the two ranks had as many connections as it may have, or could make none. It is not made later.
+    Refused,
 }
 
 /// A packet to be sent: the bytes of `head`, then those of `body`.

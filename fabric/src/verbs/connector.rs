@@ -12,6 +12,7 @@
 //! | refuses | close its side of all connections: the peer has cut this rank |
 //! | is of a later generation | give up its own connection, which the peer has given up ([`renewal`](super::renewal)) |
 //! | is of a [rail](super::rails) of another connection of messages | drop it: one of the two learns that the connection broke |
+//! | is full | ask no more, and make no such connection: beside datagrams there is a limit |
 //! | gives | agree to give the connection back, or keep it ([`giving`](super::giving)) |
 //! | waits | ask on: the peer has not yet taken in what came over the last connection |
 //!
@@ -161,7 +162,7 @@ impl Inner {
     /// Asks for the connection to a peer, once. The end of the answer wakes this rank's threads.
     #[cold]
     pub(super) fn ask_to_connect(&self, peer: &Peer) {
-        if !peer.is_ready() && !peer.asked.swap(true, Ordering::AcqRel) {
+        if !peer.is_ready() && !peer.is_refused() && !peer.asked.swap(true, Ordering::AcqRel) {
             self.connector.asked.lock().unwrap_or_else(PoisonError::into_inner).push(peer.id);
             self.connector.wake_up.ring();
         }
@@ -207,10 +208,33 @@ impl Inner {
         Some((pair.number(), becomes_ready))
     }
 
+    /// Whether a rank has a limit of such connections: packets can do without.
+    pub(super) fn is_limited(&self, id: ConnectionId) -> bool {
+        self.over_both && id.traffic == Traffic::Messages && id.rank != self.rank
+    }
+
+    /// There is to be no such connection.
+    fn refuse_connection(&self, peer: &Peer) {
+        if let Some(pair) = peer.refuse() {
+            if let Some(arrivals) = self.arrivals.get() {
+                arrivals.forget(pair.number());
+            }
+            self.completions.give_room(self.depth);
+            self.counted.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.ring(); // who waits for it
+    }
+
     /// This rank's queue pair for a peer, made at the first call for a connection.
     fn queue_pair_of(&self, peer: &Peer, connecting: &mut Connecting) -> Option<Arc<QueuePair>> {
         if let Some(pair) = &connecting.pair {
             return Some(Arc::clone(pair));
+        }
+        // One thread makes them.
+        let is_limited = self.is_limited(peer.id);
+        let is_full = || self.counted.load(Ordering::Relaxed) >= self.most_connections.load(Ordering::Relaxed);
+        if is_limited && (peer.is_refused() || is_full()) {
+            return None;
         }
         let arrivals = if self.brings_packets(peer) { Some(self.arrivals().ok()?) } else { None };
         let receives =
@@ -225,6 +249,7 @@ impl Inner {
             arrivals.are_of(peer.id.rank, pair.number());
         }
         peer.set_pair(connecting, pair);
+        self.counted.fetch_add(is_limited.into(), Ordering::Relaxed);
         connecting.pair.clone()
     }
 
@@ -372,7 +397,11 @@ impl Thread {
     fn ask(&self, inner: &Inner, asked: &mut Asking, now: u64) -> bool {
         let ConnectionId { rank, traffic } = asked.id;
         let Ok(peer) = inner.peer(asked.id) else { return false };
-        if peer.is_ready() || peer.is_broken() || inner.job_segment.liveness(rank) != Liveness::Alive {
+        if peer.is_ready()
+            || peer.is_broken()
+            || peer.is_refused()
+            || inner.job_segment.liveness(rank) != Liveness::Alive
+        {
             inner.ring(); // the waiting threads look again
             return false;
         }
@@ -381,6 +410,10 @@ impl Thread {
             let pair = inner.queue_pair_of(peer, &mut connecting);
             (pair.map(|pair| pair.number()), connecting.connected.is_some(), peer.generation())
         };
+        if number.is_none() && inner.is_limited(asked.id) {
+            inner.refuse_connection(peer);
+            return false;
+        }
         let Some(number) = number.filter(|_| now < asked.until) else {
             peer.fail();
             inner.ring();
@@ -415,6 +448,12 @@ impl Thread {
             return inner.ring();
         }
         let Ok(peer) = inner.peer(ConnectionId { rank: from, traffic: hello.traffic }) else { return };
+        if hello.full {
+            if inner.is_limited(peer.id) {
+                inner.refuse_connection(peer);
+            }
+            return;
+        }
         if hello.waits {
             let until = now() + GIVE_UP_AFTER;
             return self.asking.iter_mut().filter(|asked| asked.id == peer.id).for_each(|asked| asked.until = until);
@@ -437,6 +476,9 @@ impl Thread {
                 if becomes_ready {
                     inner.ring();
                 }
+                if inner.is_limited(peer.id) {
+                    inner.ask_to_connect(peer); // packets take it at both ends once it is there
+                }
                 // A peer that has answered would ask before it sends.
                 if !(hello.asks || becomes_ready && peer.asked.load(Ordering::Acquire)) {
                     return;
@@ -444,6 +486,10 @@ impl Thread {
                 Hello { queue_pair, knows: true, ..mine }
             }
             None if peer.is_closed() || inner.is_revoked(from) => Hello { refuses: true, ..mine },
+            None if hello.asks && inner.is_limited(peer.id) && peer.connecting().pair.is_none() => {
+                inner.refuse_connection(peer); // also for later: the other one has given its queue pair back
+                Hello { full: true, ..mine }
+            }
             None if inner.begins_anew(peer, hello.generation) && hello.asks => Hello { waits: true, ..mine },
             // It has not noticed that the connection broke.
             None if hello.asks && is_after_break(peer.generation(), hello.generation) => {

@@ -2,19 +2,21 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll};
 
 use ibverbs_sys::ibv_wc;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Patience, Rank, RemoteMemory};
 
-use crate::datagrams::{DatagramChannel, DatagramWaits, Datagrams, Identity, Machine, Posted, SharedMachine};
+use crate::datagrams::{
+    Connecting, DatagramChannel, DatagramWaits, Datagrams, Identity, Machine, Posted, SharedMachine,
+};
 use crate::verbs::connector::Connector;
 use crate::verbs::device::Device;
 use crate::verbs::drive::DATAGRAM;
 use crate::verbs::endpoint_address::EndpointAddress;
 use crate::verbs::raw::{CompletionQueue, DatagramQueue, DatagramRoom, LIST, ProtectionDomain, Received, Written};
-use crate::verbs::traffic::{ConnectionId, Traffic};
+use crate::verbs::traffic::Traffic;
 use crate::verbs::transport::ConnectionTransport;
 use crate::verbs::{Inner, Verbs};
 use crate::waiting::drive::now;
@@ -24,6 +26,13 @@ use crate::{Arrival, ChannelTo, Error, Packet, Transport};
 /// Over what the packets of cards travel: `rc`, reliable connections, `ud`, unreliable datagrams, or
 /// `both`, first datagrams, and later the connection to a rank.
 pub const MESSAGES_CHANNEL: &str = "ONESIDED_MESSAGES_CHANNEL";
+
+/// With both: for how many messages to a rank that would take its connection it is made.
+pub const CONNECT_AFTER: &str = "ONESIDED_MESSAGES_CONNECT_AFTER";
+/// The same without a setting.
+pub(super) const COUNTED: u32 = 16;
+/// How many such connections a rank has at most, without a setting (koop-2008, section 5.4).
+pub(super) const CONNECTIONS: u32 = 16;
 
 /// The queue for packets, whose completions have the mark [`DATAGRAM`].
 pub(super) fn queue(
@@ -193,7 +202,7 @@ impl Datagrams for VerbsDatagrams {
     /// The connection to it shows whether it can be reached: the keepalive reads from it.
     fn reaches(&self, rank: Rank) -> bool {
         let Some(inner) = self.inner.upgrade() else { return false };
-        inner.peer(ConnectionId { rank, traffic: Traffic::Messages }).is_ok_and(|peer| {
+        inner.shows(rank, Traffic::Messages).is_ok_and(|peer| {
             peer.wait_on();
             !peer.is_broken()
         })
@@ -223,9 +232,6 @@ impl Datagrams for VerbsDatagrams {
         self.port.is_idle.store(is_idle, Ordering::Relaxed);
     }
 }
-
-/// So many packets to a rank are datagrams before its connection is made.
-const CONNECTS_AFTER: u32 = 16;
 
 /// The bytes of a number before a packet over a connection.
 const NUMBER: usize = size_of::<u32>();
@@ -271,7 +277,22 @@ impl DatagramWaits for VerbsWaits {
 
     fn connections(&self) -> Option<(ChannelTo, u32)> {
         let channel = self.1.as_ref()?.channels(self.0.rank())[0];
-        Some((ChannelTo { packet_max: channel.packet_max - NUMBER, ..channel }, CONNECTS_AFTER))
+        Some((ChannelTo { packet_max: channel.packet_max - NUMBER, ..channel }, self.0.0.connect_after))
+    }
+
+    fn connection(&self, to: Rank) -> Connecting {
+        match self.0.0.peers.get(self.0.to(to).number()).and_then(OnceLock::get) {
+            Some(peer) if peer.is_ready() => Connecting::Open,
+            Some(peer) if peer.is_refused() || peer.is_broken() => Connecting::Refused,
+            Some(peer) if peer.asked.load(Ordering::Relaxed) => Connecting::Asked,
+            _ => Connecting::Unasked,
+        }
+    }
+
+    fn connect(&self, to: Rank) {
+        if let Ok(peer) = self.0.peer(to) {
+            self.0.0.ask_to_connect(peer);
+        }
     }
 
     fn send_apart(

@@ -11,36 +11,19 @@
 //!
 //! Where both give the connection back at the same time, the lower rank's wish counts.
 
-use std::ffi::OsString;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-use onesided_job::Error as JobError;
 
 use crate::verbs::Inner;
 use crate::verbs::peer::{Peer, Revocation};
 use crate::verbs::traffic::{ConnectionId, Traffic};
 
 /// How many connections of messages a rank has before it gives idle ones back. Without it there is no
-/// limit.
+/// limit. With datagrams [and connections](super::MESSAGES_CHANNEL): how many it has at most, 16 without it.
 pub const MESSAGES_CONNECTIONS: &str = "ONESIDED_MESSAGES_CONNECTIONS";
 
 /// How often a rank with too many looks for idle ones, in nanoseconds.
 pub(super) const SCAN: u64 = 100_000_000;
-
-/// The limit.
-pub(super) fn most() -> Result<u32, JobError> {
-    parse(std::env::var_os(MESSAGES_CONNECTIONS))
-}
-
-fn parse(value: Option<OsString>) -> Result<u32, JobError> {
-    let Some(value) = value else { return Ok(u32::MAX) };
-    let number = value.to_str().and_then(|value| value.parse().ok()).filter(|number| *number > 0);
-    number.ok_or_else(|| JobError::Join {
-        what: format!("{MESSAGES_CONNECTIONS} is no number of connections"),
-        source: None,
-    })
-}
 
 /// What becomes of a connection that a rank gives back.
 #[derive(Debug, Default)]
@@ -159,18 +142,5 @@ impl Inner {
         }
         drop(revocation);
         self.ring();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_limit_is_a_number() {
-        assert_eq!((parse(None).unwrap(), parse(Some("7".into())).unwrap()), (u32::MAX, 7));
-        for wrong in ["", "0", "-1", "many"] {
-            assert!(parse(Some(wrong.into())).unwrap_err().to_string().contains(MESSAGES_CONNECTIONS), "{wrong}");
-        }
     }
 }

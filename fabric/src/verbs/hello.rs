@@ -6,7 +6,7 @@ use crate::verbs::connector::ROOM;
 use crate::verbs::traffic::Traffic;
 
 /// The wire form's first bytes: what it is, and its version.
-pub(super) const MAGIC: [u8; 4] = *b"1SC\x04";
+pub(super) const MAGIC: [u8; 4] = *b"1SC\x05";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub(super) struct Hello {
@@ -23,6 +23,8 @@ pub(super) struct Hello {
     pub(super) asks: bool,
     pub(super) knows: bool,
     pub(super) refuses: bool,
+    /// There is to be no such connection: the sender has too many.
+    pub(super) full: bool,
     pub(super) waits: bool,
     /// Of a further rail: how many connections of messages broke before the one that it belongs to.
     pub(super) breaks: u32,
@@ -59,6 +61,7 @@ mod tests {
             asks: true,
             knows: false,
             refuses: false,
+            full: true,
             waits: true,
             breaks: u32::MAX,
             gives: u32::MAX,

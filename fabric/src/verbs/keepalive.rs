@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 
 use onesided_job::Process;
-use onesided_remote_memory::{Fault, Liveness, Patience, RemoteMemory, Watch};
+use onesided_remote_memory::{Fault, Liveness, Patience, Rank, RemoteMemory, Watch};
 
 use crate::verbs::peer::{Peer, REFUSED};
 use crate::verbs::queue::InFlight;
@@ -215,6 +215,18 @@ impl InFlight {
     }
 }
 
+impl Inner {
+    /// The connection that shows whether a rank can be reached: that of such traffic, or the one for memory if
+    /// that is not to be made for it.
+    pub(super) fn shows(&self, rank: Rank, traffic: Traffic) -> Result<&Peer, Fault> {
+        let peer = self.peer(ConnectionId { rank, traffic })?;
+        match self.is_limited(peer.id) && !peer.is_ready() {
+            true => self.peer(ConnectionId { rank, traffic: Traffic::Memory }),
+            false => Ok(peer),
+        }
+    }
+}
+
 impl Verbs {
     /// The state of an unsatisfied wait: past its deadline, ended by a peer's status, on a broken
     /// connection, or pending.
@@ -227,7 +239,7 @@ impl Verbs {
         if rank == self.rank() {
             return Ok(()); // other ranks' writes arrive on their own connections
         }
-        let peer = self.peer(rank)?;
+        let peer = self.0.shows(rank, self.1)?;
         if peer.is_broken() && self.0.detection_until(peer.id).is_none() && !self.0.may_renew(peer.id) {
             return Err(self.0.fault(peer.id, REFUSED));
         }
@@ -238,7 +250,7 @@ impl Verbs {
 
 #[cfg(test)]
 mod tests {
-    use onesided_remote_memory::{Rank, RegionId};
+    use onesided_remote_memory::RegionId;
 
     use super::*;
     use crate::SegmentKey;

@@ -22,8 +22,9 @@
 //! With [`MESSAGES_CHANNEL`] the packets of messages are datagrams of a queue pair of their own
 //! (`datagrams`), whose completions are in the queue of all else. Their protocol machine
 //! ([`DatagramChannel`](crate::DatagramChannel)) is driven in every wait, by one thread at a time. Packets to
-//! a peer may go over its connection as well, later and in one sequence with the datagrams; that of the two
-//! ranks is lost with that connection, which is not made anew.
+//! a peer may go over its connection as well, in one sequence with the datagrams: once it is there, which
+//! messages that are counted ask for, within a limit of connections for each rank. The packets of the two are
+//! lost with that connection, which is not made anew.
 //!
 //! # Guarantees and assumptions
 //!
@@ -135,7 +136,7 @@ use crate::{AtomicAgent, Capabilities, Error, Fabric, block_on};
 
 pub use crate::verbs::arrivals::MESSAGES_QUEUES;
 pub use crate::verbs::bulk::{CardGet, VerbsFlush, VerbsGet, VerbsTransfer};
-pub use crate::verbs::datagrams::{MESSAGES_CHANNEL, VerbsDatagrams, VerbsWaits};
+pub use crate::verbs::datagrams::{CONNECT_AFTER, MESSAGES_CHANNEL, VerbsDatagrams, VerbsWaits};
 pub use crate::verbs::device::{DeviceInfo, devices};
 pub use crate::verbs::giving::MESSAGES_CONNECTIONS;
 pub use crate::verbs::rails::RAILS;
@@ -181,7 +182,8 @@ struct Inner {
     has_one_queue: bool,
     arrivals: OnceLock<Arrivals>,
     making_arrivals: Mutex<()>,
-    /// How many connections of packets there may be before idle ones are given back.
+    /// How many connections of packets there may be before idle ones are given back, or, beside datagrams,
+    /// at all.
     most_connections: AtomicU32,
     /// How many [rails](rails) long messages to a rank are divided among.
     rails: AtomicU32,
@@ -191,8 +193,11 @@ struct Inner {
     has_transport: AtomicBool,
     /// Its packets, if they travel as datagrams.
     datagrams: Option<CardDatagrams>,
-    /// Whether they take connections, too.
+    /// Whether they take connections, too; for how many messages to a rank one is made, and how many there
+    /// are [with a limit](Inner::is_limited).
     over_both: bool,
+    connect_after: u32,
+    counted: AtomicU32,
     event_wait: EventWait,
     handler_wait: HandlerWait,
     endpoint: Tasks,
@@ -288,7 +293,9 @@ impl Verbs {
         let channel = setting::chosen(MESSAGES_CHANNEL, ["rc", "ud", "both"])?;
         let (over_datagrams, over_both) = (channel > 0, channel == 2);
         let has_one_queue = setting::chosen(MESSAGES_QUEUES, ["two", "one"])? == 1 || over_datagrams;
-        let most_connections = giving::most()?;
+        let most_connections = setting::number(MESSAGES_CONNECTIONS)?;
+        let most_connections = most_connections.unwrap_or(if over_both { datagrams::CONNECTIONS } else { u32::MAX });
+        let connect_after = setting::number(CONNECT_AFTER)?.unwrap_or(datagrams::COUNTED);
         let mut devices = Device::choose(!job.job_segment.is_again())?;
         let rails = rails::chosen()?.unwrap_or(devices.len().min(Traffic::RAILS.len()) as u32);
         let rails = if over_datagrams { 1 } else { rails };
@@ -345,6 +352,8 @@ impl Verbs {
             datagrams: packets
                 .map(|queue| CardDatagrams::new(queue, &connector, &domain, job.rank, Weak::clone(inner))),
             over_both,
+            connect_after,
+            counted: AtomicU32::new(0),
             connector,
             depth,
             completions,

@@ -51,6 +51,8 @@ pub(super) struct Peer {
     ready: AtomicBool,
     /// Whether the connection was asked for.
     pub(super) asked: AtomicBool,
+    /// Whether there is to be none: one of the two has [too many](super::Inner::is_limited).
+    pub(super) refused: AtomicBool,
     /// The start of its home region.
     pub(super) home: Remote,
     /// How many bytes a post copies, if it has a queue pair.
@@ -151,6 +153,7 @@ impl Peer {
             giving: Giving::default(),
             ready: AtomicBool::new(false),
             asked: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
             home,
             inline: AtomicU32::new(0),
             posting: Mutex::default(),
@@ -237,6 +240,22 @@ impl Peer {
     /// Whether this rank's queue pair is connected, and works.
     pub(super) fn is_connected(&self) -> bool {
         (self.is_ready() || self.connecting().connected.is_some()) && !self.is_broken()
+    }
+
+    /// Whether there is to be no connection.
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused.load(Ordering::Acquire)
+    }
+
+    /// There is to be none. Gives the queue pair back, unless the peer's is connected to it.
+    pub(super) fn refuse(&self) -> Option<Arc<QueuePair>> {
+        let mut connecting = self.connecting();
+        if connecting.connected.is_some() {
+            return None;
+        }
+        self.refused.store(true, Ordering::Release);
+        self.posting().pair = None;
+        connecting.pair.take()
     }
 
     /// Whether requests may be posted.

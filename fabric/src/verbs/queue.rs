@@ -180,10 +180,11 @@ impl Inner {
         work: &[WorkRequest],
     ) -> Option<MutexGuard<'p, Posting>> {
         let (mut completed, mut since) = (peer.completed(), now());
-        // A broken connection does not make space, a peer that has ended does not connect, and a forked
-        // child sees no completion; the post is refused.
+        // A broken connection does not make space, a peer that has ended does not connect, nor does one that
+        // has too many, and a forked child sees no completion; the post is refused.
         while !self.can_post(peer, &posting, work)
             && !peer.is_broken()
+            && !peer.is_refused()
             && !is_child()
             && (peer.is_ready() || self.job_segment.liveness(peer.id.rank) == Liveness::Alive)
         {

@@ -1,4 +1,4 @@
-//! Settings of the environment that choose one of some words.
+//! Settings of the environment: one of some words, or a number.
 
 use std::ffi::OsString;
 
@@ -18,6 +18,21 @@ fn parse<const N: usize>(name: &str, words: [&str; N], value: Option<OsString>) 
     chosen.ok_or_else(|| Error::Join { what: format!("{name} is none of: {}", words.join(", ")), source: None })
 }
 
+/// The number that the variable has, if it is set.
+///
+/// # Errors
+/// [`Error::Join`]: it has none of at least 1.
+pub(super) fn number(name: &str) -> Result<Option<u32>, Error> {
+    parse_number(name, std::env::var_os(name))
+}
+
+fn parse_number(name: &str, value: Option<OsString>) -> Result<Option<u32>, Error> {
+    let Some(value) = value else { return Ok(None) };
+    let number = value.to_str().and_then(|value| value.parse().ok()).filter(|number| *number > 0);
+    let wrong = || Error::Join { what: format!("{name} is no number of at least 1"), source: None };
+    number.map(Some).ok_or_else(wrong)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -30,6 +45,15 @@ mod tests {
         for wrong in ["", "UD", "xrc"] {
             let error = parse("CHANNEL", ["rc", "ud"], Some(wrong.into())).unwrap_err();
             assert!(error.to_string().contains("CHANNEL is none of: rc, ud"), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_number_is_checked() {
+        let parse = |value: Option<&str>| parse_number("LIMIT", value.map(OsString::from));
+        assert_eq!((parse(None).unwrap(), parse(Some("7")).unwrap()), (None, Some(7)));
+        for wrong in ["", "0", "-1", "many"] {
+            assert!(parse(Some(wrong)).unwrap_err().to_string().contains("LIMIT"), "{wrong}");
         }
     }
 }

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 use onesided_fabric::remote_memory::{FaultKind, Patience, Rank, RemoteMemory};
 use onesided_fabric::verbs::{RECEIVES, VerbsTransport};
 use onesided_fabric::{
-    Channel, Events, Fabric, Fencing, NOBODY, Packet, Renewed, Segment, SegmentKey, Transport, block_on, wait_timeout,
+    Absent, Channel, Events, Fabric, Fencing, NOBODY, Packet, Renewed, Segment, SegmentKey, Transport, block_on,
+    wait_timeout,
 };
 
+use crate::connections::eventually;
 use crate::support::{Barrier, device, segments};
 use crate::{LONG, by_datagrams, channel, kind, ranks, until};
 
@@ -247,6 +249,9 @@ fn packets_of_both_channels_end_with_the_connection() {
         let own = messages.allocate(64).unwrap();
         let mut sent_by = Vec::new();
         for number in 0..100_u32 {
+            if number == 50 {
+                eventually("the connection is there", || packets.channels(other).len() == 2);
+            }
             sent_by.push(packets.channels(other)[0].channel);
             block_on(fabric, packets.send(other, &[&own.key().to_bytes()[..], &number.to_le_bytes()].concat()))
                 .unwrap();
@@ -275,6 +280,50 @@ fn packets_of_both_channels_end_with_the_connection() {
         assert_eq!(kind(block_on(fabric, packets.send(other, b"after"))), FaultKind::ConnectionLost);
         world.barrier().wait().unwrap();
     });
+}
+
+/// A rank has no more connections beside its datagrams than it may have; what cannot take one takes datagrams,
+/// and reads and writes are refused.
+#[test]
+fn connections_beside_datagrams_are_limited() {
+    let Some(_device) = device("connections_beside_datagrams_are_limited") else { return };
+    if channel() != "both" {
+        return;
+    }
+    let open = ranks(4, |world| {
+        let fabric = world.fabric();
+        fabric.set_most_connections(1);
+        world.barrier().wait().unwrap();
+        let mut packets = fabric.transport().unwrap();
+        let others: Vec<_> = (0..4).map(Rank).filter(|rank| rank.0 != world.rank()).collect();
+        let mut next = [0_u32; 4];
+        for number in 0..60_u32 {
+            for to in &others {
+                block_on(fabric, packets.send(*to, &number.to_le_bytes())).unwrap();
+            }
+            while next.iter().sum::<u32>() < 3 * number {
+                let patience = Patience::until(until(fabric, LONG));
+                let (from, bytes) = block_on(fabric, packets.recv(patience)).unwrap();
+                assert_eq!(bytes, next[from.index()].to_le_bytes());
+                next[from.index()] += 1;
+            }
+        }
+        eventually("whether there is a connection is decided", || {
+            others.iter().all(|to| matches!(packets.absent(*to), None | Some(Absent::Refused)))
+        });
+        world.barrier().wait().unwrap();
+        let messages = fabric.for_messages();
+        let own = messages.allocate(64).unwrap();
+        let (refused, open): (Vec<Rank>, Vec<Rank>) = others.iter().partition(|to| packets.absent(**to).is_some());
+        for to in refused {
+            let theirs = messages.open(&SegmentKey { rank: to, ..own.key() }).unwrap();
+            let read = block_on(fabric, messages.rdma_read((&theirs, 0), (&own, 0), 64));
+            assert_eq!(kind(read), FaultKind::Refused);
+        }
+        world.barrier().wait().unwrap();
+        open.len()
+    });
+    assert!(open.iter().all(|open| *open <= 1), "{open:?}");
 }
 
 /// Packets that have arrived are not missing when their connection breaks, though no completion has

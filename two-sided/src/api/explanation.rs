@@ -61,7 +61,8 @@ impl fmt::Display for NoConnection {
         write!(f, "no connection to rank {}", self.0)?;
         match self.1 {
             Absent::Counted { messages, of } => write!(f, " yet: {messages} of {of} messages counted"),
-            _ => Ok(()),
+            Absent::Asked => f.write_str(" yet: it is being made"),
+            _ => f.write_str(": one of the two has as many as it may have (ONESIDED_MESSAGES_CONNECTIONS)"),
         }
     }
 }
@@ -87,6 +88,9 @@ impl fmt::Display for Explanation {
             match passed_over {
                 Some(PassedOver::Condition(condition)) => write!(f, "passed over: not {condition}")?,
                 Some(PassedOver::Lacks(why)) => write!(f, "passed over: {why}")?,
+                Some(PassedOver::Absent(absent)) if chosen == at => {
+                    write!(f, "{}: {}", NoConnection(*to, *absent), what(*by))?;
+                }
                 Some(PassedOver::Absent(absent)) => write!(f, "passed over: {}", NoConnection(*to, *absent))?,
                 None if chosen < at => f.write_str("not asked")?,
                 None => f.write_str(what(rule.by))?,

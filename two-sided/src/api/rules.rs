@@ -60,8 +60,11 @@ impl<F: Fabric> Features<'_, F> {
         });
         // By `eager` a message counts as it is sent.
         let by = |by, rule| Choice { by, rule, is_tried: false, counts: counts && by != Protocol::Eager };
-        let place = holds.unwrap_or(chain.len() - 1); // the last one holds for all
-        let Rule { when, by: protocol } = &chain[place];
+        // The last one is for all others, in packets if it may not read or write.
+        let (place, protocol) = match holds {
+            Some(place) => (place, chain[place].by),
+            None => (chain.len() - 1, Protocol::Copy),
+        };
         if self.bytes <= EAGER_LEAST && self.eager.is_ok() && protocol.channel().is_none() {
             return by(Protocol::Eager, Err(SHORT));
         }
@@ -69,17 +72,24 @@ impl<F: Fabric> Features<'_, F> {
             return by(Protocol::Rget, Err(TO_ONESELF));
         }
         let is_short = self.bytes < self.messages.progress().rules.measured.bound().1.into();
-        Choice { is_tried: when.contains(&Condition::Measured) && is_short, ..by(*protocol, Ok(place)) }
+        Choice { is_tried: chain[place].when.contains(&Condition::Measured) && is_short, ..by(protocol, Ok(place)) }
     }
 
     pub(crate) fn passes_over(&self, rule: &Rule) -> Option<PassedOver> {
         let fails = rule.when.iter().find(|condition| !self.has(**condition));
         let lacks = || match rule.by {
             Protocol::Offered => self.offered.and_then(|()| self.may_be_offered()).map_err(PassedOver::Lacks),
-            by if !by.is_eager() => Ok(()),
+            Protocol::Copy => Ok(()),
+            by if !by.is_eager() => self.absent().map_or(Ok(()), |absent| Err(PassedOver::Absent(absent))),
             by => self.eager.map_err(PassedOver::Lacks).and_then(|()| by.channel().map_or(Ok(()), |by| self.fits(by))),
         };
         fails.map(|condition| PassedOver::Condition(*condition)).or_else(|| lacks().err())
+    }
+
+    /// Why there is no connection to read or write over, where packets need none.
+    fn absent(&self) -> Option<Absent> {
+        let is_other = self.to != self.messages.world().fabric().rank();
+        self.messages.progress().absent(self.to).filter(|_| is_other)
     }
 
     /// Whether a packet by a channel has room for the message.

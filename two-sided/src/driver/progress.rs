@@ -40,6 +40,8 @@ pub(crate) struct Progress<F: Fabric> {
     handler: Handler,
     pub(crate) tasks: Tasks,
     pub(crate) rules: Applied,
+    /// Whether packets may go without a connection that may be there.
+    may_lack_connections: bool,
     /// This, for tasks that go on without their caller.
     owing: Weak<dyn Owing>,
 }
@@ -92,6 +94,7 @@ impl<F: Fabric> Progress<F> {
         let (transport, interest) =
             (fabric.transport().map_err(|fault| Error::Create { fault })?, EventInterest::default());
         let rules = Applied::new(|channel| has_channel(&transport, fabric.rank(), channel))?;
+        let may_lack_connections = transport.absent(fabric.rank()).is_some();
         let state = SpinLock::new(State { engine, transport, transfers: Vec::new(), interest, sends_seen: 0 });
         let progress = Arc::new_cyclic(|this: &Weak<Self>| Self {
             fabric,
@@ -101,6 +104,7 @@ impl<F: Fabric> Progress<F> {
             handler: Handler::default(),
             tasks: Tasks::default(),
             rules,
+            may_lack_connections,
             owing: this.clone(),
         });
         if let Some(slot) = progress.fabric.endpoint().background() {
@@ -192,6 +196,11 @@ impl<F: Fabric> Progress<F> {
         let state = self.state.lock();
         let found = state.transport.channels(to).iter().find(|to| to.channel == channel);
         found.map(|to| to.packet_max - EAGER_HEAD).ok_or_else(|| state.transport.absent(to))
+    }
+
+    /// Why there is no connection to a rank. `None`: there is one, or is none on this fabric.
+    pub(crate) fn absent(&self, to: Rank) -> Option<Absent> {
+        if self.may_lack_connections { self.state.lock().transport.absent(to) } else { None }
     }
 
     /// The first channel to a rank, if this fabric has several, and why it is not another one.

@@ -99,6 +99,31 @@ fn packets_on_two_channels_arrive_once_and_in_order() {
     }
 }
 
+/// A datagram behind packets of another channel has room as soon as some of them have come.
+#[test]
+fn room_for_a_datagram_does_not_wait_for_all_of_the_other_channel() {
+    let (mut network, (sender, receiver)) = (Network::new(2, 0, CALM, 0), (Rank(0), Rank(1)));
+    let apart = |network: &mut Network| {
+        let number = network.channels[0].number_apart(network.now, receiver).map(Result::unwrap);
+        network.channels[0].left_apart(receiver);
+        number
+    };
+    for number in 0..300 {
+        assert_eq!(apart(&mut network), Poll::Ready(number));
+    }
+    for number in 0..100 {
+        let packet = (Channel::Connection, Box::default());
+        network.channels[1].arrived_apart(network.now, sender, number, packet).unwrap();
+        assert!(network.take(1).is_some());
+    }
+    while network.send(0, 1, b"datagram").is_pending() {
+        assert!(network.step(), "no timer asks for room");
+        assert!(network.now < 1_000_000_000, "there is none");
+        assert!(apart(&mut network).is_ready()); // the stream goes on
+        assert!(network.channels[0].counts().sent < 350, "there is none");
+    }
+}
+
 #[test]
 fn numbers_wrap() {
     for (seed, before) in [(0, 1), (1, 100), (2, 255), (3, 256), (4, 1_000)] {
