@@ -18,7 +18,7 @@ impl<F: Fabric> Messages<F> {
     /// `TooLong`.
     #[inline]
     pub fn send_by_engine(&self, to: Rank, bytes: &[u8]) -> Result<(), Fault> {
-        let sent = self.progress().send_eager(to, (self.context(), 0), bytes);
+        let sent = self.progress().send_eager(to, (self.context(), 0), bytes, None);
         if let Some(send) = sent.map_err(|_| Fault::new(FaultKind::TooLong))? {
             self.progress().with(|engine| engine.detach(send)); // it waits for room or credit
         }

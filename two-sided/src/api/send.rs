@@ -17,6 +17,9 @@ use crate::engine::source::has_size;
 use crate::engine::{Direct, Engine, Listed, QUEUED_MAX};
 use crate::{Buffer, Error, Messages, Payload, Protocol, Source, Tag};
 
+/// Why an eager message is announced all the same.
+const NO_ROOM: &str = "its packet cannot leave now";
+
 /// A send that is under way, and what it gives back when it is over. See [`Messages::send`].
 #[must_use = "the failure of a send is reported by its handle alone"]
 pub struct SendRequest<'m, F: Fabric, R = ()> {
@@ -112,11 +115,7 @@ impl<'m, 'c, F: Fabric> Content<'m, 'c, F> {
         let is_registered = matches!(self, Self::Registered(..));
         let offered = if let Self::Slice(_) = self { Ok(()) } else { Err("it is no slice") };
         let features = Features { messages, to, bytes: self.len(), is_registered, eager, offered };
-        let choice = messages.progress().rules.with(|chain| features.choose(chain));
-        if choice.counts && eager.is_ok() {
-            messages.progress().count(to); // once for each message
-        }
-        choice
+        messages.progress().rules.with(|chain| features.choose(chain))
     }
 
     /// Offers a slice, if it is to be.
@@ -171,48 +170,58 @@ impl<'m, 'c, F: Fabric> Content<'m, 'c, F> {
         (context, to): (u32, Rank),
         (what, synchronous): (What, bool),
     ) -> Started<'m, F> {
-        let choice = if synchronous {
-            Some(self.choose(messages, to, Err("it is synchronous")))
-        } else if messages.progress().rules.are_eager(what.bytes) {
-            None
-        } else {
-            Some(self.choose(messages, to, Ok(())))
-        };
-        let channel = choice.and_then(|choice| choice.by.channel());
-        let choice = match choice.filter(|choice| !choice.by.is_eager()) {
-            Some(choice) => choice,
-            None => {
-                if let Some(started) = self.eager(messages, (context, to, channel), what) {
-                    return started;
-                }
-                self.choose(messages, to, Err("its packet cannot leave now"))
+        let mut eager = if synchronous { Err("it is synchronous") } else { Ok(()) };
+        if !synchronous && messages.progress().rules.are_eager(what.bytes) {
+            if let Some(started) = self.eager(messages, (context, to), what, None) {
+                return started;
             }
-        };
+            eager = Err(NO_ROOM);
+        }
+        self.post_by_rules(messages, (context, to), (what, synchronous), eager)
+    }
+
+    /// The same by the rules: `eager` says why it is not.
+    #[inline(never)] // apart from the path of short messages
+    fn post_by_rules(
+        mut self,
+        messages: &'m Messages<F>,
+        (context, to): (u32, Rank),
+        (what, synchronous): (What, bool),
+        eager: Result<(), &'static str>,
+    ) -> Started<'m, F> {
+        let mut choice = self.choose(messages, to, eager);
+        if choice.counts && eager != Err(NO_ROOM) {
+            messages.progress().count(to); // else its packet has counted
+        }
+        if choice.by.is_eager() {
+            if let Some(started) = self.eager(messages, (context, to), what, choice.by.channel()) {
+                return started;
+            }
+            choice = self.choose(messages, to, Err(NO_ROOM));
+        }
         self.announce(messages, (context, to), (what, synchronous), choice)
     }
 
-    /// Sends the message as a packet, if it fits one that can leave now or may wait.
+    /// Sends the message as a packet, if it fits one that can leave now or may wait; over a channel if one is
+    /// named.
     #[inline]
     fn eager(
         &mut self,
         messages: &'m Messages<F>,
-        (context, to, channel): (u32, Rank, Option<Channel>),
+        (context, to): (u32, Rank),
         what: What,
+        over: Option<Channel>,
     ) -> Option<Started<'m, F>> {
-        let (progress, envelope) = (messages.progress(), (context, what.tag.0));
-        let send = |bytes: &[u8]| match channel {
-            None => progress.send_eager(to, envelope, bytes),
-            Some(channel) => progress.send_eager_over((to, channel), envelope, bytes),
-        };
+        let progress = messages.progress();
         let sent = match self {
-            Self::Slice(bytes) => send(bytes),
+            Self::Slice(bytes) => progress.send_eager(to, (context, what.tag.0), bytes, over),
             packed => {
                 let most = progress.packet_room(to).min(QUEUED_MAX); // it may wait, as it is packed once
                 let mut bytes = vec![0; usize::try_from(what.bytes).ok().filter(|len| *len <= most)?];
                 if let Err(fault) = packed.read(progress, 0, &mut bytes) {
                     return Some(Err(Box::new(what.failed(fault))));
                 }
-                send(&bytes)
+                progress.send_eager(to, (context, what.tag.0), &bytes, over)
             }
         };
         let send = sent.ok()?;

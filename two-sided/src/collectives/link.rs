@@ -265,7 +265,7 @@ pub(crate) fn tell_all<F: Fabric>(progress: &Progress<F>, world: &World<F>, cont
     let (bytes, envelope) = (failure.to_bytes(), (context, failure.tag()));
     let others = (0..world.size()).filter(|rank| *rank != world.rank() && world.is_alive(*rank));
     for rank in others.filter_map(|rank| world.fabric_rank(rank)) {
-        if let Ok(Some(send)) = progress.send_eager(rank, envelope, &bytes) {
+        if let Ok(Some(send)) = progress.send_eager(rank, envelope, &bytes, None) {
             progress.with(|engine| engine.detach(send));
         }
     }
@@ -335,7 +335,7 @@ impl<'m, F: Fabric> Patience<'m, F> {
         let progress = core.messages.progress();
         progress.with(|engine| engine.waits_in_call(key, is_only));
         let Some(rank) = core.messages.world().fabric_rank(awaited) else { return };
-        if let Ok(Some(send)) = progress.send_eager(rank, (key.0, CONTROL | key.1), &[]) {
+        if let Ok(Some(send)) = progress.send_eager(rank, (key.0, CONTROL | key.1), &[], None) {
             progress.with(|engine| engine.detach(send));
         }
     }

@@ -14,8 +14,8 @@ use std::time::Duration;
 use onesided_fabric::bootstrap::fork::is_child;
 use onesided_fabric::remote_memory::{Patience, Rank, Watch};
 use onesided_fabric::{
-    Absent, Background, Channel, ChannelTo, EventInterest, Events, Fabric, Limit, NOBODY, SpinGuard, SpinLock, Told,
-    Transport, Wait,
+    Absent, Background, Channel, EventInterest, Events, Fabric, Limit, NOBODY, SpinGuard, SpinLock, Told, Transport,
+    Wait,
 };
 
 use self::background::Owing;
@@ -215,35 +215,17 @@ impl<F: Fabric> Progress<F> {
         self.state.lock().transport.count(to);
     }
 
-    /// Starts an eager send. `Ok(None)`: it is on its way already.
+    /// Starts an eager send, over a channel if one is named. `Ok(None)`: it is on its way already.
     #[inline(never)]
-    pub(crate) fn send_eager(&self, to: Rank, envelope: (u32, u32), bytes: &[u8]) -> Result<Option<usize>, TooLong> {
-        self.send_eager_by(to, envelope, bytes, |transport| transport.count(to))
-    }
-
-    /// The same by a channel, if it is still there.
-    pub(crate) fn send_eager_over(
-        &self,
-        (to, channel): (Rank, Channel),
-        envelope: (u32, u32),
-        bytes: &[u8],
-    ) -> Result<Option<usize>, TooLong> {
-        self.send_eager_by(to, envelope, bytes, |transport| {
-            let channels = transport.channels(to);
-            *channels.iter().find(|to| to.channel == channel).unwrap_or(&channels[0])
-        })
-    }
-
-    #[inline]
-    fn send_eager_by(
+    pub(crate) fn send_eager(
         &self,
         to: Rank,
         envelope: (u32, u32),
         bytes: &[u8],
-        by: impl FnOnce(&mut F::Transport) -> ChannelTo,
+        over: Option<Channel>,
     ) -> Result<Option<usize>, TooLong> {
         let mut state = self.state.lock();
-        let send = state.send_eager(to, envelope, bytes, by);
+        let send = state.send_eager(to, envelope, bytes, over);
         match send {
             Ok(Some(_)) => self.unlock_and_ask(state),
             _ => self.unlock(state),
@@ -268,7 +250,7 @@ impl<F: Fabric> Progress<F> {
             let together = state.send_batch(to, (context, list));
             (0..together).for_each(|_| started(to, None));
             if together == 0 {
-                match state.send_eager(to, (context, tag.0), bytes, |transport| transport.count(to)) {
+                match state.send_eager(to, (context, tag.0), bytes, None) {
                     Ok(send) => started(to, send),
                     Err(TooLong) => break,
                 }
@@ -288,7 +270,7 @@ impl<F: Fabric> Progress<F> {
     ) -> Result<(Option<usize>, Posting), TooLong> {
         let mut is_to_move = false;
         let exchanged = self.locked(|state| {
-            let send = state.send_eager(to, envelope, bytes, |transport| transport.count(to))?;
+            let send = state.send_eager(to, envelope, bytes, None)?;
             let State { engine, transport, .. } = state;
             let posting =
                 engine.receive_into(pattern, direct, |engine, direct| self.take_next((engine, transport), direct));

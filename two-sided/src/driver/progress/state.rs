@@ -4,7 +4,7 @@ use std::task::{Context, Poll};
 
 use onesided_fabric::bootstrap::fork;
 use onesided_fabric::remote_memory::{Fault, Rank};
-use onesided_fabric::{Arrival, ChannelTo, EventInterest, Fabric, NOBODY, Packet, Renewed, Transport};
+use onesided_fabric::{Arrival, Channel, ChannelTo, EventInterest, Fabric, NOBODY, Packet, Renewed, Transport};
 
 use super::{Progress, Registered};
 use crate::driver::transfers::{self, Begun, Transfer};
@@ -39,17 +39,19 @@ impl<F: Fabric> State<F> {
         begun.tell(on, &mut self.engine, &mut self.transfers, &self.transport)
     }
 
-    /// `by`: the channel.
     #[inline]
     pub(super) fn send_eager(
         &mut self,
         to: Rank,
         envelope: (u32, u32),
         bytes: &[u8],
-        by: impl FnOnce(&mut F::Transport) -> ChannelTo,
+        over: Option<Channel>,
     ) -> Result<Option<usize>, TooLong> {
         let Self { engine, transport, .. } = self;
-        let ChannelTo { channel, packet_max, .. } = by(transport);
+        let ChannelTo { channel, packet_max, .. } = match over {
+            None => transport.count(to),
+            Some(channel) => named(transport, to, channel),
+        };
         if bytes.len() > packet_max - EAGER_HEAD {
             return Err(TooLong);
         }
@@ -82,6 +84,13 @@ impl<F: Fabric> State<F> {
         });
         transport.set_list(false);
     }
+}
+
+/// The channel to a rank that a rule names, if it is still there.
+#[cold]
+fn named(transport: &impl Transport, to: Rank, channel: Channel) -> ChannelTo {
+    let channels = transport.channels(to);
+    *channels.iter().find(|to| to.channel == channel).unwrap_or(&channels[0])
 }
 
 /// Takes in the next packet, if there is one: `receive` receives it.
