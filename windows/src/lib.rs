@@ -107,11 +107,9 @@ pub use crate::window::create::Builder;
 /// The handles of calls that take nanoseconds: types of their own, because a boxed [`Request`]
 /// would cost more than the call.
 pub mod handles {
-    pub use crate::operation::accumulate::Accumulate;
     pub use crate::operation::fetch::Fetch;
-    pub use crate::operation::handles::{Flush, Get};
+    pub use crate::operation::handles::{Flush, Get, Operation, Yielded};
     pub use crate::operation::request::Begin;
-    pub use crate::operation::shaped::Shaped;
     pub use crate::passive::lock::LockRequest;
     pub use crate::passive::lock_all::at::At;
     pub use crate::passive::many::Many;

@@ -136,13 +136,13 @@ mod sealed {
 use self::sealed::Sealed;
 
 /// Takes up to `count` values from the start.
-fn take<'b, V>(values: &mut &'b [V], count: usize) -> &'b [V] {
+pub(crate) fn take<'b, V>(values: &mut &'b [V], count: usize) -> &'b [V] {
     let (taken, rest) = values.split_at(count.min(values.len()));
     *values = rest;
     taken
 }
 
-fn take_mut<'b, V>(values: &mut &'b mut [V], count: usize) -> &'b mut [V] {
+pub(crate) fn take_mut<'b, V>(values: &mut &'b mut [V], count: usize) -> &'b mut [V] {
     let count = count.min(values.len());
     let (taken, rest) = std::mem::take(values).split_at_mut(count);
     *values = rest;

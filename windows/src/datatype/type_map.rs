@@ -40,13 +40,19 @@ impl<'s> TypeMap<'s> {
         Ok(Self { shape, offset, per_record, lane })
     }
 
-    /// The first element and the count, if they are contiguous.
-    #[inline(always)] // as above
-    pub(crate) const fn row(self) -> Option<(usize, usize)> {
+    /// The elements, if they are contiguous.
+    #[inline]
+    pub(crate) const fn row(self) -> Option<Range<usize>> {
         match self {
-            Self { shape: Shape::Row(count), offset, per_record: 1, .. } => Some((offset, count)),
+            Self { shape: Shape::Row(count), offset, per_record: 1, .. } => Some(offset..offset + count),
             _ => None,
         }
+    }
+
+    /// The number of elements.
+    #[inline(always)] // as above
+    pub(crate) fn count(self) -> usize {
+        self.shape.count()
     }
 
     /// The element of the first record, if the shape starts at its offset.
@@ -72,13 +78,6 @@ pub(crate) struct TypeMapRuns<'s> {
     runs: Runs<'s>,
     /// The rest of the current run, in records.
     run: Range<usize>,
-}
-
-impl<'s> TypeMapRuns<'s> {
-    /// The elements that the runs are of.
-    pub(crate) const fn type_map(&self) -> TypeMap<'s> {
-        self.type_map
-    }
 }
 
 impl Iterator for TypeMapRuns<'_> {
@@ -121,9 +120,8 @@ mod tests {
         assert!(TypeMap::of_field(1, shape, third).is_err());
         let last = TypeMap::of_field(1, shape, crate::field!(Odd, last)).unwrap();
         assert_eq!(last.runs().collect::<Vec<_>>(), [23..24, 35..36, 83..84]);
-        assert_eq!((last.records(), last.row()), ((1, 6), None));
+        assert_eq!((last.records(), last.count()), ((1, 6), 3));
         let whole = TypeMap::of_shape(7, shape);
         assert_eq!(whole.runs().collect::<Vec<_>>(), [7..9, 12..13]);
-        assert_eq!(TypeMap::of_shape(7, Shape::Row(3)).row(), Some((7, 3)));
     }
 }

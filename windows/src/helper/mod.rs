@@ -23,7 +23,7 @@ mod signal;
 
 pub(crate) use self::in_flight::HelperRequests;
 pub(crate) use self::moves::has_packed;
-pub(crate) use self::origin::{HelperAccumulate, HelperCall, by_helper};
+pub(crate) use self::origin::accumulate_by_helper;
 pub(crate) use self::request::{HelperRequest, is_wordless};
 pub(crate) use self::server::serve;
 

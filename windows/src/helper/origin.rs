@@ -1,8 +1,5 @@
 //! The origin's side: sends requests and waits for replies.
 
-use std::future::Future;
-use std::ops::Range;
-use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
@@ -10,14 +7,11 @@ use onesided_fabric::{Fabric, Segment};
 
 use super::HelperRequest;
 use super::in_flight::{InFlight, ReplyCell};
-use crate::datatype::type_map::{TypeMap, TypeMapRuns};
+use crate::datatype::fields::take_mut;
 use crate::operation::combine::Work;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
-use crate::{AtomicElement, Op};
-
-/// A pending request; it yields the previous elements, if they were wanted.
-pub(crate) type HelperCall<'w> = Pin<Box<dyn Future<Output = Result<Vec<u8>, Fault>> + Send + 'w>>;
+use crate::{Access, AtomicElement};
 
 /// How long, in nanoseconds, an origin waits before it checks whether the owner still replies.
 const POLL_INTERVAL: u64 = 100_000_000;
@@ -28,17 +22,15 @@ fn take(reply: &ReplyCell) -> Option<Result<Vec<u8>, Fault>> {
 
 impl<F: Fabric> Inner<F> {
     /// Executes a request, on this thread or by the owner's helper thread.
-    pub(crate) fn call<'w>(&'w self, target: &'w Target<F>, mut request: HelperRequest) -> HelperCall<'w> {
+    pub(crate) async fn call(&self, target: &Target<F>, mut request: HelperRequest) -> Result<Vec<u8>, Fault> {
         request.ptr = target.ptr;
-        Box::pin(async move {
-            match request.perform(self.fabric(), &target.data) {
-                Err(fault) if fault.kind() == FaultKind::NotOwn => self.request_and_wait(target, request).await,
-                done => {
-                    target.count(onesided_fabric::Path::Cpu);
-                    done
-                }
+        match request.perform(self.fabric(), &target.data) {
+            Err(fault) if fault.kind() == FaultKind::NotOwn => self.request_and_wait(target, request).await,
+            done => {
+                target.count(onesided_fabric::Path::Cpu);
+                done
             }
-        })
+        }
     }
 
     pub(super) async fn request_and_wait(&self, target: &Target<F>, request: HelperRequest) -> Result<Vec<u8>, Fault> {
@@ -140,52 +132,26 @@ impl<F: Fabric> Inner<F> {
 }
 
 /// An accumulate by the agent, request after request.
-pub(crate) struct HelperAccumulate<'w, 's> {
-    run: Range<usize>,
-    runs: TypeMapRuns<'s>,
-    /// The number of operands sent, and of elements in flight.
-    done: usize,
-    count: usize,
-    call: Option<HelperCall<'w>>,
-}
-
-#[inline(always)] // keeps its arguments out of memory until needed
-pub(crate) const fn by_helper<'w, 's>(type_map: TypeMap<'s>) -> HelperAccumulate<'w, 's> {
-    HelperAccumulate { run: 0..0, runs: type_map.runs(), done: 0, count: 0, call: None }
-}
-
-impl<'w> HelperAccumulate<'w, '_> {
-    /// Continues it.
-    pub(crate) fn poll<T: AtomicElement, F: Fabric>(
-        &mut self,
-        inner: &'w Inner<F>,
-        target: &'w Target<F>,
-        work: &mut Work<'_, T>,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Result<(), Fault>> {
-        loop {
-            if let Some(call) = &mut self.call {
-                let before = std::task::ready!(call.as_mut().poll(cx));
-                self.call = None;
-                let before = before?;
-                if let Some(results) = &mut work.results {
-                    let into: &mut [u8] = bytemuck::cast_slice_mut(&mut results[self.done..self.done + self.count]);
-                    if into.len() != before.len() {
-                        return std::task::Poll::Ready(Err(Fault::new(FaultKind::Protocol)));
-                    }
-                    into.copy_from_slice(&before);
-                }
-                self.done += self.count;
+pub(crate) async fn accumulate_by_helper<T: AtomicElement, F: Fabric>(
+    access: Access<'_, T, F>,
+    work: Work<'_, T>,
+) -> Result<(), Fault> {
+    let Access { inner, target, .. } = access;
+    let Work { op, type_map, mut operands, mut results } = work;
+    let (mut run, mut runs, capacity) = (0..0, type_map.runs(), inner.request_layout().capacity());
+    loop {
+        let rest = (&mut run, &mut runs as &mut dyn Iterator<Item = _>);
+        let request = HelperRequest::of_runs::<T>(op, results.is_some(), capacity, rest, &mut operands);
+        let len = request.len;
+        if len == 0 {
+            return Ok(());
+        }
+        let before = inner.call(target, request).await?;
+        if let Some(results) = &mut results {
+            if before.len() != len {
+                return Err(Fault::new(FaultKind::Protocol));
             }
-            let capacity = inner.request_layout().capacity();
-            let mut operands = if work.op == Op::NoOp { &[][..] } else { &work.operands[self.done..] };
-            let rest = (&mut self.run, &mut self.runs as &mut dyn Iterator<Item = _>);
-            let request = HelperRequest::of_runs::<T>(work.op, work.results.is_some(), capacity, rest, &mut operands);
-            if request.len == 0 {
-                return std::task::Poll::Ready(Ok(()));
-            }
-            self.count = request.len / size_of::<T>();
-            self.call = Some(inner.call(target, request));
+            bytemuck::cast_slice_mut(take_mut(results, len / size_of::<T>())).copy_from_slice(&before);
         }
     }
 }

@@ -114,13 +114,7 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
         }
     }
 
-    /// Rejects slices of different lengths; [`failed`](Self::failed) then takes both lengths in
-    /// place of the range.
-    pub(crate) const fn lengths(wanted: usize, given: usize) -> Result<(), Fault> {
-        if wanted == given { Ok(()) } else { Err(Fault::new(FaultKind::TooLong)) }
-    }
-
-    /// The error of an operation on elements.
+    /// The error of an operation on elements; of slices of different lengths, both in place of the range.
     #[cold]
     #[inline(never)]
     pub(crate) fn failed(self, operation: &'static str, (offset, count): (usize, usize), fault: Fault) -> Error {

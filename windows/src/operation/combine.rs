@@ -1,15 +1,15 @@
 //! Atomic operations on the words around elements, pipelined as deep as a card allows.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::ops::Range;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::Poll;
 
+use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, Notify};
-use onesided_fabric::{Drive, Fabric, wait_for};
 use onesided_layouts::apply_row;
 
 use crate::datatype::element::{lanes, per_word, to_word};
+use crate::datatype::fields::{take, take_mut};
 use crate::datatype::type_map::{TypeMap, TypeMapRuns};
 use crate::{Access, AtomicElement, Op};
 
@@ -18,135 +18,139 @@ use crate::{Access, AtomicElement, Op};
 const AHEAD: usize = 16;
 
 /// The work of an accumulate.
-pub(crate) struct Work<'b, T> {
+pub(crate) struct Work<'s, T> {
     pub(crate) op: Op,
-    pub(crate) operands: &'b [T],
+    pub(crate) type_map: TypeMap<'s>,
+    pub(crate) operands: &'s [T],
     /// The destination of the previous values; `None` if they are not wanted.
-    pub(crate) results: Option<&'b mut [T]>,
+    pub(crate) results: Option<&'s mut [T]>,
 }
 
 /// The elements of an accumulate that are not started, split at words.
-pub(crate) struct WordSpans<'s> {
+struct WordSpans<'s, T> {
     runs: TypeMapRuns<'s>,
-    /// The rest of the current run, in elements of the window memory.
+    /// The rest of the current run, in elements of the window memory; of all runs, their number.
     run: Range<usize>,
-    /// The number of operands that were handed out.
-    done: usize,
-    per_word: usize,
+    left: usize,
+    operands: &'s [T],
+    results: Option<&'s mut [T]>,
 }
 
 /// Elements of one word.
-#[derive(Clone, Copy)]
-pub(crate) struct WordSpan {
-    /// The index of the word in the window memory.
-    word: usize,
+struct WordSpan<'s, T> {
+    /// The offset of the word in the window memory.
+    at: u64,
     /// The index of the first element in the word, and the count.
     lane: usize,
     count: usize,
-    /// The index of the first operand.
-    operand: usize,
+    /// Of a no-op there are none.
+    operands: &'s [T],
+    results: Option<&'s mut [T]>,
 }
 
-/// A pending word.
-pub(crate) struct WordUpdate<F: Fabric> {
-    span: WordSpan,
-    op: F::Op,
-    step: Step,
-}
-
-#[derive(Clone, Copy)]
-enum Step {
-    /// The fabric's own operation: returns the previous word.
-    Direct,
-    /// A read, to know what a compare-and-swap may expect.
-    Read,
-    /// A compare-and-swap that expects this.
-    Swap(u64),
-}
-
-impl<'s> WordSpans<'s> {
-    pub(crate) const fn of<T>(type_map: TypeMap<'s>) -> Self {
-        let per_word = per_word::<T>();
-        Self { runs: type_map.runs(), run: 0..0, done: 0, per_word }
-    }
-
-    /// The elements of all pieces.
-    pub(crate) const fn type_map(&self) -> TypeMap<'s> {
-        self.runs.type_map()
-    }
-}
-
-impl Iterator for WordSpans<'_> {
-    type Item = WordSpan;
+impl<'s, T> Iterator for WordSpans<'s, T> {
+    type Item = WordSpan<'s, T>;
 
     #[inline]
-    fn next(&mut self) -> Option<WordSpan> {
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left == 0 {
+            return None;
+        }
         if self.run.is_empty() {
             self.run = self.runs.next()?;
         }
-        let lane = self.run.start % self.per_word;
-        let count = (self.per_word - lane).min(self.run.len());
-        let span = WordSpan { word: self.run.start / self.per_word, lane, count, operand: self.done };
+        let (at, lane) = (self.run.start / per_word::<T>(), self.run.start % per_word::<T>());
+        let count = (per_word::<T>() - lane).min(self.run.len());
         self.run.start += count;
-        self.done += count;
-        Some(span)
+        self.left -= count;
+        let results = self.results.as_mut().map(|results| take_mut(results, count));
+        Some(WordSpan { at: 8 * at as u64, lane, count, operands: take(&mut self.operands, count), results })
     }
 }
 
-impl WordSpan {
-    /// Contiguous elements, if they are in one word.
+impl<T: AtomicElement> WordSpan<'_, T> {
+    /// Applies the operation, and stores the previous values.
     #[inline]
-    pub(crate) const fn of_word<T>(type_map: TypeMap<'_>) -> Option<Self> {
-        let per_word = per_word::<T>();
-        match type_map.row() {
-            Some((offset, count @ 1..)) if offset % per_word + count <= per_word => {
-                Some(Self { word: offset / per_word, lane: offset % per_word, count, operand: 0 })
+    async fn run<F: Fabric>(self, access: &Access<'_, T, F>, op: Op) -> Result<(), Fault> {
+        let (fabric, Self { at, lane, count, operands, results }) = (access.inner.fabric(), self);
+        let word = fabric.word_in(&access.target.data, at)?;
+        let mut before = match T::ADDS && op == Op::Sum {
+            true => fabric.fetch_add(word, to_word(operands[0])).await?,
+            false => {
+                change(fabric, word, |mut word| {
+                    let elements = lanes::<T>(&mut word);
+                    match operands.split_at_checked(elements.len()) {
+                        // A length that the compiler knows.
+                        Some((operands, _)) if count == elements.len() => apply_row(op, elements, operands),
+                        _ => apply_row(op, &mut elements[lane..lane + count], operands),
+                    }
+                    word
+                })
+                .await?
             }
-            _ => None,
+        };
+        if let Some(results) = results {
+            let before = lanes::<T>(&mut before);
+            match results.split_at_mut_checked(before.len()) {
+                Some((results, _)) if count == before.len() => results.copy_from_slice(before),
+                _ => results.copy_from_slice(&before[lane..lane + count]),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Changes a word by compare-and-swaps; returns the previous one.
+#[inline]
+pub(crate) async fn change<F: Fabric>(
+    fabric: &F,
+    word: F::Word<'_>,
+    new: impl Fn(u64) -> u64 + Send,
+) -> Result<u64, Fault> {
+    let mut found = fabric.read(word).await?;
+    loop {
+        let (expected, new) = (found, new(found));
+        if new == expected {
+            return Ok(expected); // a read suffices if nothing changes
+        }
+        found = fabric.compare_swap(word, expected, new).await?;
+        if found == expected {
+            return Ok(expected);
         }
     }
+}
+
+/// Drives so many futures at a time, and replaces those that complete by the next.
+pub(crate) async fn pipelined<A: Future<Output = Result<(), Fault>>>(
+    ahead: usize,
+    mut rest: impl Iterator<Item = A>,
+) -> Result<(), Fault> {
+    let mut slots: Vec<_> = rest.by_ref().take(ahead).map(|first| Some(Box::pin(first))).collect();
+    poll_fn(|cx| {
+        let mut pending = false;
+        for slot in &mut slots {
+            while let Some(under_way) = slot {
+                let Poll::Ready(outcome) = under_way.as_mut().poll(cx) else {
+                    pending = true;
+                    break;
+                };
+                outcome?;
+                match rest.next() {
+                    Some(next) => under_way.set(next),
+                    None => *slot = None,
+                }
+            }
+        }
+        if pending { Poll::Pending } else { Poll::Ready(Ok(())) }
+    })
+    .await
 }
 
 impl<T: AtomicElement> Work<'_, T> {
-    /// Applies the operation to a word.
-    #[inline]
-    fn apply(&self, span: WordSpan, found: u64) -> u64 {
-        let mut word = found;
-        let elements = lanes::<T>(&mut word);
-        let operands = self.operands.get(span.operand..).unwrap_or_default(); // a no-op has no operands
-        match operands.split_at_checked(elements.len()) {
-            // A length that the compiler knows.
-            Some((operands, _)) if span.count == elements.len() => apply_row(self.op, elements, operands),
-            _ => apply_row(self.op, &mut elements[span.lane..span.lane + span.count], operands),
-        }
-        word
-    }
-
-    /// Stores the previous values.
-    #[inline]
-    fn keep(&mut self, span: WordSpan, mut before: u64) {
-        let Some(results) = &mut self.results else { return };
-        let (results, before) = (&mut results[span.operand..], lanes::<T>(&mut before));
-        match results.split_at_mut_checked(before.len()) {
-            Some((results, _)) if span.count == before.len() => results.copy_from_slice(before),
-            _ => results[..span.count].copy_from_slice(&before[span.lane..span.lane + span.count]),
-        }
-    }
-
-    /// Whether the fabric's fetch-add does everything.
-    fn adds(&self) -> bool {
-        T::ADDS && self.op == Op::Sum
-    }
-
-    /// Starts a word.
-    #[inline]
-    fn begin<F: Fabric>(&self, access: &Access<'_, T, F>, span: WordSpan) -> Result<WordUpdate<F>, Fault> {
-        let (fabric, word) = (access.inner.fabric(), word(access, span)?);
-        let (op, step) = match self.adds() {
-            true => (fabric.fetch_add(word, to_word(self.operands[span.operand])), Step::Direct),
-            false => (fabric.read(word), Step::Read),
-        };
-        Ok(WordUpdate { span, op, step })
+    fn spans(&mut self) -> WordSpans<'_, T> {
+        let Self { type_map, operands, results, .. } = self;
+        let (run, left) = (type_map.row().unwrap_or(0..0), type_map.count());
+        WordSpans { runs: type_map.runs(), run, left, operands, results: results.as_deref_mut() }
     }
 
     /// Whether the whole can be posted without waiting for intermediate results.
@@ -165,134 +169,30 @@ impl<T: AtomicElement> Work<'_, T> {
     }
 
     /// Posts everything.
-    #[inline(never)]
-    pub(crate) fn post_all<F: Fabric>(&self, access: Access<'_, T, F>, spans: WordSpans<'_>) -> Result<(), Fault> {
-        let (access, fabric) = (&access, access.inner.fabric());
-        match self.op {
-            Op::Sum => {
-                for span in spans {
-                    drop(fabric.fetch_add(word(access, span)?, to_word(self.operands[span.operand])));
-                }
+    pub(crate) fn post_all<F: Fabric>(&mut self, access: &Access<'_, T, F>) -> Result<(), Fault> {
+        let (fabric, op) = (access.inner.fabric(), self.op);
+        for WordSpan { at, operands, .. } in self.spans().take_while(|_| op != Op::NoOp) {
+            let (word, operand) = (fabric.word_in(&access.target.data, at)?, to_word(operands[0]));
+            match op {
+                Op::Sum => drop(fabric.fetch_add(word, operand)),
+                _ => drop(fabric.write(word, operand, Notify::No)),
             }
-            Op::Replace => {
-                for span in spans {
-                    let value = to_word(self.operands[span.operand]);
-                    drop(fabric.write(word(access, span)?, value, Notify::No));
-                }
-            }
-            _ => {}
         }
         Ok(())
     }
 
-    /// Drives a word to completion.
-    #[inline(always)] // see `Accumulate::wait`
-    pub(crate) fn run<F: Drive>(&mut self, access: &Access<'_, T, F>, span: WordSpan) -> Result<(), Fault> {
-        let WordUpdate { mut op, mut step, .. } = self.begin(access, span)?;
-        while let Some(next) = self.next_step(access, span, step, wait_for(access.inner.fabric(), op)?)? {
-            (op, step) = next;
+    /// Runs it word after word, without a wait where operations complete at post.
+    pub(crate) async fn run<F: Fabric>(&mut self, access: &Access<'_, T, F>) -> Result<(), Fault> {
+        let op = self.op;
+        for span in self.spans() {
+            span.run(access, op).await?;
         }
         Ok(())
     }
 
-    /// The step after one that read `found`; `None` if the word is done.
-    #[inline(always)] // as `run`
-    fn next_step<F: Fabric>(
-        &mut self,
-        access: &Access<'_, T, F>,
-        span: WordSpan,
-        step: Step,
-        found: u64,
-    ) -> Result<Option<(F::Op, Step)>, Fault> {
-        let done = match step {
-            Step::Direct => true,
-            Step::Swap(expected) => expected == found,
-            Step::Read => false,
-        };
-        // A read suffices if nothing changes.
-        let new = if done { found } else { self.apply(span, found) };
-        if new == found {
-            self.keep(span, found);
-            return Ok(None);
-        }
-        let op = access.inner.fabric().compare_swap(word(access, span)?, found, new);
-        Ok(Some((op, Step::Swap(found))))
-    }
-}
-
-impl<F: Fabric> WordUpdate<F> {
-    /// Starts a word.
-    #[inline(never)] // its callers are cold, so nothing would be inlined, and the posting code exists once
-    pub(crate) fn begin<T: AtomicElement>(
-        access: &Access<'_, T, F>,
-        work: &Work<'_, T>,
-        span: WordSpan,
-    ) -> Result<Self, Fault> {
-        work.begin(access, span)
-    }
-
-    /// Drives it to completion.
-    #[inline(never)] // as `begin`
-    pub(crate) fn poll<T: AtomicElement>(
-        &mut self,
-        access: &Access<'_, T, F>,
-        work: &mut Work<'_, T>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Fault>> {
-        loop {
-            let found = ready!(Pin::new(&mut self.op).poll(cx))?;
-            match work.next_step(access, self.span, self.step, found)? {
-                Some((op, step)) => (self.op, self.step) = (op, step),
-                None => return Poll::Ready(Ok(())),
-            }
-        }
-    }
-}
-
-#[inline]
-fn word<'a, T, F: Fabric>(access: &'a Access<'_, T, F>, span: WordSpan) -> Result<F::Word<'a>, Fault> {
-    access.inner.fabric().word_in(&access.target.data, 8 * span.word as u64)
-}
-
-/// Words in flight, and those not started yet.
-pub(crate) struct WordUpdates<'s, F: Fabric> {
-    spans: WordSpans<'s>,
-    /// Up to [`AHEAD`] of them.
-    updates: Vec<Option<WordUpdate<F>>>,
-}
-
-impl<'s, F: Fabric> WordUpdates<'s, F> {
-    /// Starts the first words.
-    #[inline(never)] // its callers are cold, so nothing would be inlined
-    pub(crate) fn begin<T: AtomicElement>(
-        access: &Access<'_, T, F>,
-        work: &Work<'_, T>,
-        mut spans: WordSpans<'s>,
-    ) -> Result<Self, Fault> {
-        let updates = spans.by_ref().take(AHEAD).map(|span| WordUpdate::begin(access, work, span).map(Some));
-        let updates = updates.collect::<Result<_, _>>()?;
-        Ok(Self { spans, updates })
-    }
-
-    /// Drives the words in flight, and replaces completed ones by the next.
-    #[inline(never)] // as `begin`
-    pub(crate) fn poll<T: AtomicElement>(
-        &mut self,
-        access: &Access<'_, T, F>,
-        work: &mut Work<'_, T>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Fault>> {
-        let mut under_way = false;
-        for slot in &mut self.updates {
-            while let Some(update) = slot {
-                let Poll::Ready(done) = update.poll(access, work, cx) else {
-                    under_way = true;
-                    break;
-                };
-                done?;
-                *slot = self.spans.next().map(|span| WordUpdate::begin(access, work, span)).transpose()?;
-            }
-        }
-        if under_way { Poll::Pending } else { Poll::Ready(Ok(())) }
+    /// Runs it where an operation is a round trip.
+    pub(crate) async fn run_pipelined<F: Fabric>(mut self, access: Access<'_, T, F>) -> Result<(), Fault> {
+        let (op, access) = (self.op, &access);
+        pipelined(AHEAD, self.spans().map(|span| span.run(access, op))).await
     }
 }

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::Fault;
 
-use crate::datatype::element::per_word;
 use crate::datatype::type_map::TypeMap;
-use crate::handles::{Accumulate, Fetch, Shaped};
-use crate::operation::fetch::Change;
+use crate::handles::{Fetch, Operation};
+use crate::operation::accumulate::start_at;
+use crate::operation::fetch::{self, Change};
+use crate::operation::handles::State;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 use crate::{Access, AtomicElement, Element, Field, Fields, Op, Shape};
@@ -74,19 +75,19 @@ impl<'a, T, F: Fabric, S> FieldAccess<'a, T, S, F> {
 
 impl<'a, T: Element, F: Fabric, S: Fields<T>> FieldAccess<'a, T, S, F> {
     /// Puts the fields of contiguous records. As [`put_shaped`](Self::put_shaped).
-    pub fn put<'s>(self, offset: usize, values: &'s [S::Values]) -> Shaped<'s, T, F>
+    pub fn put<'s>(self, offset: usize, values: &'s [S::Values]) -> Operation<'s, T, F>
     where
         'a: 's,
     {
-        Shaped::put(self.of::<T>(), "put", (offset, Shape::Row(values.len())), self.fields, values)
+        Operation::put_pieces(self.of::<T>(), "put", (offset, Shape::Row(values.len())), self.fields, values)
     }
 
     /// Gets the fields of contiguous records. As [`get_shaped`](Self::get_shaped).
-    pub fn get<'s>(self, offset: usize, into: &'s mut [S::Values]) -> Shaped<'s, T, F>
+    pub fn get<'s>(self, offset: usize, into: &'s mut [S::Values]) -> Operation<'s, T, F>
     where
         'a: 's,
     {
-        Shaped::get(self.of::<T>(), "get", (offset, Shape::Row(into.len())), self.fields, into)
+        Operation::get_pieces(self.of::<T>(), "get", (offset, Shape::Row(into.len())), self.fields, into)
     }
 
     /// Puts the fields of the records of a shape that starts at `offset`, as
@@ -94,11 +95,11 @@ impl<'a, T: Element, F: Fabric, S: Fields<T>> FieldAccess<'a, T, S, F> {
     ///
     /// # Errors
     /// See [`Access::put_shaped`](crate::Access::put_shaped).
-    pub fn put_shaped<'s>(self, offset: usize, shape: Shape<'s>, values: &'s [S::Values]) -> Shaped<'s, T, F>
+    pub fn put_shaped<'s>(self, offset: usize, shape: Shape<'s>, values: &'s [S::Values]) -> Operation<'s, T, F>
     where
         'a: 's,
     {
-        Shaped::put(self.of::<T>(), "put_shaped", (offset, shape), self.fields, values)
+        Operation::put_pieces(self.of::<T>(), "put_shaped", (offset, shape), self.fields, values)
     }
 
     /// Gets the fields of the records of a shape that starts at `offset`, as
@@ -109,11 +110,11 @@ impl<'a, T: Element, F: Fabric, S: Fields<T>> FieldAccess<'a, T, S, F> {
     ///
     /// # Cancel safety
     /// See [`Access::get_shaped`](crate::Access::get_shaped).
-    pub fn get_shaped<'s>(self, offset: usize, shape: Shape<'s>, into: &'s mut [S::Values]) -> Shaped<'s, T, F>
+    pub fn get_shaped<'s>(self, offset: usize, shape: Shape<'s>, into: &'s mut [S::Values]) -> Operation<'s, T, F>
     where
         'a: 's,
     {
-        Shaped::get(self.of::<T>(), "get_shaped", (offset, shape), self.fields, into)
+        Operation::get_pieces(self.of::<T>(), "get_shaped", (offset, shape), self.fields, into)
     }
 }
 
@@ -122,27 +123,26 @@ impl<'a, T: Element, F: Fabric, S: Fields<T>> FieldAccess<'a, T, S, F> {
 /// of it; otherwise the error is `Misaligned`, as for packed structures, and for
 /// [`Located`](crate::Located) values at a multiple of 4.
 impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, Field<T, V>, F> {
-    fn start<'b>(
+    fn start<'s>(
         self,
         operation: &'static str,
-        (offset, shape): (usize, Shape<'b>),
+        (offset, shape): (usize, Shape<'s>),
         op: Op,
-        operands: &'b [V],
-        results: Option<&'b mut [V]>,
-    ) -> Accumulate<'a, 'b, V, F> {
-        let count = shape.count();
-        let given = match &results {
-            Some(results) if op == Op::NoOp || results.len() != count => results.len(),
-            _ => operands.len(),
-        };
-        let type_map = Access::<'a, V, F>::lengths(count, given)
-            .and_then(|()| TypeMap::of_field(offset, shape, self.fields).map_err(|fault| self.of_owner(fault)));
-        match type_map {
+        operands: &'s [V],
+        results: Option<&'s mut [V]>,
+    ) -> Operation<'s, V, F>
+    where
+        'a: 's,
+    {
+        match TypeMap::of_field(offset, shape, self.fields) {
             Ok(type_map) => {
-                let range = self.of::<T>().atomic_range(offset, shape.end());
-                Accumulate::start_at(self.of::<V>(), operation, (range, type_map), op, operands, results)
+                let range = |_: &Access<'_, V, F>| self.of::<T>().atomic_range(offset, shape.end());
+                start_at(self.of(), operation, (type_map, range), op, operands, results)
             }
-            Err(fault) => Accumulate::done(self.of::<V>(), operation, (count, given), Err(fault)),
+            Err(fault) => {
+                let fault = self.of_owner(fault);
+                Operation::new(self.of(), operation, (offset, shape.end()), State::Done(Err(fault)))
+            }
         }
     }
 
@@ -159,7 +159,10 @@ impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, Field<T, V>
     ///
     /// # Cancel safety
     /// See [`Access::accumulate`](crate::Access::accumulate).
-    pub fn accumulate<'b>(self, offset: usize, operands: &'b [V], op: Op) -> Accumulate<'a, 'b, V, F> {
+    pub fn accumulate<'s>(self, offset: usize, operands: &'s [V], op: Op) -> Operation<'s, V, F>
+    where
+        'a: 's,
+    {
         self.start("accumulate", (offset, Shape::Row(operands.len())), op, operands, None)
     }
 
@@ -170,13 +173,16 @@ impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, Field<T, V>
     ///
     /// # Cancel safety
     /// See [`Access::accumulate`](crate::Access::accumulate).
-    pub fn accumulate_shaped<'b>(
+    pub fn accumulate_shaped<'s>(
         self,
         offset: usize,
-        shape: Shape<'b>,
-        operands: &'b [V],
+        shape: Shape<'s>,
+        operands: &'s [V],
         op: Op,
-    ) -> Accumulate<'a, 'b, V, F> {
+    ) -> Operation<'s, V, F>
+    where
+        'a: 's,
+    {
         self.start("accumulate_shaped", (offset, shape), op, operands, None)
     }
 
@@ -188,13 +194,16 @@ impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, Field<T, V>
     ///
     /// # Cancel safety
     /// See [`Access::get_accumulate`](crate::Access::get_accumulate).
-    pub fn get_accumulate<'b>(
+    pub fn get_accumulate<'s>(
         self,
         offset: usize,
-        operands: &'b [V],
-        results: &'b mut [V],
+        operands: &'s [V],
+        results: &'s mut [V],
         op: Op,
-    ) -> Accumulate<'a, 'b, V, F> {
+    ) -> Operation<'s, V, F>
+    where
+        'a: 's,
+    {
         let row = Shape::Row(results.len());
         self.start("get_accumulate", (offset, row), op, operands, Some(results))
     }
@@ -206,14 +215,17 @@ impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, Field<T, V>
     ///
     /// # Cancel safety
     /// As [`get_accumulate`](Self::get_accumulate).
-    pub fn get_accumulate_shaped<'b>(
+    pub fn get_accumulate_shaped<'s>(
         self,
         offset: usize,
-        shape: Shape<'b>,
-        operands: &'b [V],
-        results: &'b mut [V],
+        shape: Shape<'s>,
+        operands: &'s [V],
+        results: &'s mut [V],
         op: Op,
-    ) -> Accumulate<'a, 'b, V, F> {
+    ) -> Operation<'s, V, F>
+    where
+        'a: 's,
+    {
         self.start("get_accumulate_shaped", (offset, shape), op, operands, Some(results))
     }
 
@@ -250,16 +262,11 @@ impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, Field<T, V>
     }
 
     fn fetch(self, operation: &'static str, record: usize, change: Change<V>) -> Fetch<'a, V, F> {
-        let Self { inner, target, .. } = self;
-        let mut element = 0;
-        let place = self.of::<T>().atomic_range(record, 1).and_then(|_| {
-            let type_map =
-                TypeMap::of_field(record, Shape::Row(1), self.fields).map_err(|fault| self.of_owner(fault))?;
-            element = type_map.start();
-            let per_word = const { per_word::<V>() };
-            Ok((inner.fabric().word_in(&target.data, (element / per_word * 8) as u64)?, element % per_word))
+        let element = self.of::<T>().atomic_range(record, 1).and_then(|_| {
+            let type_map = TypeMap::of_field(record, Shape::Row(1), self.fields);
+            type_map.map(TypeMap::start).map_err(|fault| self.of_owner(fault))
         });
-        Fetch::start(self.of::<V>(), operation, (record, element), change, place)
+        fetch::start(self.of(), operation, record, element, change)
     }
 }
 

@@ -8,7 +8,7 @@ use onesided_fabric::{Fabric, Wait, telling};
 use crate::datatype::element::{elements_in, from_word, to_word};
 use crate::datatype::fields::WholeElement;
 use crate::error::SIGNAL_AT;
-use crate::handles::Shaped;
+use crate::handles::Operation;
 use crate::helper::is_wordless;
 use crate::operation::request::Awaited;
 use crate::window::inner::Inner;
@@ -153,7 +153,7 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
         let operation = "put_signal_shaped";
         Request::new(Awaited::Target(self.inner, self.target.rank), operation, async move {
             let element = self.signalled_in(operation, signals, at)?;
-            Shaped::put(self.copy(), operation, (offset, shape), WholeElement, elements).await?;
+            Operation::put_pieces(self.copy(), operation, (offset, shape), WholeElement, elements).await?;
             signals.signal_at(operation, (at, element), value)
         })
     }

@@ -132,9 +132,9 @@ impl<T: Element, F: Drive> Window<T, F> {
     /// this returns, or unwinds from a panic of the closure, gets have filled their slices and puts
     /// are complete at their targets.
     ///
-    /// The operations run concurrently and are unordered, except for puts to one target. Puts, gets
-    /// and sums of 8-byte integers start in the closure; other accumulates, of several steps,
-    /// progress concurrently after it has returned. The accesses may be of other windows too.
+    /// The operations run concurrently and are unordered, except for puts to one target. They start in
+    /// the closure; accumulates of several steps progress after it has returned. The accesses may be of
+    /// other windows too.
     ///
     /// ```
     /// # use onesided_windows::{Op, Window};

@@ -1,19 +1,15 @@
 //! Operations on noncontiguous elements (jiang-2004, section 4: noncontiguous data).
 
-use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
-
-use onesided_fabric::remote_memory::Fault;
-use onesided_fabric::{Any, Drive, Fabric, handle, wait_for};
+use onesided_fabric::Fabric;
+use onesided_fabric::remote_memory::{Fault, FaultKind};
 
 use crate::datatype::element::byte_offset;
 use crate::datatype::fields::WholeElement;
 use crate::datatype::pieces::{Pieces, PiecesMut};
-use crate::handles::Accumulate;
-use crate::operation::handles::over;
-use crate::{Access, AtomicElement, Element, Error, Fields, Op, Shape};
+use crate::operation::accumulate::start;
+use crate::operation::combine::pipelined;
+use crate::operation::handles::{Operation, State};
+use crate::{Access, AtomicElement, Element, Fields, Op, Shape};
 
 /// How many pieces of a get are in flight at a time.
 const AHEAD: usize = 8;
@@ -40,11 +36,11 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// ```
     ///
     /// # Errors
-    /// When waited on: [`Error::Range`] if the shape exceeds the target's window memory,
-    /// [`Error::Lengths`] if it has a different number of elements than the slice, with nothing
+    /// When waited on: [`Error::Range`](crate::Error::Range) if the shape exceeds the target's window memory,
+    /// [`Error::Lengths`](crate::Error::Lengths) if it has a different number of elements than the slice, with nothing
     /// transferred. The flush or the unlock reports later failures.
-    pub fn put_shaped<'s>(&'s self, offset: usize, shape: Shape<'s>, elements: &'s [T]) -> Shaped<'s, T, F> {
-        Shaped::put(self.copy(), "put_shaped", (offset, shape), WholeElement, elements)
+    pub fn put_shaped<'s>(&'s self, offset: usize, shape: Shape<'s>, elements: &'s [T]) -> Operation<'s, T, F> {
+        Operation::put_pieces(self.copy(), "put_shaped", (offset, shape), WholeElement, elements)
     }
 
     /// Gets the elements of a shape that starts at `offset` (`MPI_Get` with a derived datatype at
@@ -52,13 +48,13 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// [`get`](Self::get).
     ///
     /// # Errors
-    /// When waited on: [`Error::Range`], [`Error::Lengths`], with nothing transferred;
-    /// [`Error::Operation`].
+    /// When waited on: [`Error::Range`](crate::Error::Range), [`Error::Lengths`](crate::Error::Lengths), with nothing transferred;
+    /// [`Error::Operation`](crate::Error::Operation).
     ///
     /// # Cancel safety
     /// A get that is dropped or leaked has filled in some of its runs.
-    pub fn get_shaped<'s>(&'s self, offset: usize, shape: Shape<'s>, into: &'s mut [T]) -> Shaped<'s, T, F> {
-        Shaped::get(self.copy(), "get_shaped", (offset, shape), WholeElement, into)
+    pub fn get_shaped<'s>(&'s self, offset: usize, shape: Shape<'s>, into: &'s mut [T]) -> Operation<'s, T, F> {
+        Operation::get_pieces(self.copy(), "get_shaped", (offset, shape), WholeElement, into)
     }
 }
 
@@ -68,22 +64,18 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
     /// takes effect, in no particular order.
     ///
     /// # Errors
-    /// As [`accumulate`](Self::accumulate), and [`Error::Lengths`].
+    /// As [`accumulate`](Self::accumulate), and [`Error::Lengths`](crate::Error::Lengths).
     ///
     /// # Cancel safety
     /// As [`accumulate`](Self::accumulate).
-    pub fn accumulate_shaped<'b>(
-        &self,
+    pub fn accumulate_shaped<'s>(
+        &'s self,
         offset: usize,
-        shape: Shape<'b>,
-        operands: &'b [T],
+        shape: Shape<'s>,
+        operands: &'s [T],
         op: Op,
-    ) -> Accumulate<'_, 'b, T, F> {
-        let lengths = (shape.count(), operands.len());
-        match Self::lengths(lengths.0, lengths.1) {
-            Ok(()) => Accumulate::start(self.copy(), "accumulate_shaped", (offset, shape), op, operands, None),
-            Err(fault) => Accumulate::done(self.copy(), "accumulate_shaped", lengths, Err(fault)),
-        }
+    ) -> Operation<'s, T, F> {
+        start(self.copy(), "accumulate_shaped", (offset, shape), op, operands, None)
     }
 
     /// [`get_accumulate`](Self::get_accumulate) on the elements of a shape that starts at `offset`
@@ -94,44 +86,20 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
     ///
     /// # Cancel safety
     /// As [`get_accumulate`](Self::get_accumulate).
-    pub fn get_accumulate_shaped<'b>(
-        &self,
+    pub fn get_accumulate_shaped<'s>(
+        &'s self,
         offset: usize,
-        shape: Shape<'b>,
-        operands: &'b [T],
-        results: &'b mut [T],
+        shape: Shape<'s>,
+        operands: &'s [T],
+        results: &'s mut [T],
         op: Op,
-    ) -> Accumulate<'_, 'b, T, F> {
-        let lengths = (shape.count(), results.len());
-        match Self::lengths(lengths.0, lengths.1) {
-            Ok(()) => self.get_accumulate_at("get_accumulate_shaped", (offset, shape), operands, results, op),
-            Err(fault) => Accumulate::done(self.copy(), "get_accumulate_shaped", lengths, Err(fault)),
-        }
+    ) -> Operation<'s, T, F> {
+        start(self.copy(), "get_accumulate_shaped", (offset, shape), op, operands, Some(results))
     }
 }
 
-/// A pending put or get of noncontiguous elements: `.wait()` blocks, `.await` does not,
-/// [`test`](Self::test) polls. See [`Access::put_shaped`](crate::Access::put_shaped) and
-/// [`Access::get_shaped`](crate::Access::get_shaped).
-#[must_use = "the transfer is complete only after a wait"]
-pub struct Shaped<'s, T, F: Fabric = Any> {
-    access: Access<'s, T, F>,
-    operation: &'static str,
-    /// The first element and the count; for wrong lengths, both lengths.
-    elements: (usize, usize),
-    state: State<'s>,
-}
-
-enum State<'s> {
-    Done(Result<(), Fault>),
-    /// Boxed, because the types differ.
-    UnderWay(Pin<Box<dyn Future<Output = Result<(), Fault>> + Send + 's>>),
-    /// Its result was yielded.
-    Over,
-}
-
-impl<'s, T: Element, F: Fabric> Shaped<'s, T, F> {
-    pub(crate) fn put<S: Fields<T>>(
+impl<'s, T: Element, F: Fabric> Operation<'s, T, F> {
+    pub(crate) fn put_pieces<S: Fields<T>>(
         access: Access<'s, T, F>,
         operation: &'static str,
         (offset, shape): (usize, Shape<'s>),
@@ -143,13 +111,13 @@ impl<'s, T: Element, F: Fabric> Shaped<'s, T, F> {
         let Access { inner, target, .. } = access;
         let state = match checked {
             Err(fault) => State::Done(Err(fault)),
-            Ok(true) => State::UnderWay(Box::pin(inner.put_packed(target, pieces))),
+            Ok(true) => State::start(inner.put_packed(target, pieces)),
             Ok(false) => State::Done(inner.fabric().put_pieces(&target.data, pieces)),
         };
-        Self { access, operation, elements, state }
+        Self::new(access, operation, elements, state)
     }
 
-    pub(crate) fn get<S: Fields<T>>(
+    pub(crate) fn get_pieces<S: Fields<T>>(
         access: Access<'s, T, F>,
         operation: &'static str,
         (offset, shape): (usize, Shape<'s>),
@@ -161,11 +129,14 @@ impl<'s, T: Element, F: Fabric> Shaped<'s, T, F> {
         let Access { inner, target, .. } = access;
         let state = match checked {
             Err(fault) => State::Done(Err(fault)),
-            Ok(true) => State::UnderWay(Box::pin(inner.get_packed(target, pieces))),
+            Ok(true) => State::start(inner.get_packed(target, pieces)),
             Ok(false) if inner.completes_at_post => State::Done(inner.fabric().get_pieces(&target.data, pieces)),
-            Ok(false) => State::UnderWay(Box::pin(Gets::begin(access.copy(), pieces))),
+            Ok(false) => {
+                let gets = pieces.map(|(at, into)| inner.fabric().get(&target.data, at, into));
+                State::start(pipelined(AHEAD, gets))
+            }
         };
-        Self { access, operation, elements, state }
+        Self::new(access, operation, elements, state)
     }
 
     /// Checks that the slice fits the shape and the shape the window memory; returns whether the
@@ -175,9 +146,9 @@ impl<'s, T: Element, F: Fabric> Shaped<'s, T, F> {
         (offset, shape): (usize, Shape<'_>),
         given: usize,
     ) -> ((usize, usize), Result<bool, Fault>) {
-        let (Access { inner, target, .. }, lengths) = (access, (shape.count(), given));
-        if let Err(fault) = Access::<'_, T, F>::lengths(lengths.0, lengths.1) {
-            return (lengths, Err(fault));
+        let (Access { inner, target, .. }, wanted) = (access, shape.count());
+        if given != wanted {
+            return ((wanted, given), Err(Fault::new(FaultKind::TooLong)));
         }
         let elements = (offset, shape.end());
         let fits = byte_offset::<T>(offset, elements.1, target.len).is_some();
@@ -188,93 +159,5 @@ impl<'s, T: Element, F: Fabric> Shaped<'s, T, F> {
             }
         }
         (elements, access.range(elements.0, elements.1).map(|_| false))
-    }
-}
-
-/// Pieces in flight, and those not started yet.
-struct Gets<'s, T, F: Fabric, P> {
-    access: Access<'s, T, F>,
-    pieces: P,
-    under_way: [Option<F::Get<'s>>; AHEAD],
-}
-
-impl<'s, T: Element, F: Fabric, P: Iterator<Item = (u64, &'s mut [u8])>> Gets<'s, T, F, P> {
-    fn begin(access: Access<'s, T, F>, pieces: P) -> Self {
-        let mut gets = Self { access, pieces, under_way: [const { None }; AHEAD] };
-        for at in 0..AHEAD {
-            gets.under_way[at] = gets.next();
-        }
-        gets
-    }
-
-    /// Starts the next piece; `None` if there is none.
-    fn next(&mut self) -> Option<F::Get<'s>> {
-        let (at, into) = self.pieces.next()?;
-        Some(self.access.inner.fabric().get(&self.access.target.data, at, into))
-    }
-}
-
-// The fabric's operations are `Unpin`; nothing else in it is pinned in place.
-impl<T, F: Fabric, P> Unpin for Gets<'_, T, F, P> {}
-
-impl<'s, T: Element, F: Fabric, P: Iterator<Item = (u64, &'s mut [u8])>> Future for Gets<'s, T, F, P> {
-    type Output = Result<(), Fault>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        let mut pending = false;
-        for at in 0..AHEAD {
-            while let Some(get) = &mut self.under_way[at] {
-                let Poll::Ready(outcome) = Pin::new(get).poll(cx) else {
-                    pending = true;
-                    break;
-                };
-                outcome?;
-                self.under_way[at] = self.next();
-            }
-        }
-        if pending { Poll::Pending } else { Poll::Ready(Ok(())) }
-    }
-}
-
-impl<T: Element, F: Fabric> Shaped<'_, T, F> {
-    /// Blocks until the slice may be reused: puts have read it, gets have filled it.
-    ///
-    /// # Errors
-    /// See [`Access::put_shaped`](crate::Access::put_shaped) and
-    /// [`Access::get_shaped`](crate::Access::get_shaped).
-    #[inline]
-    pub fn wait(self) -> Result<(), Error>
-    where
-        F: Drive,
-    {
-        let Self { access, operation, elements, state } = self;
-        let outcome = match state {
-            State::Done(outcome) => outcome,
-            State::UnderWay(moves) => wait_for(access.inner.fabric(), moves),
-            State::Over => over(),
-        };
-        outcome.map_err(|fault| access.failed(operation, elements, fault))
-    }
-}
-
-handle!([T: Element, F], Shaped<'_, T, F>, (), Error, |moves| moves.access.inner.fabric());
-
-impl<T: Element, F: Fabric> Future for Shaped<'_, T, F> {
-    type Output = Result<(), Error>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let outcome = match &mut self.state {
-            State::Done(outcome) => *outcome,
-            State::UnderWay(moves) => ready!(moves.as_mut().poll(cx)),
-            State::Over => over(),
-        };
-        self.state = State::Over;
-        Poll::Ready(outcome.map_err(|fault| self.access.copy().failed(self.operation, self.elements, fault)))
-    }
-}
-
-impl<T, F: Fabric> fmt::Debug for Shaped<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {} of {:?}", self.operation, self.elements.0, self.access)
     }
 }

@@ -6,10 +6,11 @@ use onesided_fabric::{Any, Drive, Fabric};
 use onesided_lock_algos::{Intent, Mode};
 
 use crate::error::counted;
-use crate::handles::{Flush, LockedRequest};
+use crate::handles::{Begin, LockedRequest};
+use crate::operation::request::Awaited;
 use crate::passive::cancelled::Unclaimed;
 use crate::sync::locked_request::{DeferredLock, Operation};
-use crate::{Element, Error, Window};
+use crate::{Element, Error, Request, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
     /// Combined operations: each locks a rank's window memory, operates on it and unlocks it, in
@@ -113,10 +114,16 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     /// # Errors
     /// When waited on: [`Error::Rank`], [`Error::Operation`] if the target cannot be reached, and
     /// as [`Access::flush`](crate::Access::flush).
-    pub fn flush(&self) -> Flush<'w, F> {
-        let inner = self.window.inner();
-        let flush = inner.target(self.target).map(|target| inner.fabric().flush(target.fabric_rank()));
-        Flush::new(inner, "flush", self.target, flush)
+    pub fn flush(&self) -> Request<'w, (), F, Error, impl Begin<()> + use<'w, T, F>> {
+        let (inner, target) = (self.window.inner(), self.target);
+        let flush = inner.target(target).map(|target| inner.fabric().flush(target.fabric_rank()));
+        Request::unboxed(Awaited::Target(inner, target), "flush", move || async move {
+            let flushed = match flush {
+                Ok(flush) => flush.await,
+                Err(fault) => Err(fault),
+            };
+            flushed.map_err(|fault| inner.failed("flush", target, fault))
+        })
     }
 }
 

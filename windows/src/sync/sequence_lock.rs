@@ -280,7 +280,7 @@ impl<'w, T: Element, F: Fabric> VersionedEpoch<'w, T, F> {
     ///
     /// # Errors
     /// As [`Access::get`].
-    pub fn get<'b>(&self, offset: usize, into: &'b mut [T]) -> Get<'_, 'b, T, F> {
+    pub fn get<'s>(&'s self, offset: usize, into: &'s mut [T]) -> Get<'s, T, F> {
         match &self.epoch {
             Some(epoch) => epoch.get(offset, into),
             None => unreachable!("only consuming methods take the lock"),

@@ -76,7 +76,7 @@ pub(super) fn accumulate(access: &Access<'_>, row: Row<'_>, n: u64, flush: bool)
         } else {
             let pieces = row.buffer.chunks_exact(len).enumerate();
             let all: Vec<_> = pieces.map(|(i, piece)| access.accumulate(i * len, black_box(piece), Op::Sum)).collect();
-            all.into_iter().try_for_each(onesided_windows::handles::Accumulate::wait)?;
+            all.into_iter().try_for_each(onesided_windows::handles::Operation::wait)?;
         }
         if flush {
             access.flush().wait()?;
@@ -95,7 +95,7 @@ pub(super) fn get_accumulate(access: &Access<'_>, row: Row<'_>, n: u64, flush: b
             let pieces = row.buffer.chunks_exact(len).zip(row.results.chunks_exact_mut(len)).enumerate();
             let start = |(i, (piece, results))| access.get_accumulate(i * len, black_box(piece), results, Op::Sum);
             let all: Vec<_> = pieces.map(start).collect();
-            all.into_iter().try_for_each(onesided_windows::handles::Accumulate::wait)?;
+            all.into_iter().try_for_each(onesided_windows::handles::Operation::wait)?;
         }
         if flush {
             access.flush().wait()?;
