@@ -95,9 +95,9 @@ pub use onesided_two_sided::{
 };
 pub use onesided_windows::Error as WindowError;
 pub use onesided_windows::{
-    Access, AccessEpoch, AtomicElement, Buffer, BufferError, Builder, Direct, Element, Epoch, Epochs, ExposureEpoch,
-    FenceEpoch, Field, FieldAccess, Fields, LeasePolicy, Local, Located, LockAll, LockAllDesign, LockDesign, LockTable,
-    Locked, Mode, Mutex, NoCheckEpoch, Op, PreviousOwner, ReadGuard, RemotePtr, Request, Runs, RwLock, Scope, Shape,
+    Access, AccessEpoch, AtomicElement, Buffer, BufferError, Builder, Direct, Element, Epoch, Epochs, FenceEpoch,
+    Field, FieldAccess, Fields, LeasePolicy, Local, Located, LockAll, LockAllDesign, LockDesign, LockTable, Locked,
+    Mode, Mutex, NoCheckEpoch, Op, PreviousOwner, ReadGuard, RemotePtr, Request, Runs, RwLock, Scope, Shape,
     TableGuard, Versioned, VersionedEpoch, Window, WindowMemory, WriteGuard, bytemuck, field, info,
 };
 

@@ -27,7 +27,7 @@
 //!   message, messages without a receive, sends that are not read, and peers without credit;
 //! - collectives: which one, of which window, and the ranks that have not come;
 //! - signals, exposures and their ends ([`wait_until`](crate::Local::wait_until),
-//!   [`start`](crate::Window::start), [`wait`](crate::ExposureEpoch::wait)).
+//!   [`start`](crate::Window::start), [`post`](crate::Window::post)).
 //!
 //! A rank that is waited for and has no wait of its own computes, waits for something outside of
 //! this library, or has ended. So does one whose async tasks are not polled: a task tells when its

@@ -82,7 +82,7 @@ fn wait_for_0(world: &World, window: &Window<u64>) -> (WindowError, &'static str
                 assert!(begin.elapsed() < DEADLINE);
                 std::thread::yield_now();
             };
-            (tested, "test on rank 0 of")
+            (tested, "wait on rank 0 of")
         }
         4 => (window.fence().wait().map(drop).unwrap_err(), "fence"),
         5 => (window.local().wait_until_from(0, 0, |value| value > 0).wait().unwrap_err(), "wait_until on rank 5 of"),

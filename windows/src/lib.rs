@@ -28,7 +28,7 @@
 //! | (many operations on borrowed slices) | [`Window::scope`], [`Scope`] |
 //! | (registered memory) | [`Window::buffer`], [`Buffer`] |
 //! | fence | [`Window::fence`], [`FenceEpoch`] |
-//! | post, wait, test | [`Window::post`], [`ExposureEpoch`] |
+//! | post, wait, test | [`Window::post`] |
 //! | (OpenSHMEM: put_signal, signal, wait_until) | [`Access::put_signal`], [`Access::signal`], [`Local::wait_until`], [`Local::wait_until_any`] |
 //! | start, complete | [`Window::start`], [`Window::start_no_check`], [`AccessEpoch`] |
 //!
@@ -73,7 +73,6 @@ pub use onesided_layouts::{Located, Op, Runs, Shape};
 pub use onesided_lock_algos::Mode;
 
 pub use crate::active::fence::FenceEpoch;
-pub use crate::active::post::ExposureEpoch;
 pub use crate::active::start::AccessEpoch;
 pub use crate::datatype::element::{AtomicElement, Element};
 pub use crate::datatype::fields::{Field, Fields};

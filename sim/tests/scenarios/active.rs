@@ -4,7 +4,7 @@ use onesided_fabric::remote_memory::RemoteMemory;
 use onesided_fabric::{Fabric, World};
 use onesided_windows::{Error, Op, Window};
 
-use crate::{Outcome, scenario};
+use crate::{Outcome, is_pending, scenario};
 
 scenario!(fence, fences_make_all_puts_visible, [1, 2, 5]);
 scenario!(fence_accumulates, fences_complete_posted_sums, [3]);
@@ -176,9 +176,9 @@ async fn a_target_looks_while_it_goes_on<F: Fabric>(world: World<F>) -> Outcome 
     let window = Window::<u64>::builder().allocate(&world, 3).await?;
     if world.rank() == 0 {
         let mut exposure = window.post(&[1, 2])?;
-        assert!(exposure.test()?.is_none(), "nobody goes on before the barrier");
+        assert!(is_pending(&mut exposure)?, "nobody goes on before the barrier");
         world.barrier().await.unwrap();
-        while exposure.test()?.is_none() {
+        while is_pending(&mut exposure)? {
             pause(world.fabric()).await;
         }
         assert_eq!(window.local().read(0..3), [0, 1, 2]);
@@ -227,7 +227,10 @@ async fn a_start_that_failed_is_tried_again<F: Fabric>(world: World<F>) -> Outco
         exposure.await?;
         assert_eq!(window.local().read(0..1), [8]);
         let exposure = window.post(&[0])?.deadline(std::time::Duration::from_millis(2));
-        assert_eq!(exposure.await.unwrap_err().to_string(), "wait on rank 0 of window \"late\": the deadline passed");
+        assert_eq!(
+            exposure.await.unwrap_err().to_string(),
+            "wait on rank 0 of window \"late\": the deadline passed, waiting for rank 0"
+        );
         world.barrier().await.unwrap();
     }
     window.close().await
@@ -251,7 +254,7 @@ async fn an_open_access_keeps_back_those_behind_it<F: Fabric>(world: World<F>) -
             if round % 2 == 0 {
                 // The later access is complete.
                 signals.local().wait_until_from(1, 0, |seen| seen == round).await?;
-                assert!(first.test()?.is_none(), "the first access is open");
+                assert!(is_pending(&mut first)?, "the first access is open");
                 signals.local().write(0, &[round + 100])?;
                 let all = signals.lock_all().await?;
                 all.at(1).await?.signal(0, round)?;

@@ -7,7 +7,7 @@ use onesided_fabric::{Fabric, World};
 use onesided_sim::{End, Network, SimFabric, Simulation};
 use onesided_windows::{Error, Op, Shape, Window};
 
-use crate::{Outcome, scenario};
+use crate::{Outcome, is_pending, scenario};
 
 scenario!(null, operations_on_nothing, [1, 3]);
 scenario!(win_zero, memory_of_no_length, [3]);
@@ -197,7 +197,7 @@ fn a_death_ends_an_exposure() {
 fn a_death_ends_looking_at_an_exposure() {
     death(|world, window| async move {
         let mut exposure = window.post(&[1])?;
-        while exposure.test()?.is_none() {
+        while is_pending(&mut exposure)? {
             pause(&world, 1_000_000).await;
         }
         Ok(())

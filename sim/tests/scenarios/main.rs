@@ -23,7 +23,9 @@ mod signals;
 mod values;
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use onesided_fabric::{Any, World, block_on};
@@ -51,6 +53,14 @@ macro_rules! scenario {
             }
         }
     };
+}
+
+/// Polls a request once (`MPI_Test`, where the program drives no fabric).
+pub(crate) fn is_pending<R>(request: &mut (impl Future<Output = Result<R, Error>> + Unpin)) -> Result<bool, Error> {
+    match Pin::new(request).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Pending => Ok(true),
+        Poll::Ready(outcome) => outcome.map(|_| false),
+    }
 }
 
 pub(crate) fn on_cards() -> bool {

@@ -33,9 +33,10 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// Others that are under way at the same time are unordered.
     ///
     /// # Errors
-    /// When waited on: [`Error::Range`](crate::Error::Range), [`Error::Type`](crate::Error::Type) (the operation does not apply to `T`),
-    /// with nothing changed; [`Error::Operation`](crate::Error::Operation). The flush or the unlock reports later failures
-    /// of a posted sum of 8-byte integers.
+    /// When waited on: [`Error::Range`](crate::Error::Range),
+    /// [`Error::Type`](crate::Error::Type) (the operation does not apply to `T`), with nothing
+    /// changed; [`Error::Operation`](crate::Error::Operation). The flush or the unlock reports later
+    /// failures of a posted sum of 8-byte integers.
     ///
     /// # Cancel safety
     /// If dropped or leaked before it completes, it may or may not have taken effect on each

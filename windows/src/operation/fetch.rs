@@ -22,7 +22,8 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// executes every operation.
     ///
     /// # Errors
-    /// When waited on: [`Error::Range`](crate::Error::Range), [`Error::Type`](crate::Error::Type) (the operation does not apply to `T`),
+    /// When waited on: [`Error::Range`](crate::Error::Range),
+    /// [`Error::Type`](crate::Error::Type) (the operation does not apply to `T`),
     /// [`Error::Operation`](crate::Error::Operation).
     ///
     /// # Cancel safety

@@ -48,7 +48,8 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// [`get`](Self::get).
     ///
     /// # Errors
-    /// When waited on: [`Error::Range`](crate::Error::Range), [`Error::Lengths`](crate::Error::Lengths), with nothing transferred;
+    /// When waited on: [`Error::Range`](crate::Error::Range),
+    /// [`Error::Lengths`](crate::Error::Lengths), with nothing transferred;
     /// [`Error::Operation`](crate::Error::Operation).
     ///
     /// # Cancel safety
