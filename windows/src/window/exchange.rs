@@ -8,11 +8,7 @@ use onesided_fabric::{Fabric, SegmentKey, World};
 use crate::Error;
 use crate::error::counted;
 
-/// A rank's announcement of its window memory: the wire format of window creation, version 3.
-///
-/// `version u8 | made u8 | fault u64 | data key, lock key, length u64 | element: size u32, align
-/// u32, name | design name | window name`: integers little endian, names as `length u8, UTF-8`. The
-/// keys are present if the fault is 0; the length is in bytes.
+/// A rank's announcement of its window memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CreateMessage {
     pub(crate) outcome: Result<Keys, Fault>,
@@ -89,7 +85,13 @@ impl ElementType {
     }
 }
 
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
+
+/// An announcement as it is sent, in postcard: version and flavor; the keys and the length in bytes, or
+/// the fault; of the element size, alignment and type; the lock and the window's name.
+type Wire<S> = ((u8, u8), Result<(KeyBytes, KeyBytes, u64), u64>, (u32, u32, S), (S, S));
+
+type KeyBytes = [u8; SegmentKey::BYTES];
 
 impl CreateMessage {
     /// The first property in which two ranks' announcements differ and must not.
@@ -113,67 +115,32 @@ impl CreateMessage {
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![VERSION, self.flavor as u8];
-        match &self.outcome {
-            Ok(keys) => {
-                bytes.extend(0_u64.to_le_bytes());
-                bytes.extend(keys.data.to_bytes());
-                bytes.extend(keys.locks.to_bytes());
-                bytes.extend(keys.len.to_le_bytes());
-            }
-            Err(fault) => bytes.extend(fault.to_bits().to_le_bytes()),
-        }
-        bytes.extend(self.element.size.to_le_bytes());
-        bytes.extend(self.element.align.to_le_bytes());
-        for name in [&self.element.name, &self.design, &self.name] {
-            bytes.push(name.len() as u8); // names are truncated when the announcement is made
-            bytes.extend(name.as_bytes());
-        }
-        bytes
+        let Self { outcome, flavor, element, design, name } = self;
+        let keys = |keys: Keys| (keys.data.to_bytes(), keys.locks.to_bytes(), keys.len);
+        let wire: Wire<&str> = (
+            (VERSION, *flavor as u8),
+            outcome.map(keys).map_err(Fault::to_bits),
+            (element.size, element.align, &element.name),
+            (design, name),
+        );
+        postcard::to_stdvec(&wire).expect("every announcement can be encoded")
     }
 
     /// `None` unless all bytes are of this format and version.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let mut rest = Cursor(bytes);
-        if rest.take::<1>()? != [VERSION] {
+        let (((VERSION, flavor), outcome, (size, align, element), (design, name)), []) =
+            postcard::take_from_bytes::<Wire<String>>(bytes).ok()?
+        else {
             return None;
-        }
-        let flavor = match rest.take()? {
-            [0] => Flavor::Allocated,
-            [1] => Flavor::Created,
-            [2] => Flavor::Dynamic,
-            _ => return None,
         };
-        let outcome = match u64::from_le_bytes(rest.take()?) {
-            0 => Ok(Keys {
-                data: SegmentKey::from_bytes(&rest.take::<{ SegmentKey::BYTES }>()?)?,
-                locks: SegmentKey::from_bytes(&rest.take::<{ SegmentKey::BYTES }>()?)?,
-                len: u64::from_le_bytes(rest.take()?),
-            }),
-            fault => Err(Fault::from_bits(fault)?),
+        let flavor = [Flavor::Allocated, Flavor::Created, Flavor::Dynamic].get(usize::from(flavor)).copied()?;
+        let outcome = match outcome {
+            Ok((data, locks, len)) => {
+                Ok(Keys { data: SegmentKey::from_bytes(&data)?, locks: SegmentKey::from_bytes(&locks)?, len })
+            }
+            Err(fault) => Err(Fault::from_bits(fault)?),
         };
-        let (size, align) = (u32::from_le_bytes(rest.take()?), u32::from_le_bytes(rest.take()?));
-        let element = ElementType { size, align, name: rest.name()? };
-        let part = Self { outcome, flavor, element, design: rest.name()?, name: rest.name()? };
-        rest.0.is_empty().then_some(part)
-    }
-}
-
-/// The bytes still to be read.
-struct Cursor<'b>(&'b [u8]);
-
-impl Cursor<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (head, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*head)
-    }
-
-    fn name(&mut self) -> Option<String> {
-        let [len] = self.take()?;
-        let (name, rest) = self.0.split_at_checked(usize::from(len))?;
-        self.0 = rest;
-        Some(std::str::from_utf8(name).ok()?.to_owned())
+        Some(Self { outcome, flavor, element: ElementType { size, align, name: element }, design, name })
     }
 }
 
