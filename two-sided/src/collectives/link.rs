@@ -208,7 +208,8 @@ impl<'m, F: Fabric> Core<'m, F> {
         self.check((landed.envelope.source, landed.envelope.tag), landed.len.into(), expected)
     }
 
-    /// The cause of a failure: a rank that has left may have failed before, and said why.
+    /// The cause of a failure: a rank that has left may have failed before, and said why, or have left because
+    /// of a death.
     async fn cause(self, failure: Box<CallFailure>) -> Box<CallFailure> {
         if failure.reason != Reason::Fault {
             return failure;
@@ -216,7 +217,15 @@ impl<'m, F: Fabric> Core<'m, F> {
         let (progress, me) = (self.messages.progress(), self.messages.world().fabric().rank());
         // What has arrived is taken in first.
         let told = move |engine: &mut Engine<_>, _: &mut Direct<'_>, _: &Waker| self.trouble(engine);
-        progress.until(me, Direct::none(), told, |_| Some(failure.clone()), || None).await
+        let mut cause = progress.until(me, Direct::none(), told, |_| Some(failure.clone()), || None).await;
+        let world = self.messages.world();
+        let mut failed = (0..).map_while(|index| world.fabric().failure(index));
+        if cause.fault.kind() == FaultKind::PeerLeft
+            && let Some(dead) = failed.find(|rank| world.rank_of(*rank).is_some())
+        {
+            cause.fault = Fault::of(FaultKind::PeerDied, dead);
+        }
+        cause
     }
 
     /// The failure that ends this call before it begins.

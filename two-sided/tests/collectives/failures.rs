@@ -193,6 +193,28 @@ async fn together<F: Fabric + 'static>(messages: &Messages<F>, steps: &[Step]) -
     errors
 }
 
+/// Rank 2 leaves because rank 1 has died, and rank 0 waits for rank 2 first.
+#[test]
+fn a_death_is_told_before_those_who_left_because_of_it() {
+    let told = std::sync::OnceLock::new();
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        ranks(3, |world, messages| {
+            let until_it_ends =
+                |rank| (0..).take_while(|_| world.is_alive(rank)).for_each(|_| std::thread::yield_now());
+            match world.rank() {
+                1 => panic!("on purpose"),
+                2 => until_it_ends(1),
+                _ => {
+                    until_it_ends(2);
+                    told.set(fault(&messages.barrier().wait().unwrap_err())).unwrap();
+                }
+            }
+        })
+    }));
+    assert_eq!(outcome.unwrap_err().downcast_ref(), Some(&"on purpose"));
+    assert_eq!(told.get(), Some(&CollectiveFault::Fault(Fault::of(FaultKind::PeerDied, Rank(1)))));
+}
+
 /// A simulated rank dies at a random time in a series of collectives, some of which are under way at the
 /// same time.
 fn dies(size: u32, seed: u64, network: Network) -> bool {
