@@ -276,7 +276,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
 
     /// What the release has left to do after its first operation, for which `found` is the result;
     /// `None` before that is known. [`Rest::Nothing`] then says that the operation need not be waited
-    /// for. May be asked again if the rest [waits](Rest::Waits).
+    /// for. May be asked again until it says that.
     ///
     /// # Errors
     /// As [`finish_release`](Self::finish_release); the release is over.

@@ -40,6 +40,9 @@ impl Owner {
     /// algorithm.
     pub const BITS: u32 = 62;
 
+    /// How many of them are the generation's, the lowest.
+    pub(crate) const GENERATION: u32 = 26;
+
     /// The slot of an owner that needs no node.
     pub const NO_SLOT: u16 = 0xfff;
 

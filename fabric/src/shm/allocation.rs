@@ -38,7 +38,7 @@ impl Shm {
         };
         headroom::admit(len).map_err(failed)?;
         if let Some((id, piece, start)) = self.own_arena().and_then(|arena| arena.allocate(len)) {
-            let segment = ShmSegment::of_block(piece, (start, len), (self.me(), id));
+            let segment = ShmSegment::of_block(piece, (start, len), (self.me(), id), self.me());
             return segment.map(Fresh::Block).map_err(Error::operation("allocate"));
         }
         let memory = Mapping::reserve(bytes).map_err(failed)?;
@@ -59,7 +59,8 @@ impl Shm {
     /// The segment of a file that peers can map. Dropping it retracts the region.
     fn published(&self, id: RegionId, memory: Arc<Mapping>) -> Result<ShmSegment, Error> {
         let (exchange, len) = (Arc::clone(&self.0.job.exchange), memory.len() as u64);
-        ShmSegment::new(memory, (0, len), (self.me(), id), Some(exchange)).map_err(Error::operation("allocate"))
+        ShmSegment::new(memory, (0, len), (self.me(), id), self.me(), Some(exchange))
+            .map_err(Error::operation("allocate"))
     }
 
     fn publish(&self, fresh: Fresh) -> Result<ShmSegment, Error> {
@@ -120,7 +121,7 @@ impl Shm {
         if len == 0 || len > there {
             return Err(Error::open(rank, "the key's length is not the region's", FaultKind::OutOfRange));
         }
-        ShmSegment::of_block(piece, (start, len), (rank, region)).map_err(Error::operation("open"))
+        ShmSegment::of_block(piece, (start, len), (rank, region), self.me()).map_err(Error::operation("open"))
     }
 
     /// A block addressed by its region number is never released, so its slot is never reused.
@@ -128,7 +129,7 @@ impl Shm {
         let reach = || {
             let arena = self.arena_of(rank).map_err(|error| error.fault())?;
             let (piece, start, len) = arena.open(region).map_err(|source| no_room(rank, source).fault())?;
-            ShmSegment::of_block(piece, (start, len), (rank, region))
+            ShmSegment::of_block(piece, (start, len), (rank, region), self.me())
         };
         let piece = self.0.pieces[rank.index()].get_or_try_init(slot_of(region), reach)?;
         if piece.key().region == region { Ok(piece) } else { Err(Fault::of(FaultKind::NoSuchRegion, rank)) }

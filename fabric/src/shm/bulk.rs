@@ -122,7 +122,7 @@ impl Fabric for Shm {
         if key.len == 0 || key.len > memory.len() as u64 {
             return Err(failed("the key's length is not the region's", FaultKind::OutOfRange));
         }
-        ShmSegment::new(memory, (0, key.len), (key.rank, key.region), None).map_err(Error::operation("open"))
+        ShmSegment::new(memory, (0, key.len), (key.rank, key.region), self.me(), None).map_err(Error::operation("open"))
     }
 
     fn world_segment(&self, rank: Rank) -> Result<ShmSegment, Error> {

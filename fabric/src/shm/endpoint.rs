@@ -62,7 +62,7 @@ impl Shm {
         let ranks = || (0..job_segment.size()).map(Rank);
         let world = |rank| {
             let memory = Arc::clone(job_segment.memory());
-            ShmSegment::new(memory, (job_segment.world(rank), WORLD_BYTES), (rank, RegionId(0)), None)
+            ShmSegment::new(memory, (job_segment.world(rank), WORLD_BYTES), (rank, RegionId(0)), job.rank, None)
         };
         let worlds =
             ranks().map(world).collect::<Result<_, _>>().map_err(Error::operation("map the world segments"))?;

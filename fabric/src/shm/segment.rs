@@ -12,6 +12,7 @@ use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 use crate::shm::arena::Block;
 use crate::shm::system_error::explain;
 use crate::shm::user_region::UserRegion;
+use crate::shm::words::WordOwner;
 use crate::shm::{Mapping, ShmWord};
 use crate::{Error, Path, Segment, SegmentKey};
 
@@ -27,7 +28,7 @@ pub struct ShmSegment {
 /// Keeps the memory mapped, and published while its owner holds it.
 struct Region {
     memory: Memory,
-    rank: Rank,
+    owner: WordOwner,
     id: RegionId,
     /// The owner's means to retract the region, once.
     published: Mutex<Option<Arc<dyn Exchange>>>,
@@ -92,18 +93,19 @@ mod send {
 }
 
 impl ShmSegment {
-    /// `len` bytes at `offset` of a mapping. `published`: for an own segment, retracted with the
-    /// last clone.
+    /// `len` bytes at `offset` of a mapping, of a rank's, for `me`. `published`: for an own segment,
+    /// retracted with the last clone.
     pub(crate) fn new(
         memory: Arc<Mapping>,
         (offset, len): (u64, u64),
         (rank, id): (Rank, RegionId),
+        me: Rank,
         published: Option<Arc<dyn Exchange>>,
     ) -> Result<Self, Fault> {
         let start = memory.bytes(offset, len).ok_or(Fault::of(FaultKind::OutOfRange, rank))?;
         let memory = Memory::Mapped(memory);
-        let published = Mutex::new(published);
-        Ok(Self { start, len, region: Arc::new(Region { memory, rank, id, published }) })
+        let (owner, published) = (WordOwner::new(rank, me), Mutex::new(published));
+        Ok(Self { start, len, region: Arc::new(Region { memory, owner, id, published }) })
     }
 
     /// A block of an arena: `len` bytes at `offset` of its mapping.
@@ -111,10 +113,11 @@ impl ShmSegment {
         block: Block,
         (offset, len): (u64, u64),
         (rank, id): (Rank, RegionId),
+        me: Rank,
     ) -> Result<Self, Fault> {
         let start = block.memory().bytes(offset, len).ok_or(Fault::of(FaultKind::OutOfRange, rank))?;
-        let (memory, published) = (Memory::Block(block), Mutex::default());
-        Ok(Self { start, len, region: Arc::new(Region { memory, rank, id, published }) })
+        let (memory, owner, published) = (Memory::Block(block), WordOwner::new(rank, me), Mutex::default());
+        Ok(Self { start, len, region: Arc::new(Region { memory, owner, id, published }) })
     }
 
     /// User memory of its owner.
@@ -128,13 +131,14 @@ impl ShmSegment {
     }
 
     fn of_range(range: UserRange, (rank, id): (Rank, RegionId), published: Option<Arc<dyn Exchange>>) -> Self {
-        let region = Region { memory: Memory::User(range), rank, id, published: Mutex::new(published) };
+        let owner = WordOwner::new(rank, range.memory.me); // it has no words
+        let region = Region { memory: Memory::User(range), owner, id, published: Mutex::new(published) };
         Self { start: NonNull::dangling(), len: 0, region: Arc::new(region) }
     }
 
     /// A part of user memory.
     pub(crate) fn part(&self, offset: u64, len: u64) -> Result<Self, Fault> {
-        let refused = |kind| Fault::of(kind, self.region.rank);
+        let refused = |kind| Fault::of(kind, self.region.owner.rank());
         let range = self.user_memory().ok_or(refused(FaultKind::Unsupported))?;
         if !offset.is_multiple_of(8) {
             return Err(refused(FaultKind::Misaligned));
@@ -142,7 +146,7 @@ impl ShmSegment {
         let bytes = usize::try_from(len).ok().filter(|len| *len > 0).ok_or(refused(FaultKind::OutOfRange))?;
         let at = range.place(offset, bytes)?;
         let part = UserRange { memory: Arc::clone(&range.memory), at, len, whole: Some(self.clone()) };
-        Ok(Self::of_range(part, (self.region.rank, self.region.id), None))
+        Ok(Self::of_range(part, (self.region.owner.rank(), self.region.id), None))
     }
 
     pub(crate) fn user_memory(&self) -> Option<&UserRange> {
@@ -171,7 +175,7 @@ impl ShmSegment {
     pub(crate) fn check(&self, offset: u64, len: usize) -> Result<(), Fault> {
         match offset.checked_add(len as u64) {
             Some(end) if end <= self.len => Ok(()),
-            _ => Err(Fault::of(FaultKind::OutOfRange, self.region.rank)),
+            _ => Err(Fault::of(FaultKind::OutOfRange, self.region.owner.rank())),
         }
     }
 }
@@ -205,7 +209,7 @@ mod access {
             // (pages, or 64-byte lines of the job segment), and all ranks access them by atomics or
             // racy copies.
             let words = unsafe { first.cast::<[AtomicU64; N]>().as_ref() };
-            Ok(words.each_ref().map(|word| ShmWord { word, owner: self.region.rank }))
+            Ok(words.each_ref().map(|word| ShmWord { word, owner: self.region.owner }))
         }
 
         /// The error if they do not fit.
@@ -213,9 +217,10 @@ mod access {
         #[inline(never)]
         fn no_words(&self, offset: u64, bytes: usize) -> Fault {
             if !offset.is_multiple_of(8) {
-                return Fault::of(FaultKind::Misaligned, self.region.rank);
+                return Fault::of(FaultKind::Misaligned, self.region.owner.rank());
             }
-            let outside = self.check(offset, bytes).err().unwrap_or(Fault::of(FaultKind::OutOfRange, self.region.rank));
+            let outside =
+                self.check(offset, bytes).err().unwrap_or(Fault::of(FaultKind::OutOfRange, self.region.owner.rank()));
             self.user_memory().map_or(outside, |user| match user.place(offset, bytes) {
                 Ok(_) => user.memory.wordless(),
                 Err(fault) => fault,
@@ -276,7 +281,7 @@ mod access {
         /// Copies between two segments. Where the ranges overlap, a byte arrives that was in the
         /// source before the copy, or one that the copy has written.
         pub(crate) fn transfer(&self, offset: u64, into: (&Self, u64), len: u64) -> Result<(), Fault> {
-            let bytes = usize::try_from(len).map_err(|_| Fault::of(FaultKind::OutOfRange, self.region.rank))?;
+            let bytes = usize::try_from(len).map_err(|_| Fault::of(FaultKind::OutOfRange, self.region.owner.rank()))?;
             if self.user_memory().is_some() || into.0.user_memory().is_some() {
                 return self.transfer_user(offset, into, bytes);
             }
@@ -297,7 +302,7 @@ mod access {
             // Checked first: a range that does not fit is not copied in part.
             for (segment, offset) in [(self, offset), into] {
                 let end = offset.checked_add(len as u64).filter(|end| *end <= segment.len());
-                end.ok_or(Fault::of(FaultKind::OutOfRange, segment.region.rank))?;
+                end.ok_or(Fault::of(FaultKind::OutOfRange, segment.region.owner.rank()))?;
             }
             let mut buffer = vec![0; len.min(256 << 10)];
             let mut done = 0;
@@ -315,7 +320,7 @@ mod access {
 
 impl Segment for ShmSegment {
     fn rank(&self) -> Rank {
-        self.region.rank
+        self.region.owner.rank()
     }
 
     fn len(&self) -> u64 {
@@ -324,7 +329,7 @@ impl Segment for ShmSegment {
 
     fn key(&self) -> SegmentKey {
         let at = self.user_memory().map_or(0, |user| user.at);
-        SegmentKey { rank: self.region.rank, region: self.region.id, len: self.len(), address: at, rkey: 0 }
+        SegmentKey { rank: self.region.owner.rank(), region: self.region.id, len: self.len(), address: at, rkey: 0 }
     }
 
     fn path(&self) -> Path {
@@ -353,6 +358,6 @@ impl Segment for ShmSegment {
 
 impl fmt::Debug for ShmSegment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes of {}, region {}", self.len(), self.region.rank, self.region.id.0)
+        write!(f, "{} bytes of {}, region {}", self.len(), self.region.owner.rank(), self.region.id.0)
     }
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-use onesided_remote_memory::{Fault, FaultKind, Patience, RemoteMemory};
+use onesided_remote_memory::{Fault, Patience, RemoteMemory};
 
 use crate::shm::{Shm, ShmWord};
 use crate::waiting::peer_status::PeerStatus;
@@ -24,10 +24,8 @@ impl<P: Fn(u64) -> bool + Unpin> Future for ShmWait<'_, P> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { shm, own, predicate, patience } = &*self;
-        if own.owner != shm.rank() {
-            return Poll::Ready(Err(Fault::of(FaultKind::NotOwn, own.owner)));
-        }
-        let look = || Some(own.word.load(Ordering::Acquire)).filter(|value| predicate(*value));
+        let own = own.own()?;
+        let look = || Some(own.load(Ordering::Acquire)).filter(|value| predicate(*value));
         if let Some(value) = look() {
             return Poll::Ready(Ok(value));
         }

@@ -18,21 +18,43 @@ use crate::waiting::peer_status::check_rank;
 #[derive(Clone, Copy, Debug)]
 pub struct ShmWord<'f> {
     pub(super) word: &'f AtomicU64,
-    pub(super) owner: Rank,
+    pub(super) owner: WordOwner,
+}
+
+/// Whose memory a word is in: a rank, with [`OWN`](Self::OWN) if it is the one that accesses it. Found out
+/// when the memory is mapped, because each access to an own word asks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WordOwner(u32);
+
+impl WordOwner {
+    const OWN: u32 = 1 << 31;
+
+    pub(super) fn new(rank: Rank, me: Rank) -> Self {
+        Self(if rank == me { rank.0 | Self::OWN } else { rank.0 })
+    }
+
+    #[inline]
+    pub(super) const fn is_own(self) -> bool {
+        self.0 & Self::OWN != 0
+    }
+
+    #[inline]
+    pub(super) const fn rank(self) -> Rank {
+        Rank(self.0 & !Self::OWN)
+    }
 }
 
 impl<'f> ShmWord<'f> {
     /// The word in memory, if it is this rank's own.
     #[inline]
-    pub(crate) fn own(self, me: Rank) -> Result<&'f AtomicU64, Fault> {
-        if self.owner == me { Ok(self.word) } else { Err(Fault::of(FaultKind::NotOwn, self.owner)) }
+    pub(crate) fn own(self) -> Result<&'f AtomicU64, Fault> {
+        if self.owner.is_own() { Ok(self.word) } else { Err(Fault::of(FaultKind::NotOwn, self.rank())) }
     }
 
     /// Whose memory it is in.
-    #[cfg(feature = "verbs")]
     #[inline]
     pub(crate) const fn rank(self) -> Rank {
-        self.owner
+        self.owner.rank()
     }
 
     /// The result of a read.
@@ -92,7 +114,7 @@ impl RemoteMemory for Shm {
         let reach = || {
             let memory = self.0.job.exchange.fetch(at.rank, at.region).map_err(|error| error.fault())?;
             let all = (0, memory.len() as u64);
-            ShmSegment::new(memory, all, (at.rank, at.region), None)
+            ShmSegment::new(memory, all, (at.rank, at.region), self.me(), None)
         };
         self.0.reached[at.rank.index()].get_or_try_init(at.region.0, reach)?.word(at.offset)
     }
@@ -104,7 +126,7 @@ impl RemoteMemory for Shm {
             Link::Write { word, value, notify, .. } => {
                 word.store(value);
                 if notify == Notify::Yes {
-                    self.job_segment().wake(word.owner);
+                    self.job_segment().wake(word.rank());
                 }
                 0
             }
@@ -124,12 +146,12 @@ impl RemoteMemory for Shm {
 
     #[inline]
     fn load(&self, own: ShmWord<'_>) -> Result<u64, Fault> {
-        own.own(self.me()).map(|own| own.load(Ordering::Acquire))
+        own.own().map(|own| own.load(Ordering::Acquire))
     }
 
     #[inline]
     fn store(&self, own: ShmWord<'_>, value: u64) -> Result<(), Fault> {
-        own.own(self.me()).map(|own| own.store(value, Ordering::Release))
+        own.own().map(|own| own.store(value, Ordering::Release))
     }
 
     fn wait_until<'f, P>(&'f self, own: ShmWord<'f>, predicate: P, patience: Patience) -> ShmWait<'f, P>

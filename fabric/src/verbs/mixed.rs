@@ -125,7 +125,7 @@ impl Inner {
             let failed = |fault: Fault| Error::operation("publish a segment")(fault);
             let (mapping, exchange) = (own.mapping().map_err(failed)?, Arc::clone(&self.exchange));
             exchange.publish(region, mapping)?;
-            own.map(ShmSegment::new(mapping.clone(), (0, len), (rank, region), Some(exchange)).map_err(failed)?);
+            own.map(ShmSegment::new(mapping.clone(), (0, len), (rank, region), rank, Some(exchange)).map_err(failed)?);
         }
         Ok(())
     }
@@ -136,7 +136,7 @@ impl Inner {
         if self.paths.reach(rank) {
             match self.exchange.fetch(rank, region) {
                 Ok(memory) => {
-                    let mapped = ShmSegment::new(memory, (0, len), (rank, region), None);
+                    let mapped = ShmSegment::new(memory, (0, len), (rank, region), self.rank, None);
                     segment.map(mapped.map_err(Error::operation("map a peer's segment"))?);
                 }
                 // The card has just found it, so it is user memory, which only its owner can map.

@@ -16,8 +16,8 @@ pub(super) enum Why {
     GivenUp,
 }
 
-/// The home's word: flags 3 bits | readers 25 bits | slot 12 bits | rank 24 bits of the queue's
-/// tail.
+/// The home's word: flags 3 bits | readers 25 bits | rank 24 bits | slot 12 bits of the queue's
+/// tail, as in the bits of its [`Owner`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Home(pub(super) u64);
 
@@ -52,7 +52,7 @@ impl Home {
 
     /// The same readers, and this owner at the tail of the queue.
     pub(super) const fn behind(self, owner: Owner) -> Self {
-        let last = (owner.slot as u64 & 0xfff) << 24 | owner.rank.0 as u64 & 0xff_ffff;
+        let last = owner.to_bits() >> Owner::GENERATION & Self::LAST;
         Self(Self::QUEUED | self.0 & Self::READERS | last)
     }
 
@@ -69,7 +69,7 @@ impl Home {
     /// The same readers; the nonce of the recovery and why it began replace the tail.
     pub(super) const fn recovering(self, why: Why, nonce: u64) -> Self {
         let which = match why {
-            Why::Lost(Rank(rank)) => Self::LOST | nonce & 0xfff << 24 | rank as u64 & 0xff_ffff,
+            Why::Lost(Rank(rank)) => Self::LOST | (rank as u64 & 0xff_ffff) << 12 | nonce & 0xfff,
             Why::Readers => nonce & Self::LAST & !Self::GIVEN_UP,
             Why::GivenUp => nonce & Self::LAST | Self::GIVEN_UP,
         };
@@ -105,11 +105,11 @@ impl Home {
     }
 
     pub(super) const fn rank(self) -> Rank {
-        Rank(self.0 as u32 & 0xff_ffff)
+        Rank((self.0 >> 12) as u32 & 0xff_ffff)
     }
 
     pub(super) const fn slot(self) -> u16 {
-        (self.0 >> 24) as u16 & 0xfff
+        self.0 as u16 & 0xfff
     }
 }
 

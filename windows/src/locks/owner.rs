@@ -12,7 +12,7 @@ use crate::LockDesign;
 use crate::error::ITSELF;
 use crate::locks::context::WindowLockContext;
 use crate::locks::layout::LockId;
-use crate::locks::slots::{self, BIASED_SLOT, has_slot};
+use crate::locks::slots::{self, has_slot};
 use crate::window::inner::Inner;
 use crate::window::retry::poll_once;
 
@@ -40,11 +40,9 @@ impl<F: Fabric> Inner<F> {
     /// is in use, and operations complete at post.
     #[inline]
     pub(crate) fn biased_owner(&self, mode: Mode) -> Option<u64> {
-        if !self.locks.has_biased_slot || !self.locks.algorithm.uses_node(mode) {
-            return None;
-        }
+        let owner = self.locks.biased_owner.filter(|_| self.locks.algorithm.uses_node(mode))?;
         let generation = self.locks.slots.take_biased()?;
-        Some(Owner { rank: self.fabric().rank(), slot: BIASED_SLOT, generation }.to_bits())
+        Some(Owner { generation, ..Owner::from_bits(owner) }.to_bits())
     }
 
     /// This rank as an owner that needs no slot. Where operations complete at post the outcome is

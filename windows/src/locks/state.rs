@@ -4,11 +4,12 @@ use std::sync::{Arc, OnceLock};
 
 use onesided_fabric::remote_memory::{Fault, Rank};
 use onesided_fabric::{Fabric, SegmentKey, World};
+use onesided_lock_algos::Owner;
 
 use crate::locks::layout::{HiddenLayout, Table};
 use crate::locks::lease::{LeaseChoice, Leases};
 use crate::locks::server::LockServer;
-use crate::locks::slots::Slots;
+use crate::locks::slots::{BIASED_SLOT, Slots};
 use crate::locks::window_lock::{LockWords, WindowLock};
 use crate::{LeasePolicy, LockAllDesign, LockDesign};
 
@@ -24,8 +25,9 @@ pub(crate) struct Locks<F: Fabric> {
     pub(crate) leases: Option<Leases>,
     /// Where the locks of a lock table lie in window memory.
     pub(crate) table: Table,
-    /// Whether operations complete at post and one thread may have slot 0 for itself.
-    pub(crate) has_biased_slot: bool,
+    /// The bits of the owner in slot 0, but for its generation, where operations complete at post and
+    /// one thread may have that slot for itself.
+    pub(crate) biased_owner: Option<u64>,
     /// The fabric's ranks on this host, in their order, for a lock with per-host words.
     pub(crate) neighbours: Box<[Rank]>,
     /// The thread that serves this rank's lock, if the design has one.
@@ -43,6 +45,7 @@ impl<F: Fabric> Locks<F> {
         let biased = !matches!(algorithm, WindowLock::Other(_));
         let layout =
             HiddenLayout::new((size, slots), algorithm.lock_words(), lease.policy() == Some(LeasePolicy::Revoke));
+        let biased_owner = Owner { rank: world.fabric().rank(), slot: BIASED_SLOT, generation: 0 }.to_bits();
         let slots = Slots::new((size, slots), biased, lock_all == LockAllDesign::Global);
         Self {
             leases: lease.leases(slots.slots),
@@ -54,7 +57,7 @@ impl<F: Fabric> Locks<F> {
             lock_all,
             algorithm,
             table,
-            has_biased_slot: biased && world.fabric().capabilities().completes_at_post,
+            biased_owner: (biased && world.fabric().capabilities().completes_at_post).then_some(biased_owner),
             server: OnceLock::new(),
         }
     }

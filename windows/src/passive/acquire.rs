@@ -25,7 +25,7 @@ pub(super) struct Started<'w, F: Fabric> {
 /// The first operation of an acquire.
 pub(super) enum First<F: Fabric> {
     /// It took the lock, and found this.
-    Held(u64),
+    Held(Holding, u64),
     Done(Result<u64, Fault>),
     Posted(F::Op),
 }
@@ -33,9 +33,9 @@ pub(super) enum First<F: Fabric> {
 impl<F: Fabric> First<F> {
     /// One that has completed.
     #[inline(always)] // see `LockRequest::wait`
-    fn now(lock: &impl LockAlgorithm, owner: u64, mode: Mode, outcome: Result<u64, Fault>) -> Self {
+    fn now(lock: &impl LockAlgorithm, owner: u64, holding: Holding, outcome: Result<u64, Fault>) -> Self {
         match outcome {
-            Ok(first) if lock.holds(owner, mode, first) => Self::Held(first),
+            Ok(first) if lock.holds(owner, holding.mode(), first) => Self::Held(holding, first),
             outcome => Self::Done(outcome),
         }
     }
@@ -47,7 +47,7 @@ impl<F: Fabric> Future for First<F> {
     #[inline(always)] // see `LockRequest::wait`
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut *self {
-            Self::Held(first) => Poll::Ready(Ok(*first)),
+            Self::Held(_, first) => Poll::Ready(Ok(*first)),
             Self::Done(outcome) => Poll::Ready(*outcome),
             Self::Posted(op) => Pin::new(op).poll(cx),
         }
@@ -67,8 +67,10 @@ impl<'w, F: Fabric> Started<'w, F> {
             let context = inner.lock_context(target, id, inner.slotless());
             let words = lock.words(context, Intent::LOCK)?;
             let op = lock.start(LockUse::new(inner.fabric(), context, words, mode))?;
-            let op =
-                if inner.completes_at_post { First::now(lock, words.1, mode, done(op)) } else { First::Posted(op) };
+            let op = match inner.completes_at_post {
+                true => First::now(lock, words.1, Holding::cleanly(mode), done(op)),
+                false => First::Posted(op),
+            };
             return Ok(Self { target, words, op });
         }
         let leads = id.is_window_lock() && intent.is_patient();
@@ -115,7 +117,7 @@ fn start_biased<'w, F: Fabric>(
                 Mode::Exclusive => start_now::<_, _, true>(lock, inner, target, words.0, words.1),
                 Mode::Shared => start_now::<_, _, false>(lock, inner, target, words.0, words.1),
             };
-            Ok((words, First::now(lock, words.1, mode, first)))
+            Ok((words, First::now(lock, words.1, Holding::cleanly(mode).biased(true), first)))
         },
         _other => Err(Fault::new(FaultKind::Protocol)) // it has no biased slot
     )
@@ -176,7 +178,9 @@ impl<F: Fabric> Inner<F> {
         intent: IntentFn<'_>,
     ) -> Result<Holding, Fault> {
         let held = self.contend_leased(self.lock_use(target_lock, owner, mode)?, first, intent).await;
-        held.map(Holding::of).inspect_err(|fault| self.end_failed_acquire(owner, first, *fault))
+        let is_biased = self.has_biased_slot(target_lock.1, owner);
+        held.map(|held| Holding::of(held).biased(is_biased))
+            .inspect_err(|fault| self.end_failed_acquire(owner, first, *fault))
     }
 
     /// Frees the slot of an owner whose acquire failed, given the result of its first operation.

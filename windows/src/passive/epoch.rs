@@ -69,7 +69,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
 
     /// Records a previous owner whose lock was released before this shared lock.
     pub(crate) const fn set_previous(&mut self, before: Holding) {
-        self.holding = before.shared();
+        self.holding = before.shared().biased(self.holding.is_biased());
     }
 
     /// The lock's window, target and id.

@@ -318,7 +318,8 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
                 self.started = None; // nothing left to cancel
                 match first {
                     Ok(first) if inner.locks.algorithm.holds(words.1, mode, first) => {
-                        let epoch = Epoch::new(inner, (target, self.id), words, Holding::cleanly(mode));
+                        let holding = Holding::cleanly(mode).biased(inner.has_biased_slot(self.id, words.1));
+                        let epoch = Epoch::new(inner, (target, self.id), words, holding);
                         return Poll::Ready(Ok(Some(epoch)));
                     }
                     first => {
@@ -386,7 +387,7 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
         }
         let Started { target, words, op } = ManuallyDrop::new(self).take()?;
         let holding = match op {
-            First::Held(_) => Holding::cleanly(mode),
+            First::Held(holding, _) => holding,
             op => match wait_for(inner.fabric(), op) {
                 Ok(first) if inner.locks.algorithm.holds(words.1, mode, first) => Holding::cleanly(mode),
                 first => contend(inner, (target, id), words.1, (mode, intent), first)?,

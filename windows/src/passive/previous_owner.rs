@@ -44,8 +44,8 @@ impl fmt::Display for PreviousOwner {
 }
 
 /// How a lock is held, and whether it was recovered, in half a register: mode 1 bit | acquired
-/// while the thread panicked, or unlocking 1 bit | unused 2 bits | 0, or from whom it was recovered 4 bits | rank
-/// 24 bits.
+/// while the thread panicked, or unlocking 1 bit | by the owner in the biased slot 1 bit | unused 1 bit |
+/// 0, or from whom it was recovered 4 bits | rank 24 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Holding(u32);
 
@@ -62,6 +62,7 @@ const RECOVERED: [FaultKind; 6] = [
 impl Holding {
     const SHARED: u32 = 1 << 31;
     const UNWINDING: u32 = 1 << 30;
+    const BIASED: u32 = 1 << 29;
     const KIND: u32 = 24;
 
     #[inline]
@@ -106,6 +107,18 @@ impl Holding {
     #[inline]
     pub(crate) const fn mode(self) -> Mode {
         if self.0 & Self::SHARED == 0 { Mode::Exclusive } else { Mode::Shared }
+    }
+
+    /// The same, by an owner in the biased slot, or not.
+    #[inline(always)]
+    pub(crate) const fn biased(self, biased: bool) -> Self {
+        Self(self.0 & !Self::BIASED | if biased { Self::BIASED } else { 0 })
+    }
+
+    /// Whether its owner has the biased slot.
+    #[inline(always)]
+    pub(crate) const fn is_biased(self) -> bool {
+        self.0 & Self::BIASED != 0
     }
 
     /// The same, but shared.

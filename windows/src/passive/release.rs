@@ -54,7 +54,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     pub(crate) fn begin_release(&self) -> Option<Releasing<F>> {
         let Self { access: Access { inner, target, .. }, words, holding, id } = self;
         // The biased slot is not used with leases.
-        if inner.locks.leases.is_some() && !held_by_word(words.1, holding.mode()) && !inner.leads(*id, words.1) {
+        if !holding.is_biased() && inner.locks.leases.is_some() && !held_by_word(words.1, holding.mode()) {
             self.note_release();
             return Some(release_checked(inner, (target, *id), words.1, *holding));
         }
@@ -131,9 +131,7 @@ fn post_release<'w, F: Fabric>(
     words: Words<'w, F>,
     holding: Holding,
 ) {
-    if held_by_word(words.1, holding.mode()) {
-        drop(inner.fabric().post_link(TestAndSet::release_link(inner.fabric(), words)));
-    } else if inner.leads(id, words.1) {
+    if holding.is_biased() {
         by_design!(
             &inner.locks.algorithm,
             lock => match holding.mode() {
@@ -142,6 +140,8 @@ fn post_release<'w, F: Fabric>(
             },
             _other => {} // it has no biased slot
         );
+    } else if held_by_word(words.1, holding.mode()) {
+        drop(inner.fabric().post_link(TestAndSet::release_link(inner.fabric(), words)));
     } else {
         release_with_slot(inner, (target, id), words.1, holding.mode());
     }
@@ -157,22 +157,30 @@ fn release_now<'w, F: Fabric, A: LockAlgorithm, const EXCLUSIVE: bool>(
 ) {
     let mode = if EXCLUSIVE { Mode::Exclusive } else { Mode::Shared };
     let context = inner.lock_context(target, LockId::WINDOW, owner);
-    let (home, context) = match (context.home(0), context.with_cached_node()) {
-        (Ok(home), Ok(context)) => (home, context),
-        (Err(fault), _) | (_, Err(fault)) => return defer_error(inner, target.rank, fault),
+    let first = || {
+        let words = (context.home(0)?, owner);
+        let used = LockUse::new(inner.fabric(), context.with_cached_node()?, words, mode);
+        Ok((used, done(lock.start_release(used)?)))
     };
-    let used = LockUse::new(inner.fabric(), context, (home, owner), mode);
-    let found = match lock.start_release(used).map(done) {
-        Ok(Ok(found)) => found,
-        Ok(failed) => {
-            return spawn_release(inner, (target.rank, LockId::WINDOW), owner, mode, std::future::ready(failed));
+    match first() {
+        Ok((used, Ok(found))) if lock.released(used, Some(found)) == Ok(Rest::Nothing) => {
+            inner.locks.slots.free_biased();
         }
-        Err(fault) => return defer_error(inner, target.rank, fault),
-    };
-    match lock.released(used, Some(found)) {
-        Ok(Rest::Nothing) => inner.locks.slots.free_biased(),
-        rest => finish_now(inner, (target, LockId::WINDOW), owner, mode, (found, rest)),
+        Ok((_, found)) => finish_biased::<F, EXCLUSIVE>(inner, target, owner, found),
+        Err(fault) => defer_error(inner, target.rank, fault),
     }
+}
+
+/// With few arguments, so that the release above needs no memory for them.
+#[inline(never)]
+fn finish_biased<F: Fabric, const EXCLUSIVE: bool>(
+    inner: &Arc<Inner<F>>,
+    target: &Target<F>,
+    owner: u64,
+    found: Result<u64, Fault>,
+) {
+    let mode = if EXCLUSIVE { Mode::Exclusive } else { Mode::Shared };
+    finish_now(inner, (target, LockId::WINDOW), owner, mode, found);
 }
 
 /// The release of any other owner that may have a queue node.
@@ -186,38 +194,36 @@ fn release_with_slot<'w, F: Fabric>(
 ) {
     let lock = &inner.locks.algorithm;
     let used = inner.lock_use((target, id), owner, mode);
-    let started = used.and_then(|used| Ok((used, lock.start_release(used)?, lock.released(used, None))));
-    let (used, mut started) = match started {
-        Ok((_, _, Ok(Rest::Nothing))) => return inner.give_back(owner),
-        Ok((used, started, _)) => (used, started),
+    let started = used.and_then(|used| Ok((lock.start_release(used)?, lock.released(used, None))));
+    let mut started = match started {
+        Ok((_, Ok(Rest::Nothing))) => return inner.give_back(owner),
+        Ok((started, _)) => started,
         Err(fault) => return defer_error(inner, target.rank, fault),
     };
     match poll_once(&mut started) {
-        Poll::Ready(Ok(found)) => {
-            finish_now(inner, (target, id), owner, mode, (found, lock.released(used, Some(found))));
-        }
-        Poll::Ready(Err(fault)) => {
-            spawn_release(inner, (target.rank, id), owner, mode, std::future::ready(Err(fault)));
-        }
+        Poll::Ready(found) => finish_now(inner, (target, id), owner, mode, found),
         Poll::Pending => spawn_release(inner, (target.rank, id), owner, mode, started),
     }
 }
 
-/// The rest of a release. If it waits for another owner's next step where operations complete at
-/// post, it polls briefly, which costs less than leaving it to the endpoint.
+/// The rest of a release whose first operation has ended so. If it waits for another owner's next
+/// step where operations complete at post, it polls briefly, which costs less than leaving it to the
+/// endpoint.
 #[inline(never)]
 fn finish_now<F: Fabric>(
     inner: &Arc<Inner<F>>,
     (target, id): (&Target<F>, LockId),
     owner: u64,
     mode: Mode,
-    (found, mut rest): (u64, Result<Rest, Fault>),
+    found: Result<u64, Fault>,
 ) {
     /// The number of polls: less than a microsecond.
     const POLLS: usize = 64;
-    let found_first = std::future::ready(Ok(found));
+    let found_first = std::future::ready(found);
     for _ in 0..POLLS {
-        match rest {
+        let Ok(found) = found else { break };
+        let used = inner.lock_use((target, id), owner, mode);
+        match used.and_then(|used| inner.locks.algorithm.released(used, Some(found))) {
             Ok(Rest::Nothing) => return inner.give_back(owner),
             Err(fault) => {
                 inner.end_failed(owner);
@@ -235,8 +241,6 @@ fn finish_now<F: Fabric>(
                 };
             }
         }
-        let used = inner.lock_use((target, id), owner, mode);
-        rest = used.and_then(|used| inner.locks.algorithm.released(used, Some(found)));
     }
     spawn_release(inner, (target.rank, id), owner, mode, found_first);
 }
@@ -348,10 +352,10 @@ impl<F: Fabric> Drop for Releasing<F> {
 }
 
 impl<F: Fabric> Inner<F> {
-    /// Whether an owner of a lock has the biased slot.
+    /// Whether an owner of a lock has the biased slot: [`Holding::is_biased`], where it is not known.
     #[inline(always)] // see `post_release`
-    fn leads(&self, id: LockId, owner: u64) -> bool {
-        id.is_window_lock() && self.locks.has_biased_slot && Owner::from_bits(owner).slot == BIASED_SLOT
+    pub(super) fn has_biased_slot(&self, id: LockId, owner: u64) -> bool {
+        id.is_window_lock() && self.locks.biased_owner.is_some() && Owner::from_bits(owner).slot == BIASED_SLOT
     }
 
     /// Finishes a release and frees its owner's slot.

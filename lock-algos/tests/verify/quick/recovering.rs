@@ -40,13 +40,13 @@ fn leave(while_read: bool) {
     } else {
         assert_eq!(run(&memory, &mut first, ENDLESS), Some(Ok(Held::cleanly(Mode::Exclusive))));
     }
-    let last = || lock_and_data::<Mcs>(&memory.region()).0[0] & 0xff_ffff;
+    let last = || Mcs::last_in(lock_and_data::<Mcs>(&memory.region()).0[0]);
     let mut second = exclusive(1);
-    while last() != 1 {
+    while last() != Some(Rank(1)) {
         assert!(poll(&mut second).is_none());
         memory.world().step();
     }
-    assert!(run(&memory, &mut exclusive(2), A_WHILE).is_none() && last() == 2);
+    assert!(run(&memory, &mut exclusive(2), A_WHILE).is_none() && last() == Some(Rank(2)));
     memory.world().kill(Rank(2));
 
     wanted.store(false, Relaxed);
