@@ -13,7 +13,7 @@ use crate::{Held, Intent, IntentFn, LockContext, Mode, Owner};
 
 /// The resolved words of a lock: its first word at the home, and the owner's bits
 /// ([`Owner::to_bits`](crate::Owner::to_bits)), of which the two highest are left to the algorithm.
-/// A guard keeps them while it holds the lock.
+/// A guard keeps the bits while it holds the lock.
 pub type Words<'m, M> = (<M as RemoteMemory>::Word<'m>, u64);
 
 /// One owner's use of one lock.
@@ -273,6 +273,19 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// [`start`](Self::start).
     fn start_release<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>)
     -> Result<M::Op, Fault>;
+
+    /// The same for an owner that no other one waits for, as far as its node tells; `None` if one may:
+    /// nothing is posted. Apart, so that an uncontended release keeps nothing ready for a hand-over.
+    ///
+    /// # Errors
+    /// As [`start_release`](Self::start_release), which calls this first, if it is more.
+    #[inline(always)]
+    fn start_release_alone<'m, M: RemoteMemory>(
+        &self,
+        lock: LockUse<'m, M, impl LockContext<'m, M>>,
+    ) -> Result<Option<M::Op>, Fault> {
+        self.start_release(lock).map(Some)
+    }
 
     /// What the release has left to do after its first operation, for which `found` is the result;
     /// `None` before that is known. [`Rest::Nothing`] then says that the operation need not be waited

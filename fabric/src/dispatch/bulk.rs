@@ -84,17 +84,13 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
     }
 
     #[inline(always)]
-    fn words_in<'s, const N: usize>(
-        &'s self,
-        segment: &'s Self::Segment,
-        offset: u64,
-    ) -> Result<[Self::Word<'s>; N], Fault> {
+    fn words_in<'s, const N: usize>(&'s self, segment: &'s Self::Segment, offset: u64) -> Option<[Self::Word<'s>; N]> {
         match (self, segment) {
             (First(fabric), First(segment)) => fabric.words_in(segment, offset).map(|words| words.map(First)),
             (Second(fabric), Second(segment)) => {
                 aside(move || fabric.words_in(segment, offset)).map(|words| words.map(Second))
             }
-            _ => Err(FOREIGN),
+            _ => None,
         }
     }
 

@@ -150,20 +150,14 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     /// [change](Segment::change) it.
     fn word_in<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault>;
 
-    /// Resolves consecutive words, the first at `offset`.
-    ///
-    /// # Errors
-    /// As [`word_in`](Self::word_in) for the first word that fails.
-    fn words_in<'s, const N: usize>(
-        &'s self,
-        segment: &'s Self::Segment,
-        offset: u64,
-    ) -> Result<[Self::Word<'s>; N], Fault> {
-        let mut words = [self.word_in(segment, offset)?; N];
+    /// Resolves consecutive words, the first at `offset`; `None` if [`word_in`](Self::word_in) fails for one
+    /// of them.
+    fn words_in<'s, const N: usize>(&'s self, segment: &'s Self::Segment, offset: u64) -> Option<[Self::Word<'s>; N]> {
+        let mut words = [self.word_in(segment, offset).ok()?; N];
         for (index, word) in (0..).zip(&mut words).skip(1) {
-            *word = self.word_in(segment, offset + 8 * index)?;
+            *word = self.word_in(segment, offset + 8 * index).ok()?;
         }
-        Ok(words)
+        Some(words)
     }
 
     /// Resolves a same-host word: only ranks of the segment's host access it, and only as such a

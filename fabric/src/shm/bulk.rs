@@ -136,7 +136,7 @@ impl Fabric for Shm {
     }
 
     #[inline]
-    fn words_in<'s, const N: usize>(&'s self, segment: &'s ShmSegment, offset: u64) -> Result<[ShmWord<'s>; N], Fault> {
+    fn words_in<'s, const N: usize>(&'s self, segment: &'s ShmSegment, offset: u64) -> Option<[ShmWord<'s>; N]> {
         segment.words_at(offset)
     }
 

@@ -194,14 +194,17 @@ mod access {
     impl ShmSegment {
         #[inline]
         pub(crate) fn word(&self, offset: u64) -> Result<ShmWord<'_>, Fault> {
-            self.words_at(offset).map(|[word]| word)
+            match self.words_at(offset) {
+                Some([word]) => Ok(word),
+                None => Err(self.no_word(offset)),
+            }
         }
 
-        /// `N` consecutive words.
+        /// `N` consecutive words, if they fit.
         #[inline]
-        pub(crate) fn words_at<const N: usize>(&self, offset: u64) -> Result<[ShmWord<'_>; N], Fault> {
+        pub(crate) fn words_at<const N: usize>(&self, offset: u64) -> Option<[ShmWord<'_>; N]> {
             if !offset.is_multiple_of(8) || self.check(offset, 8 * N).is_err() {
-                return Err(self.no_words(offset, 8 * N));
+                return None;
             }
             // SAFETY: offset + 8 * N <= len was just checked, and start is valid for len bytes.
             let first = unsafe { self.start.add(offset as usize) };
@@ -209,19 +212,20 @@ mod access {
             // (pages, or 64-byte lines of the job segment), and all ranks access them by atomics or
             // racy copies.
             let words = unsafe { first.cast::<[AtomicU64; N]>().as_ref() };
-            Ok(words.each_ref().map(|word| ShmWord { word, owner: self.region.owner }))
+            Some(words.each_ref().map(|word| ShmWord { word, owner: self.region.owner }))
         }
 
-        /// The error if they do not fit.
+        /// The error if one does not fit.
         #[cold]
         #[inline(never)]
-        fn no_words(&self, offset: u64, bytes: usize) -> Fault {
+        fn no_word(&self, offset: u64) -> Fault {
+            const BYTES: usize = 8;
             if !offset.is_multiple_of(8) {
                 return Fault::of(FaultKind::Misaligned, self.region.owner.rank());
             }
             let outside =
-                self.check(offset, bytes).err().unwrap_or(Fault::of(FaultKind::OutOfRange, self.region.owner.rank()));
-            self.user_memory().map_or(outside, |user| match user.place(offset, bytes) {
+                self.check(offset, BYTES).err().unwrap_or(Fault::of(FaultKind::OutOfRange, self.region.owner.rank()));
+            self.user_memory().map_or(outside, |user| match user.place(offset, BYTES) {
                 Ok(_) => user.memory.wordless(),
                 Err(fault) => fault,
             })

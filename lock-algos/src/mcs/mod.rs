@@ -114,22 +114,26 @@ impl LockAlgorithm for Mcs {
         &self,
         lock: LockUse<'m, M, impl LockContext<'m, M>>,
     ) -> Result<M::Op, Fault> {
+        match self.start_release_alone(lock)? {
+            Some(posted) => Ok(posted),
+            None => hand_over_at_once(lock),
+        }
+    }
+
+    #[inline(always)] // as `start_release`
+    fn start_release_alone<'m, M: RemoteMemory>(
+        &self,
+        lock: LockUse<'m, M, impl LockContext<'m, M>>,
+    ) -> Result<Option<M::Op>, Fault> {
         let LockUse { memory, context, home, .. } = lock;
         if !is_announced(memory, context)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
-        if lock.mode == Mode::Shared {
-            return Ok(memory.fetch_add(home, Home::READER.wrapping_neg()));
-        }
-        let next = memory.load(lock.node(NEXT)?)?;
-        // An owner that has lost the home hands nothing over: what it did there may be missing.
-        if next != 0
-            && !memory.has_failed(context.home_rank(), lock.me().rank)
-            && let Some(handed) = hand_over_at_once(memory, context, Owner::from_bits(next))?
-        {
-            return Ok(handed);
-        }
-        Ok(memory.compare_swap(home, Home::FREE.behind(lock.me()).0, Home::FREE.0))
+        Ok(match lock.mode {
+            Mode::Shared => Some(memory.fetch_add(home, Home::READER.wrapping_neg())),
+            Mode::Exclusive if memory.load(lock.node(NEXT)?)? == 0 => Some(leave_home(lock)),
+            Mode::Exclusive => None,
+        })
     }
 
     #[inline(always)] // as `start_release`
@@ -146,7 +150,8 @@ impl LockAlgorithm for Mcs {
                 0 if is_tail => retract(memory, context).map(|()| Rest::Nothing),
                 HANDED => leave(memory, context).map(|()| Rest::Nothing),
                 _ if is_tail => leave(memory, context).map(|()| Rest::Nothing),
-                _ => rest(lock),
+                _ if memory.load(lock.node(NEXT)?)? == 0 => Ok(Rest::Waits),
+                _ => Ok(Rest::Steps),
             };
         }
         retract(memory, context)?;
@@ -184,13 +189,6 @@ impl LockAlgorithm for Mcs {
         };
         leave(lock.memory, lock.context).and(left)
     }
-}
-
-/// What a release has left to do that found other owners in the queue.
-#[cold]
-#[inline(never)]
-fn rest<'m, M: RemoteMemory>(lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<Rest, Fault> {
-    Ok(if lock.memory.load(lock.node(NEXT)?)? == 0 { Rest::Waits } else { Rest::Steps })
 }
 
 /// An acquire or a release that did not end with its first operation.
@@ -396,17 +394,25 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
     }
 }
 
+/// Posts the compare-swap by which an exclusive owner without a successor leaves an empty queue.
+#[inline(always)] // as `start_release`
+fn leave_home<'m, M: RemoteMemory>(lock: LockUse<'m, M, impl LockContext<'m, M>>) -> M::Op {
+    lock.memory.compare_swap(lock.home, Home::FREE.behind(lock.me()).0, Home::FREE.0)
+}
+
 /// Posts the write that hands the lock over to the successor of an exclusive owner, if its node can
 /// be reached.
 #[cold]
-#[inline(never)] // keeps a release without a successor small
-fn hand_over_at_once<'m, M: RemoteMemory>(
-    memory: &M,
-    context: impl LockContext<'m, M>,
-    next: Owner,
-) -> Result<Option<M::Op>, Fault> {
-    let Ok(grant) = context.node_of(next.rank, next.slot, GRANT) else { return Ok(None) };
+#[inline(never)]
+fn hand_over_at_once<'m, M: RemoteMemory>(lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+    let LockUse { memory, context, .. } = lock;
+    let next = Owner::from_bits(memory.load(lock.node(NEXT)?)?);
+    // An owner that has lost the home hands nothing over: what it did there may be missing.
+    if memory.has_failed(context.home_rank(), lock.me().rank) {
+        return Ok(leave_home(lock));
+    }
+    let Ok(grant) = context.node_of(next.rank, next.slot, GRANT) else { return Ok(leave_home(lock)) };
     let handed = memory.write(grant, grant_to(next, Mode::Exclusive), Notify::Yes);
-    memory.store(context.node(GRANT)?, HANDED)?; // behind the word that the next owner waits for
-    Ok(Some(handed))
+    memory.store(lock.node(GRANT)?, HANDED)?; // behind the word that the next owner waits for
+    Ok(handed)
 }

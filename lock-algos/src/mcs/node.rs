@@ -35,6 +35,7 @@ pub(super) fn granted_to(owner: Owner) -> impl Fn(u64) -> Option<Mode> + Copy + 
 }
 
 /// Resets the node to that of an owner that was never queued. No other rank writes to it any more.
+#[inline(always)] // as `leave`
 pub(super) fn clean<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
     memory.store(context.node(NEXT)?, 0)?;
     memory.store(context.node(GRANT)?, 0)

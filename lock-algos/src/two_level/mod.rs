@@ -20,7 +20,7 @@ use std::future::Future;
 
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
-use self::note::{NOTE, Note, forget, note, queues};
+use self::note::{NOTE, Note, forget, note};
 use self::queue::{Global, InQueue};
 use self::recovery::is_gone;
 use crate::cohort::{AT_HOST, GlobalState, STATE, State, is_cohort};
@@ -258,21 +258,27 @@ impl LockAlgorithm for TwoLevel {
         &self,
         lock: LockUse<'m, M, impl LockContext<'m, M>>,
     ) -> Result<M::Op, Fault> {
-        if queues(&lock) {
-            match Note::of(lock.memory.load(lock.node(NOTE)?)?) {
-                Note::Has(owner_word) => {
-                    if let Ok(state) = lock.context.word(WordOf::Host(owner_word.leader(), STATE)) {
-                        return Ok(lock.memory.read(state));
-                    }
-                    // The queue is gone: the retracted announcement tells what was posted.
-                    lock.memory.store(lock.node(AT_HOST)?, 0)?;
-                    return Ok(lock.memory.compare_swap(lock.home, owner_word.0, 0));
-                }
-                Note::Waits(_) => return Err(Fault::new(FaultKind::NotHeld)),
-                Note::Alone => {}
-            }
+        if let Some(posted) = self.start_release_alone(lock)? {
+            return Ok(posted);
         }
-        self.home.start_release_as(&lock, Self::alone(lock.owner))
+        let Note::Has(owner_word) = note(&lock)? else { return Err(Fault::new(FaultKind::NotHeld)) };
+        if let Ok(state) = lock.context.word(WordOf::Host(owner_word.leader(), STATE)) {
+            return Ok(lock.memory.read(state));
+        }
+        // The queue is gone: the retracted announcement tells what was posted.
+        lock.memory.store(lock.node(AT_HOST)?, 0)?;
+        Ok(lock.memory.compare_swap(lock.home, owner_word.0, 0))
+    }
+
+    #[inline(always)] // as `start`
+    fn start_release_alone<'m, M: RemoteMemory>(
+        &self,
+        lock: LockUse<'m, M, impl LockContext<'m, M>>,
+    ) -> Result<Option<M::Op>, Fault> {
+        match note(&lock)? {
+            Note::Alone => self.home.start_release_as(&lock, Self::alone(lock.owner)).map(Some),
+            _ => Ok(None),
+        }
     }
 
     #[inline(always)] // as `start`
@@ -281,7 +287,7 @@ impl LockAlgorithm for TwoLevel {
         lock: LockUse<'m, M, impl LockContext<'m, M>>,
         found: Option<u64>,
     ) -> Result<Rest, Fault> {
-        if queues(&lock) && matches!(Note::of(lock.memory.load(lock.node(NOTE)?)?), Note::Has(_)) {
+        if let Note::Has(_) = note(&lock)? {
             return Ok(if found.is_some() { Rest::Steps } else { Rest::Unknown });
         }
         self.home.released_as(&lock, Self::alone(lock.owner), found)

@@ -149,11 +149,7 @@ impl<F: Fabric> Fabric for Counted<F> {
         Self { inner: self.inner.for_messages(), counts: Arc::clone(&self.counts) }
     }
 
-    fn words_in<'s, const N: usize>(
-        &'s self,
-        segment: &'s Self::Segment,
-        offset: u64,
-    ) -> Result<[Self::Word<'s>; N], Fault> {
+    fn words_in<'s, const N: usize>(&'s self, segment: &'s Self::Segment, offset: u64) -> Option<[Self::Word<'s>; N]> {
         self.inner.words_in(segment, offset)
     }
 

@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::locks::LOCK_BYTES;
+use crate::locks::{FIXED_BYTES, LOCK_BYTES};
 
-/// The size of the signals in the hidden region of a rank, and what precedes them: the lock's line,
-/// then two words for each peer, which only that peer writes.
+/// The size of the signals in the hidden region of a rank, and what precedes them: the lock's line and
+/// the first node, then two words for each peer, which only that peer writes.
 pub(crate) const fn hidden_bytes(size: u32) -> u64 {
-    LOCK_BYTES + 16 * size as u64
+    FIXED_BYTES + 16 * size as u64
 }
 
 /// The offset of the window memory's version: in the lock's line, behind the lock's words.
@@ -26,7 +26,7 @@ pub(crate) enum Signal {
 
 impl Signal {
     pub(super) const fn offset(self, by: u32) -> u64 {
-        LOCK_BYTES + 16 * by as u64 + self as u64
+        FIXED_BYTES + 16 * by as u64 + self as u64
     }
 }
 

@@ -63,12 +63,14 @@ impl<F: Fabric> Inner<F> {
 }
 
 impl<'w, F: Fabric> WindowLockContext<'w, F> {
-    /// For the owner of the biased slot 0.
+    /// The first word at the home, and the context for the owner of the biased slot 0. `None` if one of
+    /// the words is not there: which, a look-up tells that the usual path does without.
     #[inline(always)]
-    pub(crate) fn with_cached_node(self) -> Result<WindowLockContext<'w, F, CACHED>, Fault> {
+    pub(crate) fn biased(self) -> Option<(F::Word<'w>, WindowLockContext<'w, F, CACHED>)> {
         let Self { inner, target, id, owner, node: [] } = self;
+        let [home] = inner.fabric().words_in(&target.locks, inner.locks.layout.word(0))?;
         let node = inner.fabric().words_in(&inner.memory.hidden, inner.locks.layout.node(BIASED_SLOT, 0))?;
-        Ok(WindowLockContext { inner, target, id, owner, node })
+        Some((home, WindowLockContext { inner, target, id, owner, node }))
     }
 }
 

@@ -8,8 +8,9 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Fabric, World, slot_bytes};
 use onesided_lock_algos::{Global, TestAndSet};
 
+use crate::locks::slots::BIASED_SLOT;
 use crate::locks::window_lock::LockWords;
-use crate::locks::{LOCK_BYTES, slots};
+use crate::locks::{FIRST_NODE, LOCK_BYTES, slots};
 
 const LOCK_ALL_WORDS: usize = Global::<TestAndSet>::LOCK_ALL_WORDS;
 
@@ -123,7 +124,7 @@ pub(crate) struct HiddenLayout {
     /// lock-all words, where there are any.
     before_lock_all: usize,
     size: u32,
-    /// The nodes of the rank's slots.
+    /// The nodes of the rank's slots, if the [first one](FIRST_NODE) were there.
     nodes: u64,
     pub(crate) slots: u16,
 }
@@ -143,7 +144,7 @@ impl HiddenLayout {
         let revoke_request = (request_slots + count * stride(size)).next_multiple_of(64);
         let words = if revokes { 2 * u64::from(size) } else { 0 };
         let barrier = (revoke_request + 8 * words).next_multiple_of(64);
-        let nodes = (barrier + slot_bytes(size)).next_multiple_of(64);
+        let nodes = (barrier + slot_bytes(size)).next_multiple_of(64) - slots::NODE_BYTES;
         let before_lock_all = lock.home.saturating_sub(LOCK_ALL_WORDS);
         Self {
             overflow,
@@ -219,7 +220,8 @@ impl HiddenLayout {
     /// A word of a node.
     #[inline]
     pub(crate) const fn node(self, slot: u16, index: usize) -> u64 {
-        self.nodes + slots::node(slot, index)
+        let nodes = if slot == BIASED_SLOT { FIRST_NODE } else { self.nodes };
+        nodes + slots::node(slot, index)
     }
 
     /// The end of the layout.
@@ -239,11 +241,11 @@ mod tests {
         for lock in [LockWords::of(&TestAndSet::default()), LockWords::of(&Mcs::default())] {
             let layout = HiddenLayout::new((7, 32), lock, false);
             assert_eq!((layout.barrier, layout.end()), (slots::end_of_in_use(7), layout.node(32, 0)));
-            assert_eq!(layout.nodes, layout.barrier + 64);
+            assert_eq!(layout.node(1, 0), layout.barrier + 64);
             assert_eq!(layout.word(0), 0);
             let revoking = HiddenLayout::new((7, 32), lock, true);
             assert_eq!((revoking.revoke_request(0), revoking.revoke_reply(0)), (layout.barrier, layout.barrier + 8));
-            assert!(revoking.revoke_reply(6) + 8 <= revoking.barrier && revoking.barrier + 24 <= revoking.nodes);
+            assert!(revoking.revoke_reply(6) + 8 <= revoking.barrier && revoking.barrier + 24 <= revoking.node(1, 0));
         }
     }
 

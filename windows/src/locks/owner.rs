@@ -12,7 +12,7 @@ use crate::LockDesign;
 use crate::error::ITSELF;
 use crate::locks::context::WindowLockContext;
 use crate::locks::layout::LockId;
-use crate::locks::slots::{self, has_slot};
+use crate::locks::slots::{self, BIASED_SLOT, has_slot};
 use crate::window::inner::Inner;
 use crate::window::retry::poll_once;
 
@@ -36,22 +36,20 @@ impl<F: Fabric> Inner<F> {
         Ok(Owner { rank, slot, generation }.to_bits())
     }
 
-    /// The same for an owner that needs a slot, if this thread can take slot 0, peers know that it
-    /// is in use, and operations complete at post.
+    /// The same for `owner`, that in slot 0, if this thread can take it, and peers know that it is in use.
     #[inline]
-    pub(crate) fn biased_owner(&self, mode: Mode) -> Option<u64> {
-        let owner = self.locks.biased_owner.filter(|_| self.locks.algorithm.uses_node(mode))?;
+    pub(crate) fn biased_owner(&self, owner: u64) -> Option<u64> {
         let generation = self.locks.slots.take_biased()?;
-        Some(Owner { generation, ..Owner::from_bits(owner) }.to_bits())
+        Some(owner | Owner { rank: Rank(0), slot: BIASED_SLOT, generation }.to_bits())
     }
 
     /// This rank as an owner that needs no slot. Where operations complete at post the outcome is
     /// known, and no generation is needed.
-    #[inline]
-    pub(crate) fn slotless(&self) -> u64 {
-        let generation =
-            if self.completes_at_post { 0 } else { self.locks.slots.slotless.fetch_add(1, Ordering::Relaxed) };
-        Owner { rank: self.fabric().rank(), slot: Owner::NO_SLOT, generation }.to_bits()
+    fn slotless(&self) -> u64 {
+        self.locks.slotless_owner.unwrap_or_else(|| {
+            let generation = self.locks.slots.slotless.fetch_add(1, Ordering::Relaxed);
+            Owner { rank: self.fabric().rank(), slot: Owner::NO_SLOT, generation }.to_bits()
+        })
     }
 
     /// Frees an owner's slot, if it has one: no peer writes to its node any more.

@@ -1,6 +1,6 @@
 //! The queue nodes of a rank's owners in a window.
 //!
-//! A node is a cache line in the rank's hidden region, behind all other words there. An owner takes
+//! A node is a cache line in the rank's hidden region, behind all other words there but for the first one. An owner takes
 //! one of the rank's slots while it waits, holds and releases, so that threads, and several locks
 //! at the same time, do not collide. An owner that finds no free slot gets `NoSlot`: to wait for
 //! one while it holds others could deadlock.
@@ -26,7 +26,7 @@ const NOBODY: usize = usize::MAX;
 pub(crate) const BIASED_SLOT: u16 = 0;
 
 /// The size of a node.
-const NODE_BYTES: u64 = 64;
+pub(super) const NODE_BYTES: u64 = 64;
 /// The most words of a node.
 pub(crate) const NODE_WORDS: usize = 8;
 const _: () = assert!(8 * NODE_WORDS as u64 == NODE_BYTES);

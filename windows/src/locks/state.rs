@@ -10,7 +10,8 @@ use crate::locks::layout::{HiddenLayout, Table};
 use crate::locks::lease::{LeaseChoice, Leases};
 use crate::locks::server::LockServer;
 use crate::locks::slots::{BIASED_SLOT, Slots};
-use crate::locks::window_lock::{LockWords, WindowLock};
+use crate::locks::window_lock::{Erased, LockWords, WindowLock, by_design};
+use crate::passive::biased::Biased;
 use crate::{LeasePolicy, LockAllDesign, LockDesign};
 
 /// The locks of a window.
@@ -25,9 +26,11 @@ pub(crate) struct Locks<F: Fabric> {
     pub(crate) leases: Option<Leases>,
     /// Where the locks of a lock table lie in window memory.
     pub(crate) table: Table,
-    /// The bits of the owner in slot 0, but for its generation, where operations complete at post and
-    /// one thread may have that slot for itself.
-    pub(crate) biased_owner: Option<u64>,
+    /// The bits of the owner in slot 0, but for its generation, and its steps, where operations complete
+    /// at post and one thread may have that slot for itself.
+    pub(crate) biased: Option<(u64, Box<dyn Biased<F>>)>,
+    /// The bits of an owner without a slot, where operations complete at post.
+    pub(crate) slotless_owner: Option<u64>,
     /// The fabric's ranks on this host, in their order, for a lock with per-host words.
     pub(crate) neighbours: Box<[Rank]>,
     /// The thread that serves this rank's lock, if the design has one.
@@ -42,11 +45,15 @@ impl<F: Fabric> Locks<F> {
         table: Table,
     ) -> Self {
         let size = world.size();
-        let biased = !matches!(algorithm, WindowLock::Other(_));
+        let steps: Option<Box<dyn Biased<F>>> =
+            by_design!(&algorithm, lock => Some(Box::new(Erased(*lock))), _other => None);
         let layout =
             HiddenLayout::new((size, slots), algorithm.lock_words(), lease.policy() == Some(LeasePolicy::Revoke));
-        let biased_owner = Owner { rank: world.fabric().rank(), slot: BIASED_SLOT, generation: 0 }.to_bits();
-        let slots = Slots::new((size, slots), biased, lock_all == LockAllDesign::Global);
+        let owner_in = |slot| {
+            let owner = Owner { rank: world.fabric().rank(), slot, generation: 0 }.to_bits();
+            world.fabric().capabilities().completes_at_post.then_some(owner)
+        };
+        let slots = Slots::new((size, slots), steps.is_some(), lock_all == LockAllDesign::Global);
         Self {
             leases: lease.leases(slots.slots),
             slots,
@@ -57,7 +64,8 @@ impl<F: Fabric> Locks<F> {
             lock_all,
             algorithm,
             table,
-            biased_owner: (biased && world.fabric().capabilities().completes_at_post).then_some(biased_owner),
+            biased: owner_in(BIASED_SLOT).zip(steps),
+            slotless_owner: owner_in(Owner::NO_SLOT),
             server: OnceLock::new(),
         }
     }

@@ -6,10 +6,10 @@ use std::task::{Context, Poll};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Drive, Fabric, block_on, telling};
-use onesided_lock_algos::{Intent, IntentFn, LockAlgorithm, LockUse, Mode, Words};
+use onesided_lock_algos::{Intent, IntentFn, LockAlgorithm, LockUse, Mode};
 
 use crate::locks::layout::LockId;
-use crate::locks::window_lock::by_design;
+use crate::passive::biased::Biased;
 use crate::passive::previous_owner::Holding;
 use crate::window::inner::Inner;
 use crate::window::retry::poll_once;
@@ -18,36 +18,29 @@ use crate::window::target::Target;
 /// An acquire whose first operation has left.
 pub(super) struct Started<'w, F: Fabric> {
     pub(super) target: &'w Target<F>,
-    pub(super) words: Words<'w, F>,
-    pub(super) op: First<F>,
+    pub(super) owner: u64,
+    pub(super) first: First<F>,
 }
 
 /// The first operation of an acquire.
 pub(super) enum First<F: Fabric> {
-    /// It took the lock, and found this.
-    Held(Holding, u64),
+    /// It took the lock.
+    Held(Holding),
+    Under(FirstOp<F>),
+}
+
+/// One of which it is not known whether it took the lock.
+pub(super) enum FirstOp<F: Fabric> {
     Done(Result<u64, Fault>),
     Posted(F::Op),
 }
 
-impl<F: Fabric> First<F> {
-    /// One that has completed.
-    #[inline(always)] // see `LockRequest::wait`
-    fn now(lock: &impl LockAlgorithm, owner: u64, holding: Holding, outcome: Result<u64, Fault>) -> Self {
-        match outcome {
-            Ok(first) if lock.holds(owner, holding.mode(), first) => Self::Held(holding, first),
-            outcome => Self::Done(outcome),
-        }
-    }
-}
-
-impl<F: Fabric> Future for First<F> {
+impl<F: Fabric> Future for FirstOp<F> {
     type Output = Result<u64, Fault>;
 
     #[inline(always)] // see `LockRequest::wait`
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut *self {
-            Self::Held(_, first) => Poll::Ready(Ok(*first)),
             Self::Done(outcome) => Poll::Ready(*outcome),
             Self::Posted(op) => Pin::new(op).poll(cx),
         }
@@ -62,80 +55,70 @@ impl<'w, F: Fabric> Started<'w, F> {
         mode: Mode,
         intent: Intent,
     ) -> Result<Self, Fault> {
-        let target = inner.begin(rank)?;
-        if let Some(lock) = inner.locks.algorithm.only_word(mode) {
-            let context = inner.lock_context(target, id, inner.slotless());
-            let words = lock.words(context, Intent::LOCK)?;
-            let op = lock.start(LockUse::new(inner.fabric(), context, words, mode))?;
-            let op = match inner.completes_at_post {
-                true => First::now(lock, words.1, Holding::cleanly(mode), done(op)),
-                false => First::Posted(op),
+        let target = match inner.ready(rank) {
+            Some(target) => target,
+            None => inner.resolve(rank)?,
+        };
+        if let (Some(lock), Some(owner)) = (inner.locks.algorithm.only_word(mode), inner.locks.slotless_owner) {
+            let context = inner.lock_context(target, id, owner);
+            let (word, owner) = lock.words(context, Intent::LOCK)?;
+            let outcome = done(lock.start(LockUse::new(inner.fabric(), context, (word, owner), mode))?);
+            let first = match outcome {
+                Ok(first) if lock.holds(owner, mode, first) => First::Held(Holding::cleanly(mode)),
+                outcome => First::Under(FirstOp::Done(outcome)),
             };
-            return Ok(Self { target, words, op });
+            return Ok(Self { target, owner, first });
         }
-        let leads = id.is_window_lock() && intent.is_patient();
-        if let Some(owner) = leads.then(|| inner.biased_owner(mode)).flatten() {
-            let (words, op) = start_biased(inner, target, owner, mode)?;
-            return Ok(Self { target, words, op });
+        if id.is_window_lock()
+            && intent.is_patient()
+            && let Some((owner, steps)) = &inner.locks.biased
+            && inner.locks.algorithm.uses_node(mode)
+            && let Some(owner) = inner.biased_owner(*owner)
+        {
+            let (owner, first) = start_biased(inner, target, (owner, &**steps), mode);
+            return Ok(Self { target, owner, first });
         }
         // Destructured: a returned struct lies in memory, and its fields would stay there.
-        let (word, owner, op) = Self::with_node(inner, (target, id), mode, intent)?;
-        Ok(Self { target, words: (word, owner), op: First::Posted(op) })
+        let (owner, op) = Self::start_any(inner, (target, id), mode, intent)?;
+        Ok(Self { target, owner, first: First::Under(FirstOp::Posted(op)) })
     }
 
-    /// The same with any node that is available.
+    /// The same for any owner, with a node if it needs one.
     #[cold]
     #[inline(never)]
-    fn with_node(
+    fn start_any(
         inner: &'w Inner<F>,
         (target, id): (&'w Target<F>, LockId),
         mode: Mode,
         intent: Intent,
-    ) -> Result<(F::Word<'w>, u64, F::Op), Fault> {
+    ) -> Result<(u64, F::Op), Fault> {
         let context = inner.lock_context(target, id, inner.owner(mode)?);
         let words = inner.locks.algorithm.words(context, intent);
         let words = words.inspect_err(|_| inner.give_back(context.owner))?;
         let op = inner.locks.algorithm.start(LockUse::new(inner.fabric(), context, words, mode));
-        Ok((words.0, words.1, op.inspect_err(|_| inner.give_back(words.1))?))
+        Ok((words.1, op.inspect_err(|_| inner.give_back(words.1))?))
     }
 }
 
 /// The first operation of the owner in the biased slot, where operations complete at post.
 #[inline(always)]
-fn start_biased<'w, F: Fabric>(
-    inner: &'w Inner<F>,
-    target: &'w Target<F>,
-    owner: u64,
+fn start_biased<F: Fabric>(
+    inner: &Inner<F>,
+    target: &Target<F>,
+    (owner, steps): (u64, &dyn Biased<F>),
     mode: Mode,
-) -> Result<(Words<'w, F>, First<F>), Fault> {
-    by_design!(
-        &inner.locks.algorithm,
-        lock => {
-            let words = lock.words(inner.lock_context(target, LockId::WINDOW, owner), Intent::LOCK);
-            let words = words.inspect_err(|_| inner.give_back(owner))?;
-            let first = match mode {
-                Mode::Exclusive => start_now::<_, _, true>(lock, inner, target, words.0, words.1),
-                Mode::Shared => start_now::<_, _, false>(lock, inner, target, words.0, words.1),
-            };
-            Ok((words, First::now(lock, words.1, Holding::cleanly(mode).biased(true), first)))
-        },
-        _other => Err(Fault::new(FaultKind::Protocol)) // it has no biased slot
-    )
-}
-
-/// A separate function, so that it is small and its result stays in registers. An acquire that could
-/// not start goes on as one whose first operation failed.
-#[inline(never)]
-fn start_now<'w, F: Fabric, A: LockAlgorithm, const EXCLUSIVE: bool>(
-    lock: &'w A,
-    inner: &'w Inner<F>,
-    target: &'w Target<F>,
-    word: F::Word<'w>,
-    owner: u64,
-) -> Result<u64, Fault> {
-    let mode = if EXCLUSIVE { Mode::Exclusive } else { Mode::Shared };
-    let context = inner.lock_context(target, LockId::WINDOW, owner).with_cached_node()?;
-    done(lock.start(LockUse::new(inner.fabric(), context, (word, owner), mode))?)
+) -> (u64, First<F>) {
+    let mut outcome = None;
+    let (owner, is_held) = match mode {
+        Mode::Exclusive => steps.start_exclusive(inner, target, owner, &mut outcome),
+        Mode::Shared => steps.start_shared(inner, target, owner, &mut outcome),
+    };
+    let first = if is_held {
+        First::Held(Holding::cleanly(mode).biased(true))
+    } else {
+        First::Under(FirstOp::Done(outcome.unwrap_or(Err(Fault::new(FaultKind::Protocol)))))
+    };
+    (owner, first)
 }
 
 /// The outcome of an operation that completes at post.
@@ -177,7 +160,10 @@ impl<F: Fabric> Inner<F> {
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Holding, Fault> {
-        let held = self.contend_leased(self.lock_use(target_lock, owner, mode)?, first, intent).await;
+        let held = match self.lock_use(target_lock, owner, mode) {
+            Ok(used) => self.contend_leased(used, first, intent).await,
+            Err(fault) => Err(fault),
+        };
         let is_biased = self.has_biased_slot(target_lock.1, owner);
         held.map(|held| Holding::of(held).biased(is_biased))
             .inspect_err(|fault| self.end_failed_acquire(owner, first, *fault))

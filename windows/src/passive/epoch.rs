@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use onesided_fabric::{Any, Fabric, LockState};
-use onesided_lock_algos::{Mode, Owner, Words};
+use onesided_lock_algos::{Mode, Owner};
 
 use crate::locks::layout::LockId;
 use crate::operation::request::Awaited;
@@ -28,7 +28,8 @@ use crate::{Access, Element, Error, PreviousOwner};
 #[must_use = "if unused the lock is released immediately"]
 pub struct Epoch<'w, T: Element, F: Fabric = Any> {
     pub(super) access: Access<'w, T, F>,
-    pub(super) words: Words<'w, F>,
+    /// The owner's bits.
+    pub(super) owner: u64,
     pub(super) holding: Holding,
     pub(super) id: LockId,
 }
@@ -38,11 +39,11 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     pub(crate) fn new(
         inner: &'w Arc<Inner<F>>,
         (target, id): (&'w Target<F>, LockId),
-        words: Words<'w, F>,
+        owner: u64,
         holding: Holding,
     ) -> Self {
         inner.note_lock((target.rank, id), holding.mode(), None, Some(LockState::Holds));
-        Self { access: Access::new(inner, target), words, holding: holding.of_guard(), id }
+        Self { access: Access::new(inner, target), owner, holding: holding.of_guard(), id }
     }
 
     /// The mode in which the lock is held: as requested, but exclusive if it was
@@ -80,12 +81,12 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
 
     /// The lock's owner.
     pub(crate) const fn owner(&self) -> Owner {
-        Owner::from_bits(self.words.1)
+        Owner::from_bits(self.owner)
     }
 
     /// The value of the lock's word while a test-and-set owner holds it exclusively.
     pub(crate) const fn held_word(&self) -> u64 {
-        self.words.1
+        self.owner
     }
 
     /// Notes that it is released.

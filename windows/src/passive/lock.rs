@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Any, Drive, Fabric, Limit, block_on, handle, wait_for};
-use onesided_lock_algos::{Intent, Mode, Words};
+use onesided_lock_algos::{Intent, Mode};
 
 use crate::locks::layout::LockId;
 use crate::operation::handles::over;
@@ -143,7 +143,7 @@ type PollHeld<'w, T, F> = Result<(Epoch<'w, T, F>, bool), Fault>;
 
 /// The rest of an acquire whose first operation did not suffice, and its deadline.
 struct Contended<'w, F: Fabric> {
-    rest: Option<(&'w Target<F>, Words<'w, F>, Cancellable<F>)>,
+    rest: Option<(&'w Target<F>, u64, Cancellable<F>)>,
     limit: Limit<'w, F>,
 }
 
@@ -300,8 +300,8 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
             return Poll::Ready(Ok((epoch, inner.locks.starts_at_target())));
         }
         match self.contended.as_mut().and_then(|contended| contended.rest.as_mut()) {
-            Some((target, words, rest)) => {
-                rest.poll(cx).map_ok(|holding| (Epoch::new(inner, (*target, id), *words, holding), false))
+            Some((target, owner, rest)) => {
+                rest.poll(cx).map_ok(|holding| (Epoch::new(inner, (*target, id), *owner, holding), false))
             }
             None => over(),
         }
@@ -312,23 +312,29 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
         let (inner, target_lock, mode) = (self.window.inner(), (self.rank, self.id), self.mode);
         match &mut self.started {
             // In place, so that dropping the request meanwhile drops this too.
-            Some(Ok(Started { target, words, op })) => {
-                let (target, words) = (*target, *words);
-                let first = ready!(Pin::new(op).poll(cx));
+            Some(Ok(Started { target, owner, first })) => {
+                let (target, owner) = (*target, *owner);
+                let holds = |holding| Poll::Ready(Ok(Some(Epoch::new(inner, (target, self.id), owner, holding))));
+                let first = match first {
+                    First::Held(holding) => {
+                        let holding = *holding;
+                        self.started = None;
+                        return holds(holding);
+                    }
+                    First::Under(op) => ready!(Pin::new(op).poll(cx)),
+                };
                 self.started = None; // nothing left to cancel
                 match first {
-                    Ok(first) if inner.locks.algorithm.holds(words.1, mode, first) => {
-                        let holding = Holding::cleanly(mode).biased(inner.has_biased_slot(self.id, words.1));
-                        let epoch = Epoch::new(inner, (target, self.id), words, holding);
-                        return Poll::Ready(Ok(Some(epoch)));
+                    Ok(first) if inner.locks.algorithm.holds(owner, mode, first) => {
+                        return holds(Holding::cleanly(mode).biased(inner.has_biased_slot(self.id, owner)));
                     }
                     first => {
                         let found = first.ok().and_then(|first| inner.locks.algorithm.rank_found(first));
                         let first = std::future::ready(first);
                         let mut rest =
-                            Cancellable::new(Arc::clone(inner), (target_lock, mode, self.intent), words.1, first);
+                            Cancellable::new(Arc::clone(inner), (target_lock, mode, self.intent), owner, first);
                         rest.found = found;
-                        self.contended.get_or_insert_default().rest = Some((target, words, rest));
+                        self.contended.get_or_insert_default().rest = Some((target, owner, rest));
                     }
                 }
             }
@@ -342,7 +348,7 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
     fn cancel_rest(&mut self) {
         self.contended = None;
         if let Some(Ok(started)) = self.started.take() {
-            cancel_started(self.window.inner(), (self.rank, self.id), self.mode, started);
+            cancel_started::<T, F>(self.window.inner(), (self.rank, self.id), self.mode, started);
         }
     }
 
@@ -385,15 +391,15 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
         if self.deadline.is_some() || self.contended.is_some() {
             return self.hold_slowly();
         }
-        let Started { target, words, op } = ManuallyDrop::new(self).take()?;
-        let holding = match op {
-            First::Held(holding, _) => holding,
-            op => match wait_for(inner.fabric(), op) {
-                Ok(first) if inner.locks.algorithm.holds(words.1, mode, first) => Holding::cleanly(mode),
-                first => contend(inner, (target, id), words.1, (mode, intent), first)?,
+        let Started { target, owner, first } = ManuallyDrop::new(self).take()?;
+        let holding = match first {
+            First::Held(holding) => holding,
+            First::Under(op) => match wait_for(inner.fabric(), op) {
+                Ok(first) if inner.locks.algorithm.holds(owner, mode, first) => Holding::cleanly(mode),
+                first => contend(inner, (target, id), owner, (mode, intent), first)?,
             },
         };
-        Ok(Epoch::new(inner, (target, id), words, holding))
+        Ok(Epoch::new(inner, (target, id), owner, holding))
     }
 
     #[cold]
@@ -436,15 +442,25 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> Drop for LockRequest<'w, T, F, K> {
     #[inline]
     fn drop(&mut self) {
         if let Some(Ok(started)) = self.started.take() {
-            cancel_started(self.window.inner(), (self.rank, self.id), self.mode, started);
+            cancel_started::<T, F>(self.window.inner(), (self.rank, self.id), self.mode, started);
         }
     }
 }
 
 /// Cancels an acquire.
 #[cold]
-fn cancel_started<F: Fabric>(inner: &Arc<Inner<F>>, target_lock: (u32, LockId), mode: Mode, started: Started<'_, F>) {
-    drop(Cancellable::new(Arc::clone(inner), (target_lock, mode, Intent::CANCELLED), started.words.1, started.op));
+fn cancel_started<'w, T: Element, F: Fabric>(
+    inner: &'w Arc<Inner<F>>,
+    (rank, id): (u32, LockId),
+    mode: Mode,
+    Started { target, owner, first }: Started<'w, F>,
+) {
+    match first {
+        First::Held(holding) => Epoch::<T, F>::new(inner, (target, id), owner, holding).release_unclaimed(),
+        First::Under(op) => {
+            drop(Cancellable::new(Arc::clone(inner), ((rank, id), mode, Intent::CANCELLED), owner, op));
+        }
+    }
 }
 
 impl<'w, T: Element, F: Fabric, K: Kind<T>> fmt::Debug for LockRequest<'w, T, F, K> {

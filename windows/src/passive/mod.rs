@@ -1,6 +1,7 @@
 //! Passive target synchronisation: locks, and the epochs that they open.
 
 pub(crate) mod acquire;
+pub(crate) mod biased;
 pub(crate) mod calls;
 pub(crate) mod cancelled;
 pub(crate) mod epoch;

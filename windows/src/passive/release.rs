@@ -11,12 +11,10 @@ use std::task::{Context, Poll, ready};
 use onesided_fabric::Fabric;
 use onesided_fabric::bootstrap::fork::{self, is_child};
 use onesided_fabric::remote_memory::{Fault, FaultKind, Link};
-use onesided_lock_algos::{LockAlgorithm, LockContext, LockUse, Mode, Owner, Rest, TestAndSet, Words, held_by_word};
+use onesided_lock_algos::{LockContext, Mode, Owner, Rest, TestAndSet, held_by_word};
 
 use crate::locks::layout::LockId;
 use crate::locks::slots::BIASED_SLOT;
-use crate::locks::window_lock::by_design;
-use crate::passive::acquire::done;
 use crate::passive::previous_owner::Holding;
 use crate::window::inner::Inner;
 use crate::window::retry::poll_once;
@@ -34,10 +32,10 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     #[inline(always)] // see `post_release`
     fn release_alone(&self, why: Option<Fault>) {
         self.note_release();
-        let Self { access: Access { inner, target, .. }, words, holding, id } = self;
+        let Self { access: Access { inner, target, .. }, owner, holding, id } = self;
         match why {
-            Some(_) => inner.run_or_spawn(release(Arc::clone(inner), (target.rank, *id), words.1, holding.mode(), why)),
-            None => flush_and_release(inner, (target, *id), words.1, *holding),
+            Some(_) => inner.run_or_spawn(release(Arc::clone(inner), (target.rank, *id), *owner, holding.mode(), why)),
+            None => flush_and_release(inner, (target, *id), *owner, *holding),
         }
     }
 
@@ -52,11 +50,11 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// Posts the release, or begins one that may find that the lease has expired.
     #[inline(always)] // see `post_release`
     pub(crate) fn begin_release(&self) -> Option<Releasing<F>> {
-        let Self { access: Access { inner, target, .. }, words, holding, id } = self;
+        let Self { access: Access { inner, target, .. }, owner, holding, id } = self;
         // The biased slot is not used with leases.
-        if !holding.is_biased() && inner.locks.leases.is_some() && !held_by_word(words.1, holding.mode()) {
+        if !holding.is_biased() && inner.locks.leases.is_some() && !held_by_word(*owner, holding.mode()) {
             self.note_release();
-            return Some(release_checked(inner, (target, *id), words.1, *holding));
+            return Some(release_checked(inner, (target, *id), *owner, *holding));
         }
         self.post_release();
         None
@@ -79,13 +77,17 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         }
         self.note_release();
         let held = ManuallyDrop::new(self);
-        if held_by_word(held.words.1, held.mode()) {
-            let release = TestAndSet::release_link(inner.fabric(), held.words);
-            // The read is answered from memory, after the writes before it; a link takes effect after the
-            // previous one.
-            drop(inner.fabric().post([Link::Read { word: release.word(), waited: false }, release]));
+        if held_by_word(held.owner, held.mode()) {
+            match release_link(inner, (held.access.target, held.id), held.owner) {
+                // The read is answered from memory, after the writes before it; a link takes effect after the
+                // previous one.
+                Ok(release) => {
+                    drop(inner.fabric().post([Link::Read { word: release.word(), waited: false }, release]));
+                }
+                Err(fault) => defer_error(inner, held.access.target.rank, fault),
+            }
         } else {
-            flush_and_release(inner, (held.access.target, held.id), held.words.1, held.holding);
+            flush_and_release(inner, (held.access.target, held.id), held.owner, held.holding);
         }
     }
 
@@ -95,8 +97,8 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     #[inline(always)]
     pub(crate) fn post_release(&self) {
         self.note_release();
-        let Self { access: Access { inner, target, .. }, words, holding, id } = self;
-        post_release(inner, (target, *id), *words, *holding);
+        let Self { access: Access { inner, target, .. }, owner, holding, id } = self;
+        post_release(inner, (target, *id), *owner, *holding);
     }
 }
 
@@ -128,65 +130,40 @@ fn release_checked<'w, F: Fabric>(
 fn post_release<'w, F: Fabric>(
     inner: &'w Arc<Inner<F>>,
     (target, id): (&'w Target<F>, LockId),
-    words: Words<'w, F>,
+    owner: u64,
     holding: Holding,
 ) {
     if holding.is_biased() {
-        by_design!(
-            &inner.locks.algorithm,
-            lock => match holding.mode() {
-                Mode::Exclusive => release_now::<_, _, true>(lock, inner, target, words.1),
-                Mode::Shared => release_now::<_, _, false>(lock, inner, target, words.1),
-            },
-            _other => {} // it has no biased slot
-        );
-    } else if held_by_word(words.1, holding.mode()) {
-        drop(inner.fabric().post_link(TestAndSet::release_link(inner.fabric(), words)));
-    } else {
-        release_with_slot(inner, (target, id), words.1, holding.mode());
-    }
-}
-
-/// The release of the owner in the biased slot, where operations complete at post.
-#[inline(never)]
-fn release_now<'w, F: Fabric, A: LockAlgorithm, const EXCLUSIVE: bool>(
-    lock: &'w A,
-    inner: &'w Arc<Inner<F>>,
-    target: &'w Target<F>,
-    owner: u64,
-) {
-    let mode = if EXCLUSIVE { Mode::Exclusive } else { Mode::Shared };
-    let context = inner.lock_context(target, LockId::WINDOW, owner);
-    let first = || {
-        let words = (context.home(0)?, owner);
-        let used = LockUse::new(inner.fabric(), context.with_cached_node()?, words, mode);
-        Ok((used, done(lock.start_release(used)?)))
-    };
-    match first() {
-        Ok((used, Ok(found))) if lock.released(used, Some(found)) == Ok(Rest::Nothing) => {
-            inner.locks.slots.free_biased();
+        let Some((_, steps)) = &inner.locks.biased else { return }; // it has one
+        match holding.mode() {
+            Mode::Exclusive => steps.release_exclusive(inner, target, owner),
+            Mode::Shared => steps.release_shared(inner, target, owner),
         }
-        Ok((_, found)) => finish_biased::<F, EXCLUSIVE>(inner, target, owner, found),
-        Err(fault) => defer_error(inner, target.rank, fault),
+    } else if held_by_word(owner, holding.mode()) {
+        match release_link(inner, (target, id), owner) {
+            Ok(release) => drop(inner.fabric().post_link(release)),
+            Err(fault) => defer_error(inner, target.rank, fault),
+        }
+    } else {
+        release_with_slot(inner, (target, id), owner, holding.mode());
     }
 }
 
-/// With few arguments, so that the release above needs no memory for them.
-#[inline(never)]
-fn finish_biased<F: Fabric, const EXCLUSIVE: bool>(
-    inner: &Arc<Inner<F>>,
-    target: &Target<F>,
+/// The release of an owner that [holds the lock by its word](held_by_word).
+#[inline(always)] // as `post_release`
+fn release_link<'w, F: Fabric>(
+    inner: &'w Inner<F>,
+    (target, id): (&'w Target<F>, LockId),
     owner: u64,
-    found: Result<u64, Fault>,
-) {
-    let mode = if EXCLUSIVE { Mode::Exclusive } else { Mode::Shared };
-    finish_now(inner, (target, LockId::WINDOW), owner, mode, found);
+) -> Result<Link<F::Word<'w>>, Fault> {
+    let word = inner.lock_context(target, id, owner).home(0)?;
+    Ok(TestAndSet::release_link(inner.fabric(), (word, owner)))
 }
 
 /// The release of any other owner that may have a queue node.
 #[cold]
 #[inline(never)]
-fn release_with_slot<'w, F: Fabric>(
+pub(super) fn release_with_slot<'w, F: Fabric>(
     inner: &'w Arc<Inner<F>>,
     (target, id): (&'w Target<F>, LockId),
     owner: u64,
@@ -210,7 +187,7 @@ fn release_with_slot<'w, F: Fabric>(
 /// step where operations complete at post, it polls briefly, which costs less than leaving it to the
 /// endpoint.
 #[inline(never)]
-fn finish_now<F: Fabric>(
+pub(super) fn finish_now<F: Fabric>(
     inner: &Arc<Inner<F>>,
     (target, id): (&Target<F>, LockId),
     owner: u64,
@@ -265,7 +242,7 @@ fn spawn_release<F: Fabric>(
 
 #[cold]
 #[inline(never)]
-fn defer_error<F: Fabric>(inner: &Inner<F>, rank: u32, fault: Fault) {
+pub(super) fn defer_error<F: Fabric>(inner: &Inner<F>, rank: u32, fault: Fault) {
     inner.lifecycle.defer(inner.failed_or_expired("unlock", rank, fault));
 }
 
@@ -282,9 +259,8 @@ fn flush_and_release<'w, F: Fabric>(
     }
     match poll_once(inner.fabric().flush_before_release(target.fabric_rank())) {
         Poll::Ready(flushed) => {
-            let used = inner.lock_use((target, id), owner, holding.mode());
-            let posted = used.map(|used| post_release(inner, (target, id), (used.home, owner), holding));
-            if let Err(fault) = flushed.and(posted) {
+            post_release(inner, (target, id), owner, holding);
+            if let Err(fault) = flushed {
                 defer_error(inner, target.rank, fault);
             }
         }
@@ -355,7 +331,7 @@ impl<F: Fabric> Inner<F> {
     /// Whether an owner of a lock has the biased slot: [`Holding::is_biased`], where it is not known.
     #[inline(always)] // see `post_release`
     pub(super) fn has_biased_slot(&self, id: LockId, owner: u64) -> bool {
-        id.is_window_lock() && self.locks.biased_owner.is_some() && Owner::from_bits(owner).slot == BIASED_SLOT
+        id.is_window_lock() && self.locks.biased.is_some() && Owner::from_bits(owner).slot == BIASED_SLOT
     }
 
     /// Finishes a release and frees its owner's slot.

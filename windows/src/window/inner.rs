@@ -110,15 +110,19 @@ impl<F: Fabric> Inner<F> {
     /// A target for an operation that starts now: fails if this rank has closed the window.
     #[inline(always)] // so that nothing is asked of one that is ready
     pub(crate) fn begin(&self, rank: u32) -> Result<&Target<F>, Fault> {
-        match self.memory.cached(rank) {
-            Some(target) if !(self.lifecycle.is_closed_relaxed() | is_child()) => Ok(target),
-            _ => self.resolve(rank), // which reports the close
-        }
+        self.ready(rank).map_or_else(|| self.resolve(rank), Ok)
+    }
+
+    /// The same if it was resolved, and this rank has not closed the window; otherwise
+    /// [`resolve`](Self::resolve) reports the close.
+    #[inline(always)] // as `begin`
+    pub(crate) fn ready(&self, rank: u32) -> Option<&Target<F>> {
+        self.memory.cached(rank).filter(|_| !(self.lifecycle.is_closed_relaxed() | is_child()))
     }
 
     #[cold]
     #[inline(never)]
-    fn resolve(&self, rank: u32) -> Result<&Target<F>, Fault> {
+    pub(crate) fn resolve(&self, rank: u32) -> Result<&Target<F>, Fault> {
         let keys = self.memory.keys.get(rank as usize).ok_or(Fault::of(FaultKind::NoSuchRank, Rank(rank)))?;
         self.check_open()?;
         let target = self.new_target(rank, (self.open(&keys.data)?, self.open(&keys.locks)?), keys.len, 0);
