@@ -54,6 +54,7 @@ pub enum Link<W> {
 
 impl<W> Link<W> {
     /// Maps the link's word to another representation; `None` if `word_of` returns `None`.
+    #[inline(always)] // passed through memory, a link costs more than its operation
     pub fn filter_map<T>(self, word_of: impl FnOnce(W) -> Option<T>) -> Option<Link<T>> {
         Some(match self {
             Self::Read { word, waited } => Link::Read { word: word_of(word)?, waited },
