@@ -29,7 +29,7 @@ pub enum CollectiveFault {
         other: u32,
         /// The length that it expected.
         expected: u64,
-        /// The size of its elements in bytes.
+        /// The size of its elements in bytes; 0 if that is more than 65,535.
         element: u32,
     },
     /// A rank dropped its request before it was complete.
@@ -50,7 +50,7 @@ pub enum CollectiveFault {
         bytes: u64,
         /// The length that it needs.
         needed: u64,
-        /// The size of its elements in bytes.
+        /// The size of its elements in bytes; 0 if that is more than 65,535.
         element: u32,
     },
     /// A rank did not give a count for each rank, or counts beyond all memory.

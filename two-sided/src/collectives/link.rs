@@ -43,8 +43,8 @@ pub(super) struct Core<'m, F: Fabric> {
     pub(super) collective: Collective,
     pub(super) tag: u32,
     pub(super) number: u64,
-    /// The size of an element in bytes.
-    pub(super) element: u32,
+    /// The size of an element in bytes, or 0 if it is longer.
+    pub(super) element: u16,
 }
 
 impl<F: Fabric> Clone for Core<'_, F> {
@@ -117,7 +117,7 @@ impl<'m, F: Fabric> Core<'m, F> {
             return Err(self.out_of_step(Found { from: Rank(from), tag }));
         }
         if len != expected as u64 {
-            let fault = Fault::of(FaultKind::TooLong, Rank(from)).with_detail(self.element);
+            let fault = Fault::of(FaultKind::TooLong, Rank(from)).with_detail(self.element.into());
             return Err(self.failure(Reason::Lengths, fault, [len, expected as u64]));
         }
         Ok(())
@@ -353,7 +353,7 @@ impl<'m, F: Fabric> Patience<'m, F> {
 impl<'m, F: Fabric> Link<'m, F> {
     pub(super) fn new(
         messages: &'m Messages<F>,
-        (collective, element): (Collective, u32),
+        (collective, element): (Collective, u16),
         (root, combines): (u32, Combines),
     ) -> Self {
         let number = messages.collectives().begin();
@@ -481,7 +481,7 @@ impl<'m, F: Fabric> Link<'m, F> {
     /// This rank's arguments are wrong.
     pub(super) fn refused(&self, reason: Reason, words: [u64; 2]) -> Box<CallFailure> {
         let me = self.core.messages.world().fabric().rank();
-        let fault = Fault::of(FaultKind::OutOfRange, me).with_detail(self.core.element);
+        let fault = Fault::of(FaultKind::OutOfRange, me).with_detail(self.core.element.into());
         self.core.failure(reason, fault, words)
     }
 

@@ -129,14 +129,19 @@ impl<'m, F: Fabric> CollectiveRequest<'m, F> {
     ) -> Self {
         const { has_size::<T>() }
         let slices = (read.slice().map(cast_slice), write.slice().map(cast_slice_mut));
-        Self::of_bytes(messages, call, work, (slices, size_of::<T>() as u32))
+        Self::of_bytes(
+            messages,
+            call,
+            work,
+            (slices, const { if size_of::<T>() > u16::MAX as usize { 0 } else { size_of::<T>() as u16 } }),
+        )
     }
 
     fn of_bytes(
         messages: &'m Messages<F>,
         (collective, root): (Collective, u32),
         work: Work,
-        (slices, element): (Slices<'m>, u32),
+        (slices, element): (Slices<'m>, u16),
     ) -> Self {
         let link = Link::new(messages, (collective, element), (root, work.combines()));
         let core = link.core();
