@@ -223,8 +223,9 @@ fn a_rank_that_never_joins_is_missed_in_time() {
     let size = |rank: u32| vec![("PMI_RANK", rank.to_string()), ("PMI_SIZE", "3".to_owned()), timeout.clone()];
     // Two processes are started, and pass the manager's barrier of two; the job has three.
     let ended = Manager::start(2, "fail to join", size).wait();
-    assert!(ended[0].stdout[0].ends_with("the deadline passed, waiting for rank 2"), "{ended:?}");
-    assert!(ended[1].stdout[0].contains("rank 2 died"), "{ended:?}");
+    for one in &ended {
+        assert!(one.stdout[0].ends_with("the deadline passed, waiting for rank 2"), "{ended:?}");
+    }
 }
 
 #[test]
