@@ -3,6 +3,7 @@
 use std::{fmt, io, iter};
 
 use onesided_remote_memory::{Fault, FaultKind, Rank};
+use rustix::io::Errno;
 
 /// The error of a job, with its cause and advice.
 #[derive(thiserror::Error)]
@@ -79,7 +80,6 @@ pub enum Error {
 
 /// Advice for a refusal of the system, where there is any; begins with `; `.
 pub fn advice(source: Option<&io::Error>) -> &'static str {
-    use rustix::io::Errno;
     match source.and_then(Errno::from_io_error) {
         Some(Errno::NOMEM | Errno::NOSPC) => {
             "; no memory, or a limit on it (see `ulimit -v`, and /dev/shm's file system)"
@@ -127,6 +127,17 @@ impl Error {
     }
 }
 
+/// So many bytes, if there is memory.
+///
+/// # Errors
+/// `ENOMEM`.
+pub fn zeroed(len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len).map_err(|_| Errno::NOMEM)?;
+    bytes.resize(len, 0);
+    Ok(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,5 +150,12 @@ mod tests {
             let text = Error::Join { what: "no way".into(), source }.to_string();
             assert_eq!(text == "join the job: no way", number != 12, "{text}");
         }
+    }
+
+    #[test]
+    fn memory_that_there_is_not_is_an_error() {
+        assert_eq!(zeroed(3).unwrap(), [0; 3]);
+        let error = zeroed(isize::MAX as usize).unwrap_err();
+        assert_eq!(Errno::from_io_error(&error), Some(Errno::NOMEM));
     }
 }

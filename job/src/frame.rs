@@ -11,9 +11,6 @@
 //! other. A change of a message raises the version: postcard numbers the variants of an enum and
 //! orders the fields of a struct as they are declared.
 
-use std::io;
-
-use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -23,17 +20,6 @@ pub(crate) const VERSION: u16 = 7;
 pub(crate) const MAX_VALUE: usize = MAX_FRAME - 128;
 /// The longest frame between a host daemon and a rank, in bytes.
 pub(crate) const MAX_FRAME: usize = 64 << 10;
-/// So many bytes, if there is memory.
-///
-/// # Errors
-/// `ENOMEM`.
-pub fn zeroed(len: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(len).map_err(|_| Errno::NOMEM)?;
-    bytes.resize(len, 0);
-    Ok(bytes)
-}
-
 /// The longest name in bytes.
 const MAX_NAME: usize = 64;
 

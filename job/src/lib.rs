@@ -72,10 +72,7 @@ mod wire;
 
 pub use crate::error::Error;
 #[doc(hidden)]
-pub use crate::error::{advice, explain};
-#[cfg(not(onesided_loom))]
-#[doc(hidden)]
-pub use crate::frame::zeroed;
+pub use crate::error::{advice, explain, zeroed};
 #[cfg(not(onesided_loom))]
 #[doc(hidden)]
 pub use crate::process::{Process, timespec};

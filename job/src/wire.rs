@@ -9,7 +9,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
-use crate::frame::{MAX_FRAME, zeroed};
+use crate::error::zeroed;
+use crate::frame::MAX_FRAME;
 
 /// A received packet.
 #[derive(Debug)]

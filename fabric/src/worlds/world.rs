@@ -260,6 +260,7 @@ impl<F: Fabric> World<F> {
     /// `PeerDied`, `PeerLeft`: not all ranks are there any more. `TimedOut`: one has not made the call
     /// within the time for joining. `Unsupported` in a simulation, and for a [split](Self::split). Those
     /// of joining the job; the 15th time. Where one rank fails, all do, and may call it again.
+    #[cfg(not(onesided_loom))] // a job has its time for joining
     pub fn reconnect(&self) -> Result<Self, Error>
     where
         F: Drive,

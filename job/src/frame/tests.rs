@@ -130,10 +130,3 @@ fn a_false_length_allocates_nothing() {
     refuses_a_false_length::<Said>(&[0, 1, 0]); // of hosts
     refuses_a_false_length::<Said>(&[10]); // of a control message
 }
-
-#[test]
-fn memory_that_there_is_not_is_an_error() {
-    assert_eq!(zeroed(3).unwrap(), [0; 3]);
-    let error = zeroed(isize::MAX as usize).unwrap_err();
-    assert_eq!(Errno::from_io_error(&error), Some(Errno::NOMEM));
-}
