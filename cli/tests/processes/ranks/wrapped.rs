@@ -2,7 +2,8 @@
 #![allow(unsafe_code)] // closes descriptors that it does not know, as daemons do
 
 use std::fs;
-use std::os::fd::IntoRawFd;
+use std::mem::ManuallyDrop;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use onesided_fabric::{Any, World};
@@ -76,15 +77,16 @@ fn end_the_wrapper(signal: Signal) {
     }
 }
 
-/// Other files, which are always readable, have the numbers then.
+/// Other files, which are always readable, have the numbers then, at once: a number that no file has
+/// would end a thread of the library that closes it meanwhile.
 fn close_descriptors() {
+    let zero = fs::File::open("/dev/zero").unwrap();
     let open = fs::read_dir("/proc/self/fd").unwrap().flatten();
     let open: Vec<i32> = open.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    let is_open = |fd: &i32| fs::exists(format!("/proc/self/fd/{fd}")).unwrap(); // not that of the folder
-    let closed: Vec<i32> = open.into_iter().filter(|fd| *fd > 2).filter(is_open).collect();
-    // SAFETY: unsound as what it imitates: the library's owners of these numbers use them later. Nothing
-    // that this process opens meanwhile is of value.
-    closed.iter().for_each(|fd| unsafe { rustix::io::close(*fd) });
-    let last = closed.iter().max().copied().unwrap();
-    while fs::File::open("/dev/zero").unwrap().into_raw_fd() < last {}
+    for fd in open.into_iter().filter(|fd| *fd > 2) {
+        // SAFETY: unsound as what it imitates: the library's owners of these numbers use them later. Nothing
+        // that this process opens meanwhile is of value.
+        let mut number = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) });
+        rustix::io::dup2(&zero, &mut number).unwrap();
+    }
 }
