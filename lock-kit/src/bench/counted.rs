@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use onesided_fabric::remote_memory::{At, Chain, Fault, Link, Liveness, Patience, Rank, RemoteMemory};
 use onesided_fabric::{
-    Capabilities, Drive, Endpoint, Error, Fabric, Fencing, Polls, SegmentKey, Tasks, UserMemory, delegate,
+    Capabilities, Drive, Endpoint, Error, Events, Fabric, Fencing, Note, PeerProcesses, Polls, SegmentKey,
+    SolicitedEvents, Tasks, UserMemory, delegate,
 };
 
 /// The operations of a rank on words, those on its own words included. Loads, stores and waits in
@@ -129,15 +130,18 @@ impl<F: RemoteMemory> RemoteMemory for Counted<F> {
         fn write_is_atomic(&self) -> bool;
         fn load(&self, own: Self::Word<'_>) -> Result<u64, Fault>;
         fn store(&self, own: Self::Word<'_>, value: u64) -> Result<(), Fault>;
+        fn take_values(&self, own: Self::Word<'_>, each: &mut dyn FnMut(u64)) -> bool;
         fn pause<'f>(&'f self, word: Self::Word<'f>, nanos: u64) -> Self::Pause<'f>;
         fn now(&self) -> u64;
         fn liveness(&self, rank: Rank) -> Liveness;
+        fn has_failed(&self, home: Rank, rank: Rank) -> bool;
         fn failure(&self, index: u32) -> Option<Rank>;
         fn ends(&self) -> u32;
         fn lost_connection(&self, home: Rank, from: Rank) -> Option<Rank>;
     }
 }
 
+#[deny(clippy::missing_trait_methods)] // a fabric may override any of them
 impl<F: Fabric> Fabric for Counted<F> {
     type Segment = F::Segment;
     type Transfer = F::Transfer;
@@ -188,9 +192,13 @@ impl<F: Fabric> Fabric for Counted<F> {
         fn write_direct(&self, segment: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault>;
         fn fencing(&self) -> Option<&dyn Fencing>;
         fn endpoint(&self) -> &dyn Endpoint;
+        fn processes(&self) -> Option<&dyn PeerProcesses>;
+        fn events(&self, of: Events) -> Option<&dyn SolicitedEvents>;
+        fn note(&self, note: impl FnOnce() -> Option<Note>);
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl<F: Drive> Drive for Counted<F> {
     fn again(&self) -> Option<Result<Self, Error>> {
         self.inner.again().map(|again| again.map(|inner| Self { inner, counts: Arc::clone(&self.counts) }))
