@@ -3,7 +3,7 @@
 mod devices;
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicU32;
 
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::fabric::{HAS_VERBS, NO_VERBS};
 use crate::failure::Failure;
 use crate::info::devices::{Device, Devices};
+use crate::output::print;
 use crate::run::remote_shell::{RSH, SSH};
 
 /// Shows what this host can do: fabrics and devices, system calls, limits; what is missing and what
@@ -118,11 +119,8 @@ impl RemoteShell {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let info = Info::collect();
     let text = if args.json { serde_json::to_string_pretty(&info)? + "\n" } else { info.to_text() };
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        // A reader that closes the pipe early is no error.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    print(io::stdout().lock(), &text)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 impl Info {

@@ -4,9 +4,11 @@
 //! May use: everything. Each subcommand has a module; begin to read at [`Command`].
 
 mod bench;
+mod experiment;
 mod fabric;
 mod failure;
 mod info;
+mod output;
 mod reproduce;
 mod run;
 

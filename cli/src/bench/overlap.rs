@@ -169,9 +169,7 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
                 alone.extend(measure((rank, effort), &messages, (&computation, case, way), &mut bytes[..*size])?);
                 rank.step()?;
             }
-            if rank.world.rank() == 0 {
-                rank.measured((&of_alone(way), Some(*size)), Quantity::Latency, &alone, None)?;
-            }
+            rank.report(Point::limit(of_alone(way), Quantity::Latency).of_size(*size), &alone)?;
         }
         for size in ROUND_TRIPS {
             round_trip((rank, effort), &messages, way, &mut vec![1; size])?;
@@ -191,7 +189,10 @@ fn round_trip(
 ) -> Result<(), Failure> {
     let (peer, is_first) = (if rank.is_target() { 0 } else { rank.peer() }, !rank.is_target());
     let count = round_trips(effort);
-    let mut values: [Vec<f64>; 3] = Default::default();
+    let mut samples = Samples::default();
+    let points =
+        [("latency", Quantity::Latency), ("processor time", Quantity::Latency), ("wake-ups", Quantity::WakeUps)]
+            .map(|(what, quantity)| Point::of(format!("{what} of a message of {} B: {way}", bytes.len()), quantity));
     for _ in 0..effort.runs() {
         rank.world.barrier().wait()?;
         let (woken, begin, cpu_use) = (wake_ups()?, Instant::now(), CpuUse::begin());
@@ -210,21 +211,12 @@ fn round_trip(
             let mut theirs = [0.0; 2];
             messages.recv_into(&mut theirs, peer, CONTROL).wait()?;
             let of_both = [took, mine[0] + theirs[0], mine[1] + theirs[1]];
-            of_both.iter().zip(&mut values).for_each(|(all, values)| values.push(all / f64::from(2 * count)));
+            points.iter().zip(of_both).for_each(|(point, all)| samples.add(point, all / f64::from(2 * count)));
         } else {
             messages.send(&mine, peer, CONTROL).wait()?;
         }
     }
-    if is_first {
-        let quantities = [Quantity::Latency, Quantity::Latency, Quantity::WakeUps];
-        for ((what, quantity), values) in
-            ["latency", "processor time", "wake-ups"].into_iter().zip(quantities).zip(&values)
-        {
-            let name = format!("{what} of a message of {} B: {way}", bytes.len());
-            rank.measured((&name, None), quantity, values, Some(""))?;
-        }
-    }
-    Ok(())
+    rank.report_all(samples)
 }
 
 /// The two ranks of a message, for `bench peers`.
@@ -285,6 +277,7 @@ fn measure(
     bytes: &mut [u8],
 ) -> Result<Vec<f64>, Failure> {
     let size = bytes.len();
+    let point = |name: &str, quantity| Point::of(format!("{name}: {way}"), quantity).of_size(size);
     let mut all: [Vec<f64>; 4] = Default::default();
     for _ in 0..effort.runs() {
         let mut times: [Vec<f64>; 4] = Default::default();
@@ -292,7 +285,7 @@ fn measure(
             let [[sent, ..], [received, alone, woken]] = exchange(rank, messages, (computation, case.flags), bytes)?;
             [sent, received, alone, woken].into_iter().zip(&mut times).for_each(|(time, times)| times.push(time));
         }
-        times.iter().zip(&mut all).for_each(|(times, all)| all.push(Summary::of(times).median));
+        times.into_iter().zip(&mut all).for_each(|(times, all)| all.push(median(times)));
     }
     let [sent, received, alone, woken] = all;
     if rank.is_target() {
@@ -302,14 +295,13 @@ fn measure(
     {
         let Some(name) = name else { continue };
         let limit = if is_computing { of_alone(way) } else { String::new() };
-        rank.measured((&format!("{name}: {way}"), Some(size)), Quantity::Latency, times, Some(&limit))?;
+        rank.report(point(name, Quantity::Latency).beside(&limit), times)?;
     }
     if case.flags == SENDER_COMPUTES {
-        let name = format!("{SENDER_COMPUTES_RECEIVER}: {way}");
-        rank.measured((&name, Some(size)), Quantity::Latency, &received, Some(""))?;
+        rank.report(point(SENDER_COMPUTES_RECEIVER, Quantity::Latency), &received)?;
     }
     if let (Some(name), RECEIVER_COMPUTES) = (case.names[1], case.flags & !LATE) {
-        rank.measured((&format!("wake-ups, {name}: {way}"), Some(size)), Quantity::WakeUps, &woken, Some(""))?;
+        rank.report(point(&format!("wake-ups, {name}"), Quantity::WakeUps), &woken)?;
     }
     Ok(alone)
 }

@@ -147,6 +147,16 @@ impl<T> Ablation<T> {
 }
 
 impl Figure {
+    /// Without numbers and notes; its parameter has no names.
+    pub(super) fn new(
+        [name, title, value, parameter]: [&'static str; 4],
+        series: Vec<Series>,
+        claims: Vec<Claim>,
+    ) -> Self {
+        let (numbers, notes) = (Vec::new(), Vec::new());
+        Self { name, title, value, parameter, labels: &[], series, numbers, claims, notes }
+    }
+
     /// The name of a parameter's value.
     pub(super) fn label(&self, at: f64) -> String {
         match self.labels.get(at as usize) {

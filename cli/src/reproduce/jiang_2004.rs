@@ -7,8 +7,8 @@ use onesided_fabric::ServerThread;
 use onesided_sim::Profile;
 use onesided_windows::LockDesign;
 
-use super::experiment::{Experiment, Lock, Overhead, Unlock};
 use super::figure::{Ablation, Claim, Figure, Kind, Number, Series};
+use crate::experiment::{Experiment, Handovers, Lock, Overhead, Turns, Unlock};
 use crate::failure::Failure;
 
 const TEST_AND_SET: Lock = Lock::Shipped(LockDesign::TestAndSet);
@@ -56,8 +56,9 @@ pub(super) struct Lab {
 }
 
 impl Lab {
-    fn lock(&self, lock: Lock) -> Experiment<'_> {
-        Experiment { profile: &self.profile, lock, unlock: Unlock::AsPaper, seed: self.seed, times: self.times }
+    pub(super) fn lock(&self, lock: Lock) -> Experiment<'_> {
+        let (network, unlock) = (self.profile.network(), Unlock::AsPaper);
+        Experiment { network, is_one_host: false, lock, unlock, seed: self.seed, times: self.times }
     }
 
     /// The same with another value of one cost, in nanoseconds.
@@ -102,6 +103,8 @@ impl Lab {
         self.origins.last().copied().unwrap_or(1)
     }
 }
+
+pub(super) const HANDOVERS: Handovers = Handovers { later: 100_000, held_for: 250_000, period: 700_000, shift: 1_777 };
 
 fn micros(nanos: f64) -> f64 {
     nanos / 1000.0
@@ -161,13 +164,22 @@ fn overhead(lab: &Lab) -> Result<Figure, Failure> {
          still awake for most of the next request",
         |lab| Ok(worst(micros(lab.lock(EVENT).overhead(1)?.total()), micros(lab.lock(MCS).overhead(1)?.total()))),
     )?;
+    let claims = vec![
+        claim(
+            "test-and-set is best",
+            totals.iter().all(|total| *total >= test_and_set),
+            format!("{test_and_set:.2} us; dedicated {dedicated:.2}, MCS {mcs:.2}, event-driven {event:.2}"),
+        ),
+        claim("the dedicated thread is faster than MCS", dedicated < mcs, format!("{dedicated:.2} and {mcs:.2} us")),
+        Claim { ablation, ..claim("the event-driven thread is worst", event_is_worst, evidence) },
+        claim(
+            "test-and-set's release is far below its acquire",
+            releases.1 < releases.0 / 4.0,
+            format!("{:.2} and {:.2} us", releases.1, releases.0),
+        ),
+    ];
     Ok(Figure {
-        name: "jiang-2004-1",
-        title: "Synchronization overhead",
-        value: "us, one origin",
-        parameter: "",
         labels: &["lock", "unlock", "both"],
-        series,
         numbers: vec![Number {
             what: "test-and-set, lock and unlock",
             unit: "us",
@@ -176,41 +188,24 @@ fn overhead(lab: &Lab) -> Result<Figure, Failure> {
             ours: test_and_set,
             ablation: None,
         }],
-        claims: vec![
-            claim(
-                "test-and-set is best",
-                totals.iter().all(|total| *total >= test_and_set),
-                format!("{test_and_set:.2} us; dedicated {dedicated:.2}, MCS {mcs:.2}, event-driven {event:.2}"),
-            ),
-            claim(
-                "the dedicated thread is faster than MCS",
-                dedicated < mcs,
-                format!("{dedicated:.2} and {mcs:.2} us"),
-            ),
-            Claim { ablation, ..claim("the event-driven thread is worst", event_is_worst, evidence) },
-            claim(
-                "test-and-set's release is far below its acquire",
-                releases.1 < releases.0 / 4.0,
-                format!("{:.2} and {:.2} us", releases.1, releases.0),
-            ),
-        ],
         notes: vec![
             "the paper's unlocks wait for the release, all but test-and-set's; shipped ones never do".into(),
             format!("served over messages: dedicated {polls:.2} us, event-driven {sleeps:.2} us"),
         ],
+        ..Figure::new(["jiang-2004-1", "Synchronization overhead", "us, one origin", ""], series, claims)
     })
 }
 
 fn delay(lab: &Lab) -> Result<Figure, Failure> {
     let locks = [DEDICATED, EVENT, TEST_AND_SET, Lock::WithoutBackoff, MCS];
-    let delays = locks.iter().map(|lock| Ok(micros(lab.lock(*lock).delay()?)));
+    let delays = locks.iter().map(|lock| Ok(micros(lab.lock(*lock).delay(HANDOVERS)?)));
     let delays = delays.collect::<Result<Vec<_>, Failure>>()?;
     let [dedicated, event, backoff, without, mcs] = delays[..] else { return Err("five locks".into()) };
     let one_way = lab.profile.measure("write").unwrap_or(f64::NAN);
     let least = dedicated.min(event).min(backoff).min(without);
     let beat = |what, which: Lock, why| {
         let measure = |lab: &Lab| {
-            let delay = |lock| Ok::<_, Failure>(micros(lab.lock(lock).delay()?));
+            let delay = |lock| Ok::<_, Failure>(micros(lab.lock(lock).delay(HANDOVERS)?));
             let [words, mcs, dedicated, event] = [delay(which)?, delay(MCS)?, delay(DEDICATED)?, delay(EVENT)?];
             let evidence = format!(
                 "MCS {mcs:.2}, {} {words:.2}, dedicated thread {dedicated:.2}, event-driven {event:.2} us",
@@ -237,36 +232,29 @@ fn delay(lab: &Lab) -> Result<Figure, Failure> {
              message, more than its whole lock and unlock takes",
         )?,
     ];
+    let series = locks.iter().zip(&delays).map(|(lock, delay)| Series::new(lock.name(), vec![(0.0, *delay)]));
+    let series = series.chain(lab.others(&locks, |lock| Ok(vec![(0.0, micros(lab.lock(lock).delay(HANDOVERS)?))]))?);
+    let claims = [
+        claim("MCS is best", mcs < least, format!("{mcs:.2} us, the next {least:.2}")),
+        claim(
+            "MCS hands over by a single message",
+            (mcs / one_way - 1.0).abs() < 0.1,
+            format!("{mcs:.2} us, where a write takes {one_way:.2}"),
+        ),
+        claim(
+            "all others take at least a round trip",
+            least >= 2.0 * one_way,
+            format!("at least {least:.2} us, where a round trip of writes takes {:.2}", 2.0 * one_way),
+        ),
+    ];
+    let value = "two origins: us from the unlock of one until the other has the lock";
     Ok(Figure {
-        name: "jiang-2004-2",
-        title: "Synchronization delay",
-        value: "two origins: us from the unlock of one until the other has the lock",
-        parameter: "",
-        labels: &[],
-        series: locks
-            .iter()
-            .zip(&delays)
-            .map(|(lock, delay)| Series::new(lock.name(), vec![(0.0, *delay)]))
-            .chain(lab.others(&locks, |lock| Ok(vec![(0.0, micros(lab.lock(lock).delay()?))]))?)
-            .collect(),
-        numbers: Vec::new(),
-        claims: [
-            claim("MCS is best", mcs < least, format!("{mcs:.2} us, the next {least:.2}")),
-            claim(
-                "MCS hands over by a single message",
-                (mcs / one_way - 1.0).abs() < 0.1,
-                format!("{mcs:.2} us, where a write takes {one_way:.2}"),
-            ),
-            claim(
-                "all others take at least a round trip",
-                least >= 2.0 * one_way,
-                format!("at least {least:.2} us, where a round trip of writes takes {:.2}", 2.0 * one_way),
-            ),
-        ]
-        .into_iter()
-        .chain(atomics_beat)
-        .collect(),
         notes: vec!["test-and-set's delay depends on how long its waiter has backed off: here 150 us".into()],
+        ..Figure::new(
+            ["jiang-2004-2", "Synchronization delay", value, ""],
+            series.collect(),
+            claims.into_iter().chain(atomics_beat).collect(),
+        )
     })
 }
 
@@ -274,8 +262,9 @@ fn delay(lab: &Lab) -> Result<Figure, Failure> {
 /// origin's. Answers of the card (results of atomics, acknowledgements) are none, and operations from
 /// origin to origin are not between origin and target.
 fn messages(lab: &Lab) -> Result<Figure, Failure> {
-    let counted =
-        |lab: &Lab, lock: Lock, origins: u32| Ok::<_, Failure>(lab.lock(lock).contend(origins, false)?.messages);
+    let counted = |lab: &Lab, lock: Lock, origins: u32| {
+        Ok::<_, Failure>(lab.lock(lock).contend(origins, false, Turns::OnAverage)?.messages)
+    };
     let mut series = Vec::new();
     let locks = [DEDICATED, EVENT, TEST_AND_SET, Lock::WithoutBackoff, MCS];
     for lock in locks {
@@ -337,15 +326,9 @@ fn messages(lab: &Lab) -> Result<Figure, Failure> {
     series.extend(
         lab.others(&locks, |lock| Ok(lab.by_origins(String::new(), |origins| counted(lab, lock, origins))?.points))?,
     );
+    let value = "messages of a lock and unlock, all origins at one lock";
     Ok(Figure {
-        name: "jiang-2004-4",
-        title: "Message complexity",
-        value: "messages of a lock and unlock, all origins at one lock",
-        parameter: "origins",
-        labels: &[],
-        series,
         numbers,
-        claims,
         notes: vec![
             "a message is an operation that an origin posts on the target's memory, or the target on an origin's; \
              answers of cards and writes from origin to origin are none"
@@ -354,6 +337,7 @@ fn messages(lab: &Lab) -> Result<Figure, Failure> {
              longer, and one origin acquires the lock many times in a row"
                 .into(),
         ],
+        ..Figure::new(["jiang-2004-4", "Message complexity", value, "origins"], series, claims)
     })
 }
 
@@ -379,17 +363,8 @@ fn computing_threads(lab: &Lab) -> Result<Figure, Failure> {
         flat("MCS's remains", mcs),
     ];
     series.extend(lab.others(&DESIGNS, points)?);
-    Ok(Figure {
-        name: "jiang-2004-5",
-        title: "CPU utilization: computing threads",
-        value: "us of a lock and unlock",
-        parameter: "computing threads at the target",
-        labels: &[],
-        series,
-        numbers: Vec::new(),
-        claims,
-        notes: Vec::new(),
-    })
+    let (title, value) = ("CPU utilization: computing threads", "us of a lock and unlock");
+    Ok(Figure::new(["jiang-2004-5", title, value, "computing threads at the target"], series, claims))
 }
 
 fn smp_mode(lab: &Lab) -> Result<Figure, Failure> {
@@ -412,15 +387,6 @@ fn smp_mode(lab: &Lab) -> Result<Figure, Failure> {
         ),
     ];
     series.extend(lab.others(&DESIGNS, points)?);
-    Ok(Figure {
-        name: "jiang-2004-6",
-        title: "CPU utilization: one process on a node, one for each processor",
-        value: "us of a lock and unlock",
-        parameter: "processes on a node",
-        labels: &[],
-        series,
-        numbers: Vec::new(),
-        claims,
-        notes: Vec::new(),
-    })
+    let title = "CPU utilization: one process on a node, one for each processor";
+    Ok(Figure::new(["jiang-2004-6", title, "us of a lock and unlock", "processes on a node"], series, claims))
 }

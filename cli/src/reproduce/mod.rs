@@ -1,25 +1,24 @@
 //! `onesided reproduce`: figures of papers out of the shipped crates.
 //!
-//! [`experiment`] runs windows and locks as shipped on a simulated testbed, [`jiang_2004`] draws
-//! the paper's figures from that, [`figure`] compares them with the paper, [`report`] draws a page.
+//! [`experiment`](crate::experiment) runs windows and locks as shipped on a simulated testbed,
+//! [`jiang_2004`] draws the paper's figures from that, [`figure`] compares them with the paper,
+//! [`report`] draws a page.
 
-mod experiment;
 mod figure;
 mod jiang_2004;
 mod report;
 #[cfg(test)]
 mod tests;
 
-use std::fs::File;
-use std::io::{self, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use onesided_sim::{Check, Parameter, Profile};
 use serde::Serialize;
 
 use crate::failure::{Failure, USAGE};
+use crate::output::{command, create, print, progress};
 use crate::reproduce::figure::{Claim, Figure, Kind, Number, Verdict};
 use crate::reproduce::jiang_2004::{FIGURES, Lab};
 
@@ -147,25 +146,27 @@ fn run_to(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
     };
     let wanted = |name: &str| args.figures.is_empty() || args.figures.iter().any(|part| is_part_of(name, part));
     let chosen: Vec<_> = FIGURES.iter().filter(|(name, _)| wanted(name)).collect();
-    let (json, report) = (open(args.json.as_deref())?, open(args.report.as_deref())?);
+    // Before the figures are measured, so that a wrong path is found first.
+    let open = |path: &Option<PathBuf>| path.as_deref().map(create).transpose();
+    let (json, report) = (open(&args.json)?, open(&args.report)?);
     let bar = progress(chosen.len() as u64);
     let mut figures = Vec::new();
     for (name, figure) in chosen {
         bar.set_message(*name);
         let figure = figure(&lab)?;
-        bar.suspend(|| print(out, &format!("{}\n", figure.to_text())))?;
+        bar.suspend(|| print(&mut *out, &format!("{}\n", figure.to_text())))?;
         figures.push(figure);
         bar.inc(1);
     }
     bar.finish_and_clear();
     let verdicts = verdicts(&figures);
     print(out, &summary(&lab.profile, &verdicts))?;
-    if let Some((mut file, path)) = report {
-        let page = report::page(&lab.profile, &figures, &command());
-        file.write_all(page.as_bytes()).map_err(|error| named(path, &error))?;
+    if let Some(mut report) = report {
+        report.write_all(report::page(&lab.profile, &figures, &command()).as_bytes())?;
     }
-    if let Some((file, path)) = json {
-        write(file, &args.document(&lab.profile, &figures, verdicts)).map_err(|error| named(path, &error))?;
+    if let Some(mut json) = json {
+        serde_json::to_writer_pretty(&mut json, &args.document(&lab.profile, &figures, verdicts))?;
+        json.write_all(b"\n")?;
     }
     Ok(())
 }
@@ -264,43 +265,4 @@ fn summary(profile: &Profile, verdicts: &[Line]) -> String {
         }
     }
     text
-}
-
-fn progress(steps: u64) -> ProgressBar {
-    let target = if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let style = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}");
-    ProgressBar::with_draw_target(Some(steps), target)
-        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-}
-
-/// The command line of this process, with the program's plain name.
-fn command() -> String {
-    let arguments = std::env::args_os().skip(1);
-    arguments.fold("onesided".into(), |line, argument| format!("{line} {}", argument.to_string_lossy()))
-}
-
-/// A reader that closes its end early is no error.
-fn print(out: &mut impl Write, text: &str) -> io::Result<()> {
-    match out.write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
-        _ => Ok(()),
-    }
-}
-
-fn create(path: &Path) -> io::Result<File> {
-    File::create(path).map_err(|error| named(path, &error))
-}
-
-/// Created before the figures are measured, so that a wrong path is found first.
-fn open(path: Option<&Path>) -> io::Result<Option<(File, &Path)>> {
-    path.map(|path| create(path).map(|file| (file, path))).transpose()
-}
-
-fn named(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-}
-
-fn write(mut file: File, document: &Document<'_>) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut file, document)?;
-    file.write_all(b"\n")
 }

@@ -3,8 +3,9 @@
 use clap::Parser;
 use onesided_windows::LockDesign;
 
-use super::experiment::{Contention, Experiment, Lock, Unlock};
+use super::jiang_2004::HANDOVERS;
 use super::*;
+use crate::experiment::{Contention, Lock, Turns};
 
 fn lab() -> Lab {
     let profile = Profile::shipped("infinihost").unwrap().with("slice", 1e6).unwrap();
@@ -46,9 +47,7 @@ fn all_figures_have_their_verdicts() {
 }
 
 fn contend(lock: Lock) -> Contention {
-    let lab = lab();
-    let experiment = Experiment { profile: &lab.profile, lock, unlock: Unlock::AsPaper, seed: 1, times: 30 };
-    experiment.contend(7, false).unwrap()
+    Lab { times: 30, ..lab() }.lock(lock).contend(7, false, Turns::OnAverage).unwrap()
 }
 
 /// Each of the figures' experiments runs the lock of the crate `lock-algos`, where the acquires are
@@ -60,14 +59,13 @@ fn the_shipped_lock_of_every_design_runs() {
     let of_tickets = [LockDesign::FetchAddQueue, LockDesign::DistributedCounters, LockDesign::TwoLevel];
     let algorithms = || LockDesign::ALL.iter().map(|design| algorithm(*design));
     for design in LockDesign::ALL {
-        let lab = lab();
-        let (profile, lock) = (&lab.profile, Lock::Shipped(*design));
-        let run = || Experiment { profile, lock, unlock: Unlock::AsPaper, seed: 1, times: 20 };
+        let lab = Lab { times: 20, ..lab() };
+        let run = || lab.lock(Lock::Shipped(*design));
         let experiments: [&dyn Fn() -> u64; 5] = [
             &|| run().overhead(1).map(|_| 20).unwrap(),
-            &|| run().delay().map(|_| 20 * 2).unwrap(),
-            &|| run().contend(3, true).map(|_| 20 * 3).unwrap(),
-            &|| run().contend(3, false).map(|_| 20 * 3).unwrap(),
+            &|| run().delay(HANDOVERS).map(|_| 20 * 2).unwrap(),
+            &|| run().contend(3, true, Turns::OnAverage).map(|_| 20 * 3).unwrap(),
+            &|| run().contend(3, false, Turns::Each).map(|_| 20 * 3).unwrap(),
             &|| run().computing(1, 1_000_000).map(|_| 1).unwrap(),
         ];
         for (at, experiment) in experiments.iter().enumerate() {
@@ -106,9 +104,8 @@ fn the_shipped_locks_run() {
 fn several_threads_share_one_engine() {
     let nanos = |design, hand_over| {
         let profile = lab().profile.with("locked-progress", 1.0).unwrap().with("hand-over", hand_over).unwrap();
-        let lock = Lock::Shipped(design);
-        let experiment = Experiment { profile: &profile, lock, unlock: Unlock::AsPaper, seed: 1, times: 30 };
-        experiment.contend(7, true).unwrap().nanos
+        let lab = Lab { profile, times: 30, ..lab() };
+        lab.lock(Lock::Shipped(design)).contend(7, true, Turns::OnAverage).unwrap().nanos
     };
     for (one, each) in [
         (LockDesign::DedicatedThread, LockDesign::DedicatedThreadPerWindow),

@@ -28,9 +28,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    if args.options.wants_picture() {
-        return Err(runner::NO_CURVES.into());
-    }
+    args.options.without_picture()?;
     let jobs: Vec<Job> = args.ranks.iter().map(|ranks| (&SUITE, *ranks, LockDesign::default())).collect();
     runner::run("onesided bench collectives", &args.options, &jobs, Vec::new())
 }

@@ -45,9 +45,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    if args.options.wants_picture() {
-        return Err(runner::NO_CURVES.into());
-    }
+    args.options.without_picture()?;
     if args.layers {
         let jobs = [(&messages::layers::SUITE, 2, LockDesign::default())];
         return runner::run("onesided bench messages --layers", &args.options, &jobs, messages::layers::sections());

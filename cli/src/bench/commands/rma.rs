@@ -38,9 +38,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    if args.options.wants_picture() {
-        return Err(runner::NO_CURVES.into());
-    }
+    args.options.without_picture()?;
     let mut jobs: Vec<Job> = Vec::new();
     for transport in &args.transports {
         if *transport != Transport::Direct && (args.ranks < 2 || !args.options.is_shm()) {

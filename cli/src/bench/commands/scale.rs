@@ -11,10 +11,11 @@ use crate::bench::lock_choice::{self, Locks};
 use crate::bench::output::json::{Document, Machine};
 use crate::bench::results::quantity::Quantity;
 use crate::bench::results::report::Measured;
-use crate::bench::runner::{self, Files, finish, progress};
+use crate::bench::runner::{self, Files, finish};
 use crate::bench::simulated;
 use crate::bench::simulated::contention::Load;
 use crate::failure::Failure;
+use crate::output::{command, progress};
 
 /// Measures locks with 10, 100, ... simulated origins in virtual time, by the production code.
 ///
@@ -148,8 +149,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     }
     bar.finish_and_clear();
-    let mut document =
-        Document::new(Machine::collect(), "sim", (begun, runner::command()), &measured, simulated::sections());
+    let mut document = Document::new(Machine::collect(), "sim", (begun, command()), &measured, simulated::sections());
     document.remarks = curves.iter().flat_map(Curve::remarks).collect();
     finish(&document, files, TITLE)
 }
@@ -186,7 +186,7 @@ impl Curve {
 
     fn add(&mut self, origins: u32, results: &[Measured]) {
         let rate =
-            results.iter().find(|one| one.quantity == Quantity::Acquisitions).map_or(0.0, |one| one.value.median);
+            results.iter().find(|one| one.point.quantity == Quantity::Acquisitions).map_or(0.0, |one| one.value.median);
         self.points.push((origins, rate));
     }
 

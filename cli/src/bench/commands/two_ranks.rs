@@ -20,8 +20,6 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(title: &str, args: &Args, suite: &'static Suite) -> Result<ExitCode, Failure> {
-    if args.options.wants_picture() {
-        return Err(runner::NO_CURVES.into());
-    }
+    args.options.without_picture()?;
     runner::run(title, &args.options, &[(suite, args.ranks, LockDesign::default())], Vec::new())
 }

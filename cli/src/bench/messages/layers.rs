@@ -35,18 +35,13 @@ pub(crate) fn sections() -> Sections {
 }
 
 const DESCRIPTIONS: &[Description] = &[
-    Description { sentence: "By the fabric's packets (poll_send, poll_recv, read).", ..Description::of(PACKETS, &[]) },
-    Description {
-        sentence: "By the engine over them and its lock: matching, credit, eager protocol. No handles.",
-        ..Description::of(ENGINE, &[])
-    },
-    Description { sentence: "By send and recv_into of a communicator.", ..Description::of(MESSAGES, &[]) },
-    Description { sentence: "What packets take beyond the bare loop.", ..Description::of(ADDS[0], &[]) },
-    Description { sentence: "What the engine takes beyond packets.", ..Description::of(ADDS[1], &[]) },
-    Description {
-        sentence: "What the interface takes beyond the engine: handles, and what they check.",
-        ..Description::of(ADDS[2], &[])
-    },
+    Description::of(PACKETS, &[]).saying("By the fabric's packets (poll_send, poll_recv, read)."),
+    Description::of(ENGINE, &[])
+        .saying("By the engine over them and its lock: matching, credit, eager protocol. No handles."),
+    Description::of(MESSAGES, &[]).saying("By send and recv_into of a communicator."),
+    Description::of(ADDS[0], &[]).saying("What packets take beyond the bare loop."),
+    Description::of(ADDS[1], &[]).saying("What the engine takes beyond packets."),
+    Description::of(ADDS[2], &[]).saying("What the interface takes beyond the engine: handles, and what they check."),
 ];
 
 /// What sends short messages to the other rank, and receives them.
@@ -56,12 +51,17 @@ pub(crate) trait Layer {
     fn receive(&mut self, into: &mut [u8]) -> Result<usize, Failure>;
 }
 
-pub(crate) struct Packets<'r>(&'r Any, pub(crate) <Any as Fabric>::Transport, pub(crate) Rank);
+pub(crate) struct Packets<'r>(&'r Any, <Any as Fabric>::Transport, Rank);
 
 impl<'r> Packets<'r> {
     /// Takes the packets of this rank, for those to and from the other one.
     pub(crate) fn new(fabric: &'r Any, other: u32) -> Result<Self, Failure> {
         Ok(Self(fabric, fabric.transport().map_err(Error::operation("get the packets"))?, Rank(other)))
+    }
+
+    /// The bytes of the longest.
+    pub(crate) fn longest(&self) -> usize {
+        self.1.channels(self.2)[0].packet_max
     }
 }
 
@@ -114,18 +114,32 @@ impl Layer for OfMessages<'_> {
     }
 }
 
-/// One of two ranks, which run the same loops.
-struct End<'r, L> {
-    layer: RefCell<L>,
-    is_first: bool,
-    bare: BareEnd<'r>,
-    card: Option<Card>,
-}
+/// The packets of a stream before its receiver answers.
+pub(crate) const WINDOW: usize = 64;
 
 /// What the other rank is asked to do.
-const END: u64 = 0;
-const OURS: u64 = 1;
-const BARE: u64 = 2;
+#[derive(Clone, Copy)]
+pub(crate) enum Loop {
+    PingPong,
+    Stream,
+    BarePingPong,
+    BareStream,
+    End,
+}
+
+impl Loop {
+    const ALL: [Self; 5] = [Self::PingPong, Self::Stream, Self::BarePingPong, Self::BareStream, Self::End];
+}
+
+/// One of two ranks, which run the same loops.
+pub(crate) struct End<'r, L> {
+    pub(crate) layer: RefCell<L>,
+    pub(crate) is_first: bool,
+    bare: BareEnd<'r>,
+    card: Option<Card>,
+    out: Vec<u8>,
+    into: RefCell<Vec<u8>>,
+}
 
 fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
     let other = rank.peer() - rank.world.rank();
@@ -139,7 +153,7 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
         for (adds, pair) in ADDS.iter().zip(layers.windows(2)) {
             if let [Some(below), Some(above)] = pair {
                 let values: Vec<_> = above.iter().zip(below.iter()).map(|(above, below)| above - below).collect();
-                rank.measured((adds, Some(size)), Quantity::Latency, &values, Some(""))?;
+                rank.report(Point::of(*adds, Quantity::Latency).of_size(size), &values)?;
             }
         }
     }
@@ -148,20 +162,19 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
 
 /// The nanoseconds of the layer and of the bare loop, if there is one, by size and run.
 fn measure(rank: &BenchRank, effort: Effort, name: &str, mut layer: impl Layer) -> Result<Vec<Vec<Vec<f64>>>, Failure> {
-    let is_first = rank.world.rank() == 0;
     let card = Card::new(rank, |own| {
         let mut others = [0; 256];
         layer.send(own)?;
         let len = layer.receive(&mut others)?;
         Ok(others[..len].to_vec())
     })?;
-    let end = End { layer: RefCell::new(layer), is_first, bare: BareEnd::new(rank, (0, 1), is_first), card };
+    let end = End { card, ..End::new(rank, layer, SIZES[1]) };
     let mut all = Vec::new();
-    if is_first {
+    if end.is_first {
         for size in SIZES {
-            all.push(probes::measure(rank, effort, end.probes(rank, name, size))?);
+            all.push(probes::measure(rank, effort, half_a_round_trip(&end, rank, name, size))?);
         }
-        end.ask(END, 0, 0)?;
+        end.ask(Loop::End, 0, 0)?;
     } else {
         end.answer()?;
     }
@@ -170,60 +183,87 @@ fn measure(rank: &BenchRank, effort: Effort, name: &str, mut layer: impl Layer) 
     Ok(all)
 }
 
-impl<L: Layer> End<'_, L> {
-    fn probes(&self, rank: &BenchRank, name: &str, size: usize) -> Vec<Probe<'_>> {
-        let bare = match &self.card {
-            Some(card) => card.sends().map(|_| "sends"),
-            None if rank.has_limits() => Some(if size <= 8 { "stores" } else { "memcpy" }),
-            None => None,
-        };
-        let bare = bare.map(|bare| format!("{bare} beside {}", name.trim_start_matches(HALF)));
-        let asked = |what| {
-            move |n| {
-                self.ask(what, size, n)?;
-                self.run(what, size, n)
-            }
-        };
-        let mut probes = vec![Probe::ours(name, bare.as_deref().unwrap_or(""), asked(OURS))];
-        probes.extend(bare.map(|bare| Probe::limit_of_two(&bare, asked(BARE))));
-        probes.into_iter().map(|probe| probe.each_time(2).of_size(size)).collect()
+fn half_a_round_trip<'e, L: Layer>(end: &'e End<'_, L>, rank: &BenchRank, name: &str, size: usize) -> Vec<Probe<'e>> {
+    let bare = match &end.card {
+        Some(card) => card.sends().map(|_| "sends"),
+        None if rank.has_limits() => Some(if size <= 8 { "stores" } else { "memcpy" }),
+        None => None,
+    };
+    let bare = bare.map(|bare| format!("{bare} beside {}", name.trim_start_matches(HALF)));
+    let mut probes = vec![Probe::ours(name, bare.as_deref().unwrap_or(""), end.asked(Loop::PingPong, size))];
+    probes.extend(bare.map(|bare| Probe::limit_of_two(&bare, end.asked(Loop::BarePingPong, size))));
+    probes.into_iter().map(|probe| probe.each_time(2).of_size(size)).collect()
+}
+
+impl<'r, L: Layer> End<'r, L> {
+    /// With memory for packets of so many bytes.
+    pub(crate) fn new(rank: &'r BenchRank, layer: L, longest: usize) -> Self {
+        let is_first = rank.world.rank() == 0;
+        let (bare, into) = (BareEnd::new(rank, (0, 1), is_first), vec![0; WINDOW * longest]);
+        Self { layer: RefCell::new(layer), is_first, bare, card: None, out: vec![1; longest], into: RefCell::new(into) }
     }
 
-    fn ask(&self, what: u64, size: usize, n: u64) -> Result<(), Failure> {
-        let asked = [what, size as u64, n].map(u64::to_le_bytes);
+    /// The loop at both ranks.
+    pub(crate) fn asked(&self, what: Loop, size: usize) -> impl FnMut(u64) -> Result<(), Failure> {
+        move |n| {
+            self.ask(what, size, n)?;
+            self.run(what, size, n)
+        }
+    }
+
+    pub(crate) fn ask(&self, what: Loop, size: usize, n: u64) -> Result<(), Failure> {
+        let asked = [what as u64, size as u64, n].map(u64::to_le_bytes);
         self.layer.borrow_mut().send(asked.as_flattened())
     }
 
     /// Does what rank 0 asks for.
-    fn answer(&self) -> Result<(), Failure> {
+    pub(crate) fn answer(&self) -> Result<(), Failure> {
         loop {
             let mut asked = [[0; 8]; 3];
             self.layer.borrow_mut().receive(asked.as_flattened_mut())?;
             let [what, size, n] = asked.map(u64::from_le_bytes);
-            if what == END {
-                return Ok(());
+            match Loop::ALL[what as usize] {
+                Loop::End => return Ok(()),
+                what => self.run(what, size as usize, n)?,
             }
-            self.run(what, size as usize, n)?;
         }
     }
 
-    fn run(&self, what: u64, size: usize, n: u64) -> Result<(), Failure> {
-        let (out, into) = (&[1; SIZES[1]][..size], &mut [0; SIZES[1]][..size]);
-        if what == BARE {
-            if let Some(sends) = self.card.as_ref().and_then(Card::sends) {
-                return sends(self.is_first, size, n);
-            }
-            self.bare.ping_pong((out, into), n);
-            return Ok(());
-        }
+    fn run(&self, what: Loop, size: usize, n: u64) -> Result<(), Failure> {
+        let (out, into) = (&self.out[..size], &mut *self.into.borrow_mut());
         let layer = &mut *self.layer.borrow_mut();
-        (0..n).try_for_each(|_| {
-            if self.is_first {
-                layer.send(black_box(out))?;
-                return layer.receive(black_box(&mut *into)).map(drop);
-            }
-            layer.receive(black_box(&mut *into))?;
-            layer.send(black_box(out))
-        })
+        match what {
+            Loop::PingPong => ping_pong(layer, self.is_first, (out, &mut into[..size]), n)?,
+            Loop::Stream => stream(layer, self.is_first, (out, &mut into[..size]), n)?,
+            Loop::BarePingPong => match self.card.as_ref().and_then(Card::sends) {
+                Some(sends) => sends(self.is_first, size, n)?,
+                None => self.bare.ping_pong((out, &mut into[..size]), n),
+            },
+            Loop::BareStream => self.bare.stream((out, into), WINDOW, n),
+            Loop::End => {}
+        }
+        Ok(())
     }
+}
+
+fn ping_pong(layer: &mut impl Layer, is_first: bool, (out, into): (&[u8], &mut [u8]), n: u64) -> Result<(), Failure> {
+    (0..n).try_for_each(|_| {
+        if is_first {
+            layer.send(black_box(out))?;
+            return layer.receive(black_box(&mut *into)).map(drop);
+        }
+        layer.receive(black_box(&mut *into))?;
+        layer.send(black_box(out))
+    })
+}
+
+fn stream(layer: &mut impl Layer, is_first: bool, (out, into): (&[u8], &mut [u8]), n: u64) -> Result<(), Failure> {
+    (0..n).try_for_each(|_| {
+        if is_first {
+            (0..WINDOW).try_for_each(|_| layer.send(black_box(out)))?;
+            return layer.receive(black_box(&mut [0; 8])).map(drop);
+        }
+        (0..WINDOW).try_for_each(|_| layer.receive(black_box(&mut *into)).map(drop))?;
+        layer.send(black_box(&[0; 8]))
+    })
 }

@@ -99,63 +99,35 @@ pub(crate) fn sections() -> Sections {
 }
 
 const DESCRIPTIONS: &[Description] = &[
-    Description {
-        sentence: "A message there and one back, over two, from and to slices.",
-        ..Description::of("half a round trip", &[Shown::new(Quantity::Latency, "").heading("Half a round trip")])
-    },
-    Description {
-        sentence: "A message there and one back, over two, of buffers that the receiver reads (RGET).",
-        ..Description::of("half a round trip of buffers", &[])
-    },
-    Description {
-        sentence: "A message there and one back, over two, of buffers that the sender writes (RPUT).",
-        ..Description::of("half a round trip of written buffers", &[])
-    },
-    Description {
-        sentence: "A message there and one back, over two, of elements of 8 bytes, each in a cache line of its own.",
-        ..Description::of("half a round trip of columns", &[])
-    },
-    Description {
-        sentence: "64 messages one way (16 from 1 MiB on), then an empty one back.",
-        ..Description::of(
-            "stream",
-            &[
-                Shown::new(Quantity::Bandwidth, "").heading("A stream: bandwidth"),
-                Shown::new(Quantity::MessageRate, "").heading("A stream: messages a second"),
-            ],
-        )
-    },
-    Description {
-        sentence: "A stream whose long messages the sender writes (RPUT).",
-        ..Description::of("stream, written", &[])
-    },
-    Description {
-        sentence: "A stream whose long messages the sender writes in pieces (pipeline).",
-        ..Description::of("stream, pipeline", &[])
-    },
-    Description {
-        sentence: "A stream whose long messages go in packets (copy).",
-        ..Description::of("stream, copy", &[])
-    },
-    Description {
-        sentence: "A stream whose receives are posted after its messages have arrived.",
-        ..Description::of("stream, all unexpected", &[])
-    },
-    Description {
-        sentence: "Two streams at the same time, counted together.",
-        ..Description::of("streams both ways", &[])
-    },
-    Description {
-        benchmark: Name::StartsWith("buffers, "),
-        sentence: "16 messages of 1 MiB one way, one after the other, of buffers. Some of them were registered before; \
+    Description::of("half a round trip", &[Shown::new(Quantity::Latency, "").heading("Half a round trip")])
+        .saying("A message there and one back, over two, from and to slices."),
+    Description::of("half a round trip of buffers", &[])
+        .saying("A message there and one back, over two, of buffers that the receiver reads (RGET)."),
+    Description::of("half a round trip of written buffers", &[])
+        .saying("A message there and one back, over two, of buffers that the sender writes (RPUT)."),
+    Description::of("half a round trip of columns", &[])
+        .saying("A message there and one back, over two, of elements of 8 bytes, each in a cache line of its own."),
+    Description::of(
+        "stream",
+        &[
+            Shown::new(Quantity::Bandwidth, "").heading("A stream: bandwidth"),
+            Shown::new(Quantity::MessageRate, "").heading("A stream: messages a second"),
+        ],
+    )
+    .saying("64 messages one way (16 from 1 MiB on), then an empty one back."),
+    Description::of("stream, written", &[]).saying("A stream whose long messages the sender writes (RPUT)."),
+    Description::of("stream, pipeline", &[])
+        .saying("A stream whose long messages the sender writes in pieces (pipeline)."),
+    Description::of("stream, copy", &[]).saying("A stream whose long messages go in packets (copy)."),
+    Description::of("stream, all unexpected", &[])
+        .saying("A stream whose receives are posted after its messages have arrived."),
+    Description::of("streams both ways", &[]).saying("Two streams at the same time, counted together."),
+    Description::named(Name::StartsWith("buffers, "), &[]).saying(
+        "16 messages of 1 MiB one way, one after the other, of buffers. Some of them were registered before; \
             the others are registered for the message, at both ends.",
-        shown: &[],
-    },
-    Description {
-        benchmark: Name::StartsWith("stream, "),
-        sentence: "A stream in each pair of ranks at the same time, counted together.",
-        shown: &[],
-    },
+    ),
+    Description::named(Name::StartsWith("stream, "), &[])
+        .saying("A stream in each pair of ranks at the same time, counted together."),
 ];
 
 pub(crate) static SUITE: Suite = Suite {

@@ -20,21 +20,19 @@ pub(super) static LOOP: Loop =
 
 /// Measures it at rank 0.
 pub(super) fn measure(end: &End<'_>, effort: Effort) -> Result<(), Failure> {
-    let mut values = PERCENT.map(|_| Vec::new());
+    let mut samples = Samples::default();
     for _ in 0..effort.runs() {
-        for (percent, values) in PERCENT.into_iter().zip(&mut values) {
+        for percent in PERCENT {
             end.ask(super::number_of(&LOOP), percent, MESSAGES)?;
-            values.push(exchange(end, percent, MESSAGES)?);
+            let bandwidth = exchange(end, percent, MESSAGES)?;
+            let name = format!("{}, {percent} % reused", LOOP.name);
+            let point = |quantity| Point::of(&*name, quantity).of_size(SIZE);
+            samples.add(&point(Quantity::MessageRate), bandwidth * 1e9 / SIZE as f64);
+            samples.add(&point(Quantity::Bandwidth), bandwidth);
             end.rank.step()?;
         }
     }
-    for (percent, values) in PERCENT.into_iter().zip(&values) {
-        let name = format!("{}, {percent} % reused", LOOP.name);
-        let rates: Vec<_> = values.iter().map(|bandwidth| bandwidth * 1e9 / SIZE as f64).collect();
-        end.rank.measured((&name, Some(SIZE)), Quantity::MessageRate, &rates, Some(""))?;
-        end.rank.measured((&name, Some(SIZE)), Quantity::Bandwidth, values, Some(""))?;
-    }
-    Ok(())
+    end.rank.report_all(samples)
 }
 
 /// So many messages to the other end, and an answer. Returns the bytes of a nanosecond.

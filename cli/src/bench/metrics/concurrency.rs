@@ -14,16 +14,16 @@ pub(super) static METRIC: LockMetric = LockMetric {
     help: "1 to 8 origins, each with its own window, at one target",
     jobs: &[(Suite::new("concurrency", Program::Plain(run)), Ranks::Always(&[2, 3, 5, 9]))],
     descriptions: &[
-        Description {
-            benchmark: Name::Is(BENCHMARK),
-            sentence: "Each origin acquires and releases a lock of its own at one target, which sleeps.",
-            shown: &[Shown::new(Quantity::Latency, "lock").heading("A window for each origin: lock + unlock")],
-        },
-        Description {
-            benchmark: Name::Is(OVER_MESSAGES),
-            sentence: "The same with locks that the target's thread serves over messages: they share its engine.",
-            shown: &[Shown::new(Quantity::Latency, "over messages").heading("A lock for each origin, over messages")],
-        },
+        Description::of(
+            BENCHMARK,
+            &[Shown::new(Quantity::Latency, "lock").heading("A window for each origin: lock + unlock")],
+        )
+        .saying("Each origin acquires and releases a lock of its own at one target, which sleeps."),
+        Description::of(
+            OVER_MESSAGES,
+            &[Shown::new(Quantity::Latency, "over messages").heading("A lock for each origin, over messages")],
+        )
+        .saying("The same with locks that the target's thread serves over messages: they share its engine."),
     ],
 };
 
@@ -38,41 +38,35 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
     let windows: Vec<_> = (0..origins).map(|_| Window::<u64>::allocate(world, 8).wait()).collect::<Result<_, _>>()?;
     let design = windows[0].info().lock;
     let served = (0..origins).map(|_| served::over_messages(rank, design, target)).collect::<Result<Vec<_>, _>>()?;
-    let (mut ours, mut messages, mut bare) = (Vec::new(), Vec::new(), Vec::new());
-    let mut throughput = Throughput::new(rank);
+    let (mut throughput, mut samples) = (Throughput::new(rank), Samples::default());
+    let parameter = Parameter::new("origins", origins.into(), "1");
+    let limit = Point::limit(LIMIT, Quantity::Latency).at(&parameter);
+    let [ours, messages] =
+        [BENCHMARK, OVER_MESSAGES].map(|what| Point::of(what, Quantity::Latency).at(&parameter).beside(LIMIT));
     let mine = windows.get(world.rank() as usize);
     for _ in 0..effort.runs() {
         if rank.has_limits() {
             let word = rank.scratch_word(world.rank() as usize * 16);
             word.store(0, Ordering::Relaxed);
             let outcome = throughput.run(effort.sweeping(), |stop| Ok(mine.map_or(0, |_| cas_store(word, stop))))?;
-            bare.push(latency(&outcome));
+            samples.add(&limit, latency(&outcome));
         }
         let outcome = throughput.run(effort.sweeping(), |stop| match mine {
             Some(window) => lock_unlock(window, target, stop),
             None => Ok(0),
         })?;
-        ours.push(latency(&outcome));
+        samples.add(&ours, latency(&outcome));
         if served[0].is_some() {
             let mine = served.get(world.rank() as usize).and_then(Option::as_ref);
             let outcome = throughput.run(effort.sweeping(), |stop| match mine {
                 Some(lock) => lock_unlock_over_messages(lock, stop),
                 None => Ok(0),
             })?;
-            messages.push(latency(&outcome));
+            samples.add(&messages, latency(&outcome));
         }
         rank.step()?;
     }
-    if world.rank() == 0 {
-        let origins = Parameter::new("origins", origins.into(), "1");
-        if rank.has_limits() {
-            rank.point((LIMIT, Some(origins.clone())), Quantity::Latency, &bare, None)?;
-        }
-        if !messages.is_empty() {
-            rank.point((OVER_MESSAGES, Some(origins.clone())), Quantity::Latency, &messages, Some(LIMIT))?;
-        }
-        rank.point((BENCHMARK, Some(origins)), Quantity::Latency, &ours, Some(LIMIT))?;
-    }
+    rank.report_all(samples)?;
     for window in windows {
         window.close().wait()?;
     }

@@ -19,16 +19,13 @@ pub(super) static METRIC: LockMetric = LockMetric {
         (Suite::new("pairs", Program::Plain(pairs)), Ranks::Always(&[4])),
     ],
     descriptions: &[
-        Description {
-            benchmark: Name::Is(COMPUTING),
-            sentence: "One rank at the lock of another that computes in so many threads.",
-            shown: &[Shown::new(Quantity::Latency, "computing").heading("Target computes: lock + unlock")],
-        },
-        Description {
-            benchmark: Name::Is(PAIRS),
-            sentence: "Pairs of an origin and its target at once: each core has one of both.",
-            shown: &[Shown::new(Quantity::Latency, "pairs")],
-        },
+        Description::of(
+            COMPUTING,
+            &[Shown::new(Quantity::Latency, "computing").heading("Target computes: lock + unlock")],
+        )
+        .saying("One rank at the lock of another that computes in so many threads."),
+        Description::of(PAIRS, &[Shown::new(Quantity::Latency, "pairs")])
+            .saying("Pairs of an origin and its target at once: each core has one of both."),
         Description::of(IDLE, &[Shown::new(Quantity::Cpu, "core: idle")]),
         Description::of(LOCKED, &[Shown::new(Quantity::Cpu, "core: locked")]),
     ],
@@ -47,8 +44,7 @@ fn computing_threads(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
     let world = &rank.world;
     let target = rank.peer();
     let window = Window::<u64>::allocate(world, 8).wait()?;
-    let mut throughput = Throughput::new(rank);
-    let mut times = vec![Vec::new(); THREADS.len()];
+    let (mut throughput, mut samples) = (Throughput::new(rank), Samples::default());
     let (mut idle, mut locked) = (Vec::new(), Vec::new());
     for _ in 0..effort.runs() {
         // What the target's process uses while both ranks are idle.
@@ -56,7 +52,7 @@ fn computing_threads(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
         let cpu_use = CpuUse::begin();
         thread::sleep(effort.sweeping());
         idle.push(cpu_use.fraction());
-        for (threads, times) in THREADS.into_iter().zip(&mut times) {
+        for threads in THREADS {
             let mut used = 0.0;
             let outcome = throughput.run(effort.sweeping(), |stop| {
                 if !rank.is_target() {
@@ -80,7 +76,9 @@ fn computing_threads(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
                 used = cpu_use.fraction();
                 Ok(0)
             })?;
-            times.push(outcome.seconds * 1e9 / outcome.counts[0].max(1.0));
+            let parameter = Parameter::new("computing threads", threads.into(), "1");
+            let nanos = outcome.seconds * 1e9 / outcome.counts[0].max(1.0);
+            samples.add(&Point::of(COMPUTING, Quantity::Latency).at(&parameter), nanos);
             if threads == 0 {
                 locked.push(used);
             }
@@ -88,14 +86,9 @@ fn computing_threads(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
         rank.step()?;
     }
     let (idle, locked) = (rank.values_of_target(&idle)?, rank.values_of_target(&locked)?);
-    if world.rank() == 0 {
-        for (threads, times) in THREADS.into_iter().zip(&times) {
-            let threads = Parameter::new("computing threads", threads.into(), "1");
-            rank.uncompared((COMPUTING, Some(threads)), Quantity::Latency, times)?;
-        }
-        rank.uncompared((IDLE, None), Quantity::Cpu, &idle)?;
-        rank.uncompared((LOCKED, None), Quantity::Cpu, &locked)?;
-    }
+    rank.report_all(samples)?;
+    rank.report(Point::of(IDLE, Quantity::Cpu), &idle)?;
+    rank.report(Point::of(LOCKED, Quantity::Cpu), &locked)?;
     Ok(window.close().wait()?)
 }
 
@@ -104,25 +97,20 @@ fn computing_threads(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
 fn pairs(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
     let world = &rank.world;
     let window = Window::<u64>::allocate(world, 8).wait()?;
-    let mut throughput = Throughput::new(rank);
-    let mut times = [Vec::new(), Vec::new()];
+    let (mut throughput, mut samples) = (Throughput::new(rank), Samples::default());
     for _ in 0..effort.runs() {
-        for (pairs, times) in [1, 2].into_iter().zip(&mut times) {
+        for pairs in [1, 2] {
             let mine = world.rank() < pairs;
             let outcome = throughput.run(effort.sweeping(), |stop| {
                 if mine { lock_unlock(&window, world.rank() + 2, stop) } else { Ok(0) }
             })?;
             let sum: f64 =
                 outcome.counts[..pairs as usize].iter().map(|count| outcome.seconds * 1e9 / count.max(1.0)).sum();
-            times.push(sum / f64::from(pairs));
+            let parameter = Parameter::new("pairs", pairs.into(), "1");
+            samples.add(&Point::of(PAIRS, Quantity::Latency).at(&parameter), sum / f64::from(pairs));
         }
         rank.step()?;
     }
-    if world.rank() == 0 {
-        for (pairs, times) in [1.0, 2.0].into_iter().zip(&times) {
-            let pairs = Parameter::new("pairs", pairs, "1");
-            rank.uncompared((PAIRS, Some(pairs)), Quantity::Latency, times)?;
-        }
-    }
+    rank.report_all(samples)?;
     Ok(window.close().wait()?)
 }

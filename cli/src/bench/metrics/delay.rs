@@ -14,11 +14,11 @@ pub(super) static METRIC: LockMetric = LockMetric {
     name: "delay",
     help: "From one origin's release to another's acquisition, with short and long waits",
     jobs: &[(Suite::new("delay", Program::Plain(run)), Ranks::TwoOrigins)],
-    descriptions: &[Description {
-        benchmark: Name::StartsWith(BENCHMARKS[0]),
-        sentence: "Two ranks alternate; the time from one's release to the other's acquisition.",
-        shown: &[Shown::new(Quantity::Latency, "to acquired")],
-    }],
+    descriptions: &[Description::named(
+        Name::StartsWith(BENCHMARKS[0]),
+        &[Shown::new(Quantity::Latency, "to acquired")],
+    )
+    .saying("Two ranks alternate; the time from one's release to the other's acquisition.")],
 };
 
 // Bare words: the last hand-over whose lock is held, the last that was requested, the time of the
@@ -43,7 +43,14 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
     let world = &rank.world;
     let target = world.size() - 1;
     let window = Window::<u64>::allocate(world, 8).wait()?;
-    let (mut delays, mut limits) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+    let held = HELD_FOR.map(|held| Parameter::new("held for", held.as_nanos() as f64, "ns"));
+    let has_limits = rank.has_limits() && world.size() == 2;
+    let delays = [0, 1].map(|which| {
+        let limit = if has_limits { LIMITS[which] } else { "" };
+        Point::of(BENCHMARKS[which], Quantity::Latency).at(&held[which]).beside(limit)
+    });
+    let limits = [0, 1].map(|which| Point::limit(LIMITS[which], Quantity::Latency).at(&held[which]));
+    let mut samples = Samples::default();
     let handovers = [effort.handovers(), effort.handovers() / 4];
     let (mut done, mut wakes) = (0, 0);
     for _ in 0..effort.runs() {
@@ -59,11 +66,11 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
             world.barrier().wait()?;
             if world.rank() == 0 {
                 let delay = |i| rank.scratch_word(DELAYS + i as usize).load(Ordering::Acquire) as f64;
-                delays[which].push(Summary::of(&(0..handovers[which]).map(delay).collect::<Vec<_>>()).median);
+                samples.add(&delays[which], median((0..handovers[which]).map(delay)));
             }
         }
-        if rank.has_limits() && world.size() == 2 {
-            limits[0].push(ping_pong(rank)?);
+        if has_limits {
+            samples.add(&limits[0], ping_pong(rank)?);
             let numbers = wakes + 1..=wakes + WAKES;
             wakes += WAKES;
             if world.rank() == 0 {
@@ -71,25 +78,14 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
                     sleep(Duration::from_millis(2)); // until the other rank sleeps
                     wake_and_wait(rank, number)
                 };
-                limits[1].push(Summary::of(&numbers.map(wake).collect::<Vec<_>>()).median);
+                samples.add(&limits[1], median(numbers.map(wake)));
             } else {
                 answer_wakes(rank, numbers);
             }
         }
         rank.step()?;
     }
-    if world.rank() == 0 {
-        for which in 0..2 {
-            let held = Parameter::new("held for", HELD_FOR[which].as_nanos() as f64, "ns");
-            let (benchmark, limit) = (BENCHMARKS[which], LIMITS[which]);
-            if limits[which].is_empty() {
-                rank.uncompared((benchmark, Some(held)), Quantity::Latency, &delays[which])?;
-            } else {
-                rank.point((limit, Some(held.clone())), Quantity::Latency, &limits[which], None)?;
-                rank.point((benchmark, Some(held)), Quantity::Latency, &delays[which], Some(limit))?;
-            }
-        }
-    }
+    rank.report_all(samples)?;
     Ok(window.close().wait()?)
 }
 

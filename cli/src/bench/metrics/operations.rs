@@ -22,16 +22,12 @@ pub(super) static METRIC: LockMetric = LockMetric {
         Description::of("exclusive lock: operations of a release", &[Shown::new(Quantity::Operations, "release")]),
         Description::of("shared lock: operations of an acquire", &[Shown::new(Quantity::Operations, "acquire shared")]),
         Description::of("shared lock: operations of a release", &[Shown::new(Quantity::Operations, "release shared")]),
-        Description {
-            benchmark: Name::Is(CONTENDED),
-            sentence: "Reads, writes and atomics that all ranks post for one acquisition and its release.",
-            shown: &[Shown::new(Quantity::Operations, "contended").heading("Contended: operations an acquisition")],
-        },
-        Description {
-            benchmark: Name::Is(CONTENDED_ATOMICS),
-            sentence: "Of these operations the compare-and-swaps and fetch-adds.",
-            shown: &[],
-        },
+        Description::of(
+            CONTENDED,
+            &[Shown::new(Quantity::Operations, "contended").heading("Contended: operations an acquisition")],
+        )
+        .saying("Reads, writes and atomics that all ranks post for one acquisition and its release."),
+        Description::of(CONTENDED_ATOMICS, &[]).saying("Of these operations the compare-and-swaps and fetch-adds."),
     ],
 };
 
@@ -73,7 +69,7 @@ fn uncontended(rank: &BenchRank<Counted<Any>>, window: &CountedWindow) -> Result
         let mode = if exclusive { "exclusive" } else { "shared" };
         for (what, count) in [("an acquire", acquire), ("a release", release)] {
             let what = format!("{mode} lock: operations of {what}");
-            rank.uncompared((&what, None), Quantity::Operations, &[count as f64 / TIMES as f64])?;
+            rank.report(Point::of(what, Quantity::Operations), &[count as f64 / TIMES as f64])?;
         }
     }
     Ok(())
@@ -96,8 +92,9 @@ fn lock_all(rank: &BenchRank<Counted<Any>>) -> Result<(), Failure> {
                 let begin = world.fabric().operations();
                 (0..TIMES).try_for_each(|_| once())?;
                 let posted = (world.fabric().operations() - begin).total() as f64 / TIMES as f64;
-                let ranks = Some(Parameter::new("ranks", f64::from(world.size()), "1"));
-                rank.uncompared((&format!("{what}, {design}: operations"), ranks), Quantity::Operations, &[posted])?;
+                let ranks = Parameter::new("ranks", f64::from(world.size()), "1");
+                let what = format!("{what}, {design}: operations");
+                rank.report(Point::of(what, Quantity::Operations).at(&ranks), &[posted])?;
             }
         }
         window.close().wait()?;
@@ -110,8 +107,10 @@ fn lock_all(rank: &BenchRank<Counted<Any>>) -> Result<(), Failure> {
 fn contended(rank: &BenchRank<Counted<Any>>, window: &CountedWindow, effort: Effort) -> Result<(), Failure> {
     let world = &rank.world;
     let target = rank.peer();
-    let mut throughput = Throughput::new(rank);
-    let (mut totals, mut atomics) = (Vec::new(), Vec::new());
+    let (mut throughput, mut samples) = (Throughput::new(rank), Samples::default());
+    let origins = Parameter::new("origins", f64::from(world.size().max(2) - 1), "1");
+    let [totals, atomics] =
+        [CONTENDED, CONTENDED_ATOMICS].map(|what| Point::of(what, Quantity::Operations).at(&origins));
     for _ in 0..effort.runs() {
         let mut mine = Operations::default();
         let outcome = throughput.run(effort.sweeping(), |stop: Stop<'_>| {
@@ -134,14 +133,9 @@ fn contended(rank: &BenchRank<Counted<Any>>, window: &CountedWindow, effort: Eff
             Ok(all.iter().map(number).sum::<u64>() as f64)
         };
         let acquired = outcome.counts.iter().sum::<f64>().max(1.0);
-        totals.push(of_all(mine.total())? / acquired);
-        atomics.push(of_all(mine.compare_swaps + mine.fetch_adds)? / acquired);
+        samples.add(&totals, of_all(mine.total())? / acquired);
+        samples.add(&atomics, of_all(mine.compare_swaps + mine.fetch_adds)? / acquired);
         rank.step()?;
     }
-    if world.rank() == 0 {
-        let origins = || Some(Parameter::new("origins", f64::from(world.size().max(2) - 1), "1"));
-        rank.uncompared((CONTENDED, origins()), Quantity::Operations, &totals)?;
-        rank.uncompared((CONTENDED_ATOMICS, origins()), Quantity::Operations, &atomics)?;
-    }
-    Ok(())
+    rank.report_all(samples)
 }

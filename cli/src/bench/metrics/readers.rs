@@ -12,11 +12,11 @@ pub(super) static METRIC: LockMetric = LockMetric {
     name: "readers",
     help: "A contended lock that 0 to 100 % acquire to read",
     jobs: &[(Suite::new("readers", Program::Plain(run)), Ranks::Default(&[4]))],
-    descriptions: &[Description {
-        benchmark: Name::Is(BENCHMARK),
-        sentence: "All ranks at one lock, which so many acquire to read; each holds it for 0.5 µs.",
-        shown: &[Shown::new(Quantity::Acquisitions, "acquired").heading("Some to read: acquisitions a second")],
-    }],
+    descriptions: &[Description::of(
+        BENCHMARK,
+        &[Shown::new(Quantity::Acquisitions, "acquired").heading("Some to read: acquisitions a second")],
+    )
+    .saying("All ranks at one lock, which so many acquire to read; each holds it for 0.5 µs.")],
 };
 
 const BENCHMARK: &str = "lock + unlock, some to read";

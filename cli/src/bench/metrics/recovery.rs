@@ -62,5 +62,5 @@ fn run(rank: &BenchRank, _: Effort) -> Result<(), Failure> {
         epoch.unlock().wait()?;
     }
     rank.step()?;
-    rank.uncompared((BENCHMARK, None), Quantity::Latency, &times)
+    rank.report(Point::of(BENCHMARK, Quantity::Latency), &times)
 }

@@ -12,11 +12,11 @@ pub(super) static METRIC: LockMetric = LockMetric {
     name: "section",
     help: "A contended lock that is held for 0 ns to 100 us",
     jobs: &[(Suite::new("sections", Program::Plain(run)), Ranks::Default(&[4]))],
-    descriptions: &[Description {
-        benchmark: Name::Is(BENCHMARK),
-        sentence: "All ranks at one lock: work under it, and as much work before the next acquire.",
-        shown: &[Shown::new(Quantity::Acquisitions, "acquired").heading("With work: acquisitions a second")],
-    }],
+    descriptions: &[Description::of(
+        BENCHMARK,
+        &[Shown::new(Quantity::Acquisitions, "acquired").heading("With work: acquisitions a second")],
+    )
+    .saying("All ranks at one lock: work under it, and as much work before the next acquire.")],
 };
 
 const BENCHMARK: &str = "lock + work + unlock + work";

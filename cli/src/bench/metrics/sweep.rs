@@ -13,19 +13,14 @@ pub(super) fn run(
     parameter: impl Fn(u64) -> Parameter,
     contend: impl Fn(Stop<'_>, &mut Rng, u64) -> Result<u64, Failure>,
 ) -> Result<(), Failure> {
-    let mut throughput = Throughput::new(rank);
-    let mut rates = vec![Vec::new(); values.len()];
+    let (mut throughput, mut samples) = (Throughput::new(rank), Samples::default());
     for _ in 0..effort.runs() {
-        for (value, rates) in values.iter().zip(&mut rates) {
+        for value in values {
             let mut rng = Rng::new(u64::from(rank.world.rank()) + 1);
-            rates.push(throughput.run(effort.sweeping(), |stop| contend(stop, &mut rng, *value))?.rate());
+            let outcome = throughput.run(effort.sweeping(), |stop| contend(stop, &mut rng, *value))?;
+            samples.add(&Point::of(what, Quantity::Acquisitions).at(&parameter(*value)), outcome.rate());
         }
         rank.step()?;
     }
-    if rank.world.rank() == 0 {
-        for (value, rates) in values.iter().zip(&rates) {
-            rank.uncompared((what, Some(parameter(*value))), Quantity::Acquisitions, rates)?;
-        }
-    }
-    Ok(())
+    rank.report_all(samples)
 }

@@ -12,14 +12,14 @@ pub(super) static METRIC: LockMetric = LockMetric {
     name: "wait",
     help: "How long ranks wait for a contended lock (p50, p99, p99.9), and how many overtake them",
     jobs: &[(Suite::new("waits", Program::Plain(run)), Ranks::Default(&[2, 4, 8]))],
-    descriptions: &[Description {
-        benchmark: Name::Is(BENCHMARK),
-        sentence: "All ranks acquire the lock of one rank as often as they can; from the request to the acquisition.",
-        shown: &[
+    descriptions: &[Description::of(
+        BENCHMARK,
+        &[
             Shown::new(Quantity::P99, "p99 wait").heading("Contended: wait, 99 of 100 at most"),
             Shown::new(Quantity::LongestBypass, "bypass"),
         ],
-    }],
+    )
+    .saying("All ranks acquire the lock of one rank as often as they can; from the request to the acquisition.")],
 };
 
 const BENCHMARK: &str = "wait for a contended lock";
@@ -29,8 +29,7 @@ const ACQUIRED: u64 = 20;
 /// All ranks are at the lock of rank 0. Each wait is timed.
 fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
     let window = Window::<u64>::allocate(&rank.world, 8).wait()?;
-    let mut throughput = Throughput::new(rank);
-    let mut values = Values::default();
+    let (mut throughput, mut samples) = (Throughput::new(rank), Samples::default());
     for _ in 0..effort.runs() {
         let (mut waits, mut bypasses) = (Histogram::default(), Histogram::default());
         let outcome =
@@ -48,17 +47,13 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
             (Quantity::LongestBypass, Some(bypasses.largest())),
             (Quantity::Bypass, bypasses.quantile(0.999)),
         ] {
-            values.add(quantity, value.unwrap_or(0) as f64);
+            samples.add(&Point::of(BENCHMARK, quantity), value.unwrap_or(0) as f64);
         }
-        values.add(Quantity::Share, share(&outcome.counts));
-        values.add(Quantity::Jain, jain(&outcome.counts));
+        samples.add(&Point::of(BENCHMARK, Quantity::Share), share(&outcome.counts));
+        samples.add(&Point::of(BENCHMARK, Quantity::Jain), jain(&outcome.counts));
         rank.step()?;
     }
-    if rank.world.rank() == 0 {
-        for (quantity, values) in &values.0 {
-            rank.uncompared((BENCHMARK, None), *quantity, values)?;
-        }
-    }
+    rank.report_all(samples)?;
     Ok(window.close().wait()?)
 }
 
@@ -76,19 +71,6 @@ fn clock_overhead() -> Duration {
         all.add(begin.elapsed().as_nanos() as u64);
     }
     Duration::from_nanos(all.quantile(0.5).unwrap_or(0))
-}
-
-/// The runs' values of each quantity.
-#[derive(Default)]
-struct Values(Vec<(Quantity, Vec<f64>)>);
-
-impl Values {
-    fn add(&mut self, quantity: Quantity, value: f64) {
-        match self.0.iter_mut().find(|(one, _)| *one == quantity) {
-            Some((_, values)) => values.push(value),
-            None => self.0.push((quantity, vec![value])),
-        }
-    }
 }
 
 fn timed(

@@ -38,8 +38,11 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
     if world.rank() == 0 {
         window.lock_exclusive(target).wait()?.unlock().wait()?; // resolves the target
     }
-    let (mut cpu, mut bare, mut after_idle, mut in_barrier) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut wakes = 0;
+    // Other locks wake no thread.
+    let limit = if window.info().lock.is_served() { LIMIT } else { "" };
+    let [after_idle, in_barrier] =
+        [AFTER_IDLE, IN_BARRIER].map(|what| Point::of(what, Quantity::Latency).beside(limit));
+    let (mut cpu, mut samples, mut wakes) = (Vec::new(), Samples::default(), 0);
     for _ in 0..effort.runs() {
         world.barrier().wait()?;
         let cpu_use = CpuUse::begin();
@@ -57,29 +60,19 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
                 spin_for(IDLE);
                 woken.push(wake_and_wait(rank, number));
             }
-            bare.push(Summary::of(&woken).median);
-            after_idle.push(Summary::of(&acquired).median);
+            if !limit.is_empty() && rank.has_limits() {
+                samples.add(&Point::limit(LIMIT, Quantity::Latency), median(woken));
+            }
+            samples.add(&after_idle, median(acquired));
             let acquired: Result<Vec<_>, _> = (0..TIMES).map(|_| lock(&window, target)).collect();
-            in_barrier.push(Summary::of(&acquired?).median);
+            samples.add(&in_barrier, median(acquired?));
         }
         world.barrier().wait()?;
         rank.step()?;
     }
     let cpu = rank.values_of_target(&cpu)?;
-    if world.rank() == 0 {
-        rank.uncompared((CPU, None), Quantity::Cpu, &cpu)?;
-        // Other locks wake no thread.
-        let is_served = window.info().lock.is_served();
-        if is_served && rank.has_limits() {
-            rank.limit(LIMIT, Quantity::Latency, &bare)?;
-        }
-        for (what, times) in [(AFTER_IDLE, after_idle), (IN_BARRIER, in_barrier)] {
-            match is_served {
-                true => rank.result(what, Quantity::Latency, &times, LIMIT)?,
-                false => rank.uncompared((what, None), Quantity::Latency, &times)?,
-            }
-        }
-    }
+    rank.report(Point::of(CPU, Quantity::Cpu), &cpu)?;
+    rank.report_all(samples)?;
     Ok(window.close().wait()?)
 }
 

@@ -11,11 +11,11 @@ pub(super) static METRIC: LockMetric = LockMetric {
     name: "zipf",
     help: "Many locks, uniformly wanted to heavily skewed (Zipf's law)",
     jobs: &[(Suite::new("zipf", Program::Plain(run)), Ranks::Default(&[4]))],
-    descriptions: &[Description {
-        benchmark: Name::EndsWith("Zipf-distributed locks"),
-        sentence: "Many locks, the n-th wanted 1 / n to the power of the skew as often as the first; 0 is even.",
-        shown: &[Shown::new(Quantity::Acquisitions, "acquired")],
-    }],
+    descriptions: &[Description::named(
+        Name::EndsWith("Zipf-distributed locks"),
+        &[Shown::new(Quantity::Acquisitions, "acquired")],
+    )
+    .saying("Many locks, the n-th wanted 1 / n to the power of the skew as often as the first; 0 is even.")],
 };
 
 /// The exponent of Zipf's law, in hundredths.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bench::results::description::Description;
 use crate::bench::results::quantity::Quantity;
-use crate::bench::results::report::{Against, Measured, Parameter};
+use crate::bench::results::report::{Against, Measured, Parameter, Point};
 use crate::bench::results::{groups, unique};
 use crate::failure::Failure;
 use crate::info;
@@ -159,12 +159,9 @@ impl Document {
         sections: Sections,
     ) -> Self {
         // A limit that was measured with several locks is listed once.
-        let same = |one: &&Measured, other: &&Measured| {
-            (&other.what, other.quantity, other.ranks, other.size) == (&one.what, one.quantity, one.ranks, one.size)
-                && other.parameter == one.parameter
-        };
+        let same = |one: &&Measured, other: &&Measured| (&other.point, other.ranks) == (&one.point, one.ranks);
         let (limits, results): (Vec<_>, Vec<_>) =
-            measured.iter().partition(|measured| measured.against == Against::IsLimit);
+            measured.iter().partition(|measured| measured.point.against == Against::IsLimit);
         let mut document = Self {
             machine,
             begun: begun.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
@@ -260,7 +257,7 @@ impl Machine {
 }
 
 impl Limit {
-    fn of(Measured { what, size, parameter, quantity, ranks, value, .. }: &Measured) -> Self {
+    fn of(Measured { point: Point { what, size, parameter, quantity, .. }, ranks, value, .. }: &Measured) -> Self {
         Self {
             name: what.clone(),
             size: *size,
@@ -279,14 +276,15 @@ impl Limit {
 
 impl Row {
     fn of(result: &Measured, fabric: &str, measured: &[Measured]) -> Self {
-        let Measured { what, size, parameter, quantity, ranks, value, against, lock } = result;
-        let is_limit = |other: &&Measured| {
-            other.against == Against::IsLimit
-                && matches!(against, Against::Limit(name) if *name == other.what)
-                && (other.quantity, other.ranks, other.size, &other.lock) == (*quantity, *ranks, *size, lock)
-                && other.parameter == *parameter
+        let Measured { point: Point { what, size, parameter, quantity, against }, ranks, value, lock } = result;
+        let found = match against {
+            Against::Limit(name) => {
+                let limit = Point { what: name.clone(), against: Against::IsLimit, ..result.point.clone() };
+                let is_it = |one: &&Measured| (&one.point, one.ranks, &one.lock) == (&limit, *ranks, lock);
+                measured.iter().find(is_it)
+            }
+            _ => None,
         };
-        let found = measured.iter().find(is_limit);
         let limit = found.map(|limit| limit.value.median);
         Self {
             benchmark: what.clone(),
@@ -300,7 +298,7 @@ impl Row {
             unit: quantity.unit().to_owned(),
             limit,
             ratio: limit.filter(|limit| *limit > 0.0).map(|limit| value.median / limit),
-            compared_with: found.map(|limit| limit.what.clone()),
+            compared_with: found.map(|limit| limit.point.what.clone()),
             comparison: None,
             range: Some(Range { min: value.min, max: value.max }),
             oversubscribed: false,
@@ -312,12 +310,9 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::results::summary::Summary;
 
     fn measured(what: &str, ranks: u32, quantity: Quantity, value: f64, against: Against) -> Measured {
-        let value = Summary { median: value, min: value, max: value };
-        let (what, lock) = (what.into(), "mcs".to_owned());
-        Measured { what, size: None, parameter: None, quantity, ranks, value, against, lock }
+        Point { against, ..Point::of(what, quantity) }.simulated("mcs", ranks, value)
     }
 
     fn document(all: &[Measured]) -> Document {
@@ -331,13 +326,14 @@ mod tests {
     #[test]
     fn results_find_their_own_limits() {
         let measured = |what, ranks, value, against| measured(what, ranks, Quantity::Latency, value, against);
+        let sized = |measured: Measured| Measured { point: measured.point.of_size(8), ..measured };
         let all = [
             measured("ours", 2, 15.0, against()),
             measured("ours", 4, 15.0, against()),
             measured("other", 2, 15.0, Against::Nothing),
             measured("bare", 2, 10.0, Against::IsLimit),
-            Measured { size: Some(8), ..measured("ours", 2, 30.0, against()) },
-            Measured { size: Some(8), ..measured("bare", 2, 20.0, Against::IsLimit) },
+            sized(measured("ours", 2, 30.0, against())),
+            sized(measured("bare", 2, 20.0, Against::IsLimit)),
             Measured { lock: "ticket".into(), ..measured("ours", 2, 40.0, against()) },
             Measured { lock: "ticket".into(), ..measured("bare", 2, 20.0, Against::IsLimit) },
         ];

@@ -17,9 +17,9 @@ use crate::bench::peers::install::Installed;
 use crate::bench::peers::plan::{Measure, Repeat, Suite, collectives, measures, messages, over_cards, overlap};
 use crate::bench::results::quantity::Quantity;
 use crate::bench::results::summary::Summary;
-use crate::bench::runner::progress;
 use crate::bench::worker::timing::now;
 use crate::failure::{Failure, say};
+use crate::output::progress;
 
 /// The numbers of ranks of the jobs.
 const RANKS: [u32; 3] = [2, 4, 8];

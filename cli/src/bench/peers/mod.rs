@@ -39,9 +39,10 @@ use crate::bench::peers::measure::Setup;
 use crate::bench::peers::perftest::Perftest;
 use crate::bench::peers::plan::Suite;
 use crate::bench::peers::ucx::Ucx;
-use crate::bench::runner::{Files, command, show};
+use crate::bench::runner::{Files, show};
 use crate::fabric::FabricName;
 use crate::failure::{Failure, say};
+use crate::output::command;
 use crate::run::interrupts;
 
 /// Compares this library with MPICH, Open MPI and bare instructions, on this host, in interleaved

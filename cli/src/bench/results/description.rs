@@ -51,7 +51,15 @@ impl Shown {
 impl Description {
     /// Of the benchmark of this name, without a sentence.
     pub(crate) const fn of(name: &'static str, shown: &'static [Shown]) -> Self {
-        Self { benchmark: Name::Is(name), sentence: "", shown }
+        Self::named(Name::Is(name), shown)
+    }
+
+    pub(crate) const fn named(benchmark: Name, shown: &'static [Shown]) -> Self {
+        Self { benchmark, sentence: "", shown }
+    }
+
+    pub(crate) const fn saying(self, sentence: &'static str) -> Self {
+        Self { sentence, ..self }
     }
 
     pub(crate) fn is_for(&self, benchmark: &str) -> bool {

@@ -19,20 +19,75 @@ pub(crate) enum Line {
 /// A limit of the machine, or a result of the library.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measured {
+    #[serde(flatten)]
+    pub(crate) point: Point,
+    pub(crate) ranks: u32,
+    pub(crate) value: Summary,
+    /// The lock of the windows. The program that started the job sets it.
+    #[serde(skip)]
+    pub(crate) lock: String,
+}
+
+/// What a value is of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Point {
     /// The benchmark's name.
     pub(crate) what: String,
     /// The bytes of one operation, where they vary.
     pub(crate) size: Option<usize>,
     /// The point of a sweep.
-    #[serde(default)]
     pub(crate) parameter: Option<Parameter>,
     pub(crate) quantity: Quantity,
-    pub(crate) ranks: u32,
-    pub(crate) value: Summary,
     pub(crate) against: Against,
-    /// The lock of the windows. The program that started the job sets it.
-    #[serde(skip)]
-    pub(crate) lock: String,
+}
+
+impl Point {
+    /// A result that is compared with nothing.
+    pub(crate) fn of(what: impl Into<String>, quantity: Quantity) -> Self {
+        Self { what: what.into(), size: None, parameter: None, quantity, against: Against::Nothing }
+    }
+
+    /// A limit.
+    pub(crate) fn limit(what: impl Into<String>, quantity: Quantity) -> Self {
+        Self { against: Against::IsLimit, ..Self::of(what, quantity) }
+    }
+
+    /// The same beside the limit of that name; an empty one is none.
+    pub(crate) fn beside(self, limit: &str) -> Self {
+        let is_compared = self.quantity.has_limits() && !limit.is_empty();
+        Self { against: if is_compared { Against::Limit(limit.to_owned()) } else { Against::Nothing }, ..self }
+    }
+
+    pub(crate) fn of_size(self, bytes: usize) -> Self {
+        Self { size: Some(bytes), ..self }
+    }
+
+    pub(crate) fn at(self, parameter: &Parameter) -> Self {
+        Self { parameter: Some(parameter.clone()), ..self }
+    }
+
+    /// With what a simulation yields of a lock, which is exact.
+    pub(crate) fn simulated(self, lock: &str, ranks: u32, value: f64) -> Measured {
+        Measured { point: self, ranks, value: Summary::of(&[value]), lock: lock.to_owned() }
+    }
+}
+
+/// The values of several points, by run.
+#[derive(Debug, Default)]
+pub(crate) struct Samples(Vec<(Point, Vec<f64>)>);
+
+impl Samples {
+    pub(crate) fn add(&mut self, point: &Point, value: f64) {
+        match self.0.iter_mut().find(|(one, _)| one == point) {
+            Some((_, values)) => values.push(value),
+            None => self.0.push((point.clone(), vec![value])),
+        }
+    }
+
+    /// The points in the order of their first values, with all of them.
+    pub(crate) fn points(self) -> impl Iterator<Item = (Point, Vec<f64>)> {
+        self.0.into_iter()
+    }
 }
 
 /// A point of a sweep.

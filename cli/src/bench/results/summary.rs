@@ -15,12 +15,17 @@ impl Summary {
     pub(crate) fn of(values: &[f64]) -> Self {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
-        Self { median: median(&sorted), min: sorted[0], max: sorted[sorted.len() - 1] }
+        Self { median: middle(&sorted), min: sorted[0], max: sorted[sorted.len() - 1] }
     }
 }
 
+/// The median of at least one value.
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    Summary::of(&values.into_iter().collect::<Vec<_>>()).median
+}
+
 /// Of sorted values, at least one.
-fn median(sorted: &[f64]) -> f64 {
+fn middle(sorted: &[f64]) -> f64 {
     let (left, right) = (sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
     f64::midpoint(left, right)
 }

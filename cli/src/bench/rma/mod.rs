@@ -2,7 +2,7 @@
 //! open requests.
 
 mod bare_loops;
-mod loops;
+pub(crate) mod loops;
 
 use std::cell::RefCell;
 use std::iter;
@@ -78,23 +78,15 @@ pub(crate) fn sections() -> Sections {
 }
 
 const DESCRIPTIONS: &[Description] = &[
-    Description {
-        sentence: ONE,
-        ..Description::of("put + flush", &[Shown::new(Quantity::Latency, "").heading("A put and its flush")])
-    },
-    Description {
-        sentence: ONE,
-        ..Description::of("get + flush", &[Shown::new(Quantity::Latency, "").heading("A get and its flush")])
-    },
-    Description {
-        sentence: MANY_OPEN,
-        ..Description::of(
-            "many put + flush",
-            &[Shown::new(Quantity::Bandwidth, "").heading("Many puts and a flush: bandwidth")],
-        )
-    },
-    Description { benchmark: Name::StartsWith("many "), sentence: MANY_OPEN, shown: &[] },
-    Description { benchmark: Name::StartsWith(""), sentence: ONE, shown: &[] },
+    Description::of("put + flush", &[Shown::new(Quantity::Latency, "").heading("A put and its flush")]).saying(ONE),
+    Description::of("get + flush", &[Shown::new(Quantity::Latency, "").heading("A get and its flush")]).saying(ONE),
+    Description::of(
+        "many put + flush",
+        &[Shown::new(Quantity::Bandwidth, "").heading("Many puts and a flush: bandwidth")],
+    )
+    .saying(MANY_OPEN),
+    Description::named(Name::StartsWith("many "), &[]).saying(MANY_OPEN),
+    Description::named(Name::StartsWith(""), &[]).saying(ONE),
 ];
 const ONE: &str = "One operation, waited for, and a flush.";
 const MANY_OPEN: &str = "64 operations (of large sizes fewer) are open at once, and waited for. One flush follows, after requests \

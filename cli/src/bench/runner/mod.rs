@@ -4,12 +4,11 @@ pub(crate) mod job;
 pub(crate) mod suite;
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use onesided_windows::LockDesign;
 use serde::Serialize;
 
@@ -22,6 +21,7 @@ use crate::bench::runner::job::Outcome;
 use crate::bench::runner::suite::Suite;
 use crate::fabric::FabricName;
 use crate::failure::Failure;
+use crate::output::{command, create, print, progress};
 use crate::run::interrupts;
 
 /// The options of every benchmark.
@@ -55,6 +55,11 @@ impl Options {
 
     pub(crate) fn wants_picture(&self) -> bool {
         self.files.picture.is_some()
+    }
+
+    /// Of a benchmark that has no curves to draw.
+    pub(crate) fn without_picture(&self) -> Result<(), Failure> {
+        if self.wants_picture() { Err(NO_CURVES.into()) } else { Ok(()) }
     }
 }
 
@@ -205,53 +210,17 @@ pub(crate) fn show(
     page: impl FnOnce() -> String,
     picture: impl FnOnce() -> Option<String>,
 ) -> Result<ExitCode, Failure> {
-    let printed = print(text);
+    let printed = print(io::stdout().lock(), text);
     files.write(document, page, picture)?;
     printed?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Prints on standard output. A reader that closes it early is no error.
-pub(crate) fn print(text: &str) -> io::Result<()> {
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
-        _ => Ok(()),
-    }
 }
 
 /// Whether the results of several locks differ in it; everything else is kept for the first lock
 /// alone. Limits are kept for each lock, because each result is compared with those of its own job;
 /// the document has them once.
 fn depends_on_lock(one: &Measured) -> bool {
-    one.against == Against::IsLimit || one.what.contains("lock")
-}
-
-fn create(path: &Path) -> io::Result<File> {
-    File::create(path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
-}
-
-/// A bar on standard error if that is a terminal. It is drawn between the steps, never during a
-/// measurement.
-pub(crate) fn progress(steps: u64) -> ProgressBar {
-    let target = if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let style = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}");
-    ProgressBar::with_draw_target(Some(steps), target)
-        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-}
-
-/// The command line of this process, with the program's plain name.
-pub(crate) fn command() -> String {
-    let mut command = "onesided".to_owned();
-    for argument in std::env::args_os().skip(1) {
-        let argument = argument.to_string_lossy();
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+%@".contains(c);
-        if !argument.is_empty() && argument.chars().all(plain) {
-            command += &format!(" {argument}");
-        } else {
-            command += &format!(" '{}'", argument.replace('\'', r"'\''"));
-        }
-    }
-    command
+    one.point.against == Against::IsLimit || one.point.what.contains("lock")
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use onesided_lock_kit::lock_algos::AnyLock;
 use onesided_sim::{Network, Profile};
 
 use crate::bench::prelude::*;
-use crate::bench::results::report::{Against, Measured};
+use crate::bench::results::report::Measured;
 use crate::bench::simulated::contention::{Conditions, Load, Owner};
 
 const RATE: Quantity = Quantity::Acquisitions;
@@ -69,16 +69,7 @@ pub(super) fn measure(load: &Load, lock: &AnyLock, name: &str, origins: u32) -> 
         let outcome = load.run(lock, &conditions);
         for quantity in quantities {
             let value = if *quantity == GAP { outcome.longest_gap.as_nanos() as f64 } else { outcome.rate() };
-            results.push(Measured {
-                what: what.to_owned(),
-                size: None,
-                parameter: None,
-                quantity: *quantity,
-                ranks: origins + 1,
-                value: Summary::of(&[value]),
-                against: Against::Nothing,
-                lock: name.to_owned(),
-            });
+            results.push(Point::of(what, *quantity).simulated(name, origins + 1, value));
         }
     }
     Ok(results)

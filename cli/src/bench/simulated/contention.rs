@@ -8,7 +8,7 @@ use onesided_lock_kit::lock_algos::{AnyLock, DedicatedThread, LockAlgorithm, Wit
 use onesided_sim::Network;
 
 use crate::bench::prelude::*;
-use crate::bench::results::report::{Against, Measured};
+use crate::bench::results::report::Measured;
 use crate::bench::simulated::footprint;
 
 const BENCHMARK: &str = "simulated contended lock";
@@ -17,31 +17,27 @@ const SIMULATOR: &str = "simulator, contended lock";
 const SENTENCE: &str = "Origins at one lock of another rank, a modelled microsecond away.";
 
 pub(super) static DESCRIPTIONS: [Description; 3] = [
-    Description {
-        benchmark: Name::Is(BENCHMARK),
-        sentence: SENTENCE,
-        shown: &[
+    Description::of(
+        BENCHMARK,
+        &[
             Shown::new(Quantity::Acquisitions, "acquired").key().heading("Simulated: acquisitions a second"),
             Shown::new(Quantity::Interval, "apart"),
             Shown::new(Quantity::P99, "p99 wait").key().heading("Simulated: wait, 99 of 100 at most"),
             Shown::new(Quantity::Jain, "jain").heading("Simulated: Jain's index of fairness"),
             Shown::new(Quantity::Operations, "operations").key().heading("Simulated: operations an acquisition"),
         ],
-    },
+    )
+    .saying(SENTENCE),
     // With readers, or with a bound on hand-overs.
-    Description {
-        benchmark: Name::StartsWith(BENCHMARK),
-        sentence: SENTENCE,
-        shown: &[Shown::new(Quantity::Acquisitions, "acquired")],
-    },
-    Description {
-        benchmark: Name::Is(SIMULATOR),
-        sentence: "What the simulation itself takes of this machine: memory with the state of the benchmark.",
-        shown: &[
+    Description::named(Name::StartsWith(BENCHMARK), &[Shown::new(Quantity::Acquisitions, "acquired")]).saying(SENTENCE),
+    Description::of(
+        SIMULATOR,
+        &[
             Shown::new(Quantity::Memory, "memory").heading("Simulator: bytes a rank"),
             Shown::new(Quantity::Events, "events").heading("Simulator: events a second"),
         ],
-    },
+    )
+    .saying("What the simulation itself takes of this machine: memory with the state of the benchmark."),
 ];
 
 /// What the origins do, in nanoseconds.
@@ -104,16 +100,7 @@ impl Load {
             None => Parameter::new("origins", f64::from(origins), "1"),
         };
         let measured = |what: &str, (quantity, value): (Quantity, Option<f64>)| {
-            Some(Measured {
-                what: what.to_owned(),
-                size: None,
-                parameter: Some(parameter.clone()),
-                quantity,
-                ranks: origins + 1,
-                value: Summary::of(&[value?]),
-                against: Against::Nothing,
-                lock: name.to_owned(),
-            })
+            Some(Point::of(what, quantity).at(&parameter).simulated(name, origins + 1, value?))
         };
         let of_lock = [
             (Quantity::Acquisitions, Some(outcome.rate())),

@@ -6,6 +6,7 @@ use onesided_windows::{Error, Window};
 
 use crate::bench::effort::Effort;
 use crate::bench::results::quantity::Quantity;
+use crate::bench::results::report::Point;
 use crate::bench::results::summary::Summary;
 use crate::bench::worker::rank::BenchRank;
 use crate::failure::Failure;
@@ -21,11 +22,10 @@ const RUN: Duration = Duration::from_millis(200);
 
 /// A loop whose time is measured.
 pub(crate) struct Probe<'p> {
-    what: String,
+    /// Of the latency.
+    point: Point,
     /// The limit to compare with; none if this is a limit.
     limit: Option<String>,
-    /// The bytes of one operation, where they vary.
-    size: Option<usize>,
     quantities: &'static [Quantity],
     /// How many operations an iteration does.
     operations: u64,
@@ -61,12 +61,13 @@ impl<'p> Probe<'p> {
 
     /// Measures the latency, with one operation an iteration.
     fn new(what: &str, limit: Option<String>, batch: Batch<'p>) -> Self {
-        Self { what: what.to_owned(), limit, size: None, quantities: &[Quantity::Latency], operations: 1, batch }
+        let point = Point::limit(what, Quantity::Latency);
+        Self { point, limit, quantities: &[Quantity::Latency], operations: 1, batch }
     }
 
     /// Each operation moves so many bytes.
     pub(crate) fn of_size(self, bytes: usize) -> Self {
-        Self { size: Some(bytes), ..self }
+        Self { point: self.point.of_size(bytes), ..self }
     }
 
     /// Reports the time as these quantities.
@@ -107,7 +108,7 @@ impl<'p> Probe<'p> {
     /// The nanoseconds of one operation, as a quantity.
     fn value(&self, quantity: Quantity, nanos: f64) -> f64 {
         match quantity {
-            Quantity::Bandwidth => self.size.unwrap_or(0) as f64 / nanos,
+            Quantity::Bandwidth => self.point.size.unwrap_or(0) as f64 / nanos,
             Quantity::MessageRate => 1e9 / nanos,
             _ => nanos,
         }
@@ -142,7 +143,8 @@ pub(crate) fn measure(rank: &BenchRank, effort: Effort, mut probes: Vec<Probe<'_
     for (probe, nanos) in probes.iter().zip(&runs) {
         for quantity in probe.quantities {
             let values: Vec<_> = nanos.iter().map(|nanos| probe.value(*quantity, *nanos)).collect();
-            rank.measured((&probe.what, probe.size), *quantity, &values, probe.limit.as_deref())?;
+            let point = Point { quantity: *quantity, ..probe.point.clone() };
+            rank.report(probe.limit.iter().fold(point, |point, limit| point.beside(limit)), &values)?;
         }
     }
     Ok(runs)

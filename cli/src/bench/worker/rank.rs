@@ -10,8 +10,7 @@ use onesided_fabric::shm::Mapping;
 use onesided_fabric::{Any, Drive, Fabric, World};
 use rustix::thread::CpuSet;
 
-use crate::bench::results::quantity::Quantity;
-use crate::bench::results::report::{Against, Line, Measured, Parameter, Reporter};
+use crate::bench::results::report::{Line, Measured, Point, Reporter, Samples};
 use crate::bench::results::summary::Summary;
 use crate::failure::Failure;
 
@@ -114,67 +113,15 @@ impl<F: Drive> BenchRank<F> {
         Ok(self.reporter.step()?)
     }
 
-    /// Reports a limit.
-    pub(crate) fn limit(&self, what: &str, quantity: Quantity, values: &[f64]) -> Result<(), Failure> {
-        self.measured((what, None), quantity, values, None)
+    /// Reports the runs' values. Only those of rank 0 count.
+    pub(crate) fn report(&self, point: Point, values: &[f64]) -> Result<(), Failure> {
+        let (ranks, value) = (self.world.size(), Summary::of(values));
+        Ok(self.reporter.write(&Line::Measured(Measured { point, ranks, value, lock: String::new() }))?)
     }
 
-    /// Reports one point of a sweep: a result beside the limit of that name, or a limit without
-    /// one.
-    pub(crate) fn point(
-        &self,
-        (what, parameter): (&str, Option<Parameter>),
-        quantity: Quantity,
-        values: &[f64],
-        limit: Option<&str>,
-    ) -> Result<(), Failure> {
-        self.report((what, None, parameter), quantity, values, limit)
-    }
-
-    /// Reports a result that has no limit.
-    pub(crate) fn uncompared(
-        &self,
-        (what, parameter): (&str, Option<Parameter>),
-        quantity: Quantity,
-        values: &[f64],
-    ) -> Result<(), Failure> {
-        self.report((what, None, parameter), quantity, values, Some(""))
-    }
-
-    /// Reports a result beside the limit of that name.
-    pub(crate) fn result(&self, what: &str, quantity: Quantity, values: &[f64], limit: &str) -> Result<(), Failure> {
-        self.measured((what, None), quantity, values, Some(limit))
-    }
-
-    /// Reports a result of operations of that size beside the limit of that name, or a limit
-    /// without one.
-    pub(crate) fn measured(
-        &self,
-        (what, size): (&str, Option<usize>),
-        quantity: Quantity,
-        values: &[f64],
-        limit: Option<&str>,
-    ) -> Result<(), Failure> {
-        self.report((what, size, None), quantity, values, limit)
-    }
-
-    fn report(
-        &self,
-        (what, size, parameter): (&str, Option<usize>, Option<Parameter>),
-        quantity: Quantity,
-        values: &[f64],
-        limit: Option<&str>,
-    ) -> Result<(), Failure> {
-        let against = match limit {
-            None => Against::IsLimit,
-            Some("") => Against::Nothing,
-            Some(limit) if quantity.has_limits() => Against::Limit(limit.to_owned()),
-            Some(_) => Against::Nothing,
-        };
-        let (what, ranks, value) = (what.to_owned(), self.world.size(), Summary::of(values));
-        let lock = String::new();
-        let measured = Measured { what, size, parameter, quantity, ranks, value, against, lock };
-        Ok(self.reporter.write(&Line::Measured(measured))?)
+    /// The same of several points.
+    pub(crate) fn report_all(&self, samples: Samples) -> Result<(), Failure> {
+        samples.points().try_for_each(|(point, values)| self.report(point, &values))
     }
 }
 
@@ -183,10 +130,15 @@ impl<F: Drive> BenchRank<F> {
 /// cores.
 fn pin() -> Result<usize, Failure> {
     let Some(job) = environment::Environment::read()? else { return Ok(1) };
-    let allowed = rustix::thread::sched_getaffinity(None)?;
-    let cores: Vec<_> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
+    let cores = cores()?;
     let mut mine = CpuSet::new();
     mine.set(cores[job.rank.index() % cores.len()]);
     rustix::thread::sched_setaffinity(None, &mine)?;
     Ok(cores.len())
+}
+
+/// The cores that this process may use.
+pub(crate) fn cores() -> std::io::Result<Vec<usize>> {
+    let allowed = rustix::thread::sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect())
 }

@@ -3,8 +3,8 @@
 use onesided_fabric::ServerThread;
 
 use super::{DEDICATED, DEDICATED_EACH, DESIGNS, EVENT, EVENT_EACH, FLAT, Lab, claim, flat, grows, micros};
+use crate::experiment::{Lock, Turns};
 use crate::failure::Failure;
-use crate::reproduce::experiment::Lock;
 use crate::reproduce::figure::{Claim, Figure, Series};
 
 /// The testbed where the server threads of a rank share a progress engine.
@@ -13,7 +13,7 @@ fn locked(lab: &Lab) -> Result<Lab, Failure> {
 }
 
 fn curve(lab: &Lab, lock: Lock, name: String) -> Result<Series, Failure> {
-    lab.by_origins(name, |origins| Ok(micros(lab.lock(lock).contend(origins, true)?.nanos)))
+    lab.by_origins(name, |origins| Ok(micros(lab.lock(lock).contend(origins, true, Turns::OnAverage)?.nanos)))
 }
 
 /// The part of the time of one thread that several save, where they save most, and the number of
@@ -95,7 +95,9 @@ pub(super) fn figure(lab: &Lab) -> Result<Figure, Failure> {
             ..claim("several threads gain nothing behind one locked progress engine", no_gain, evidence)
         },
     ];
-    let at_most = |lab: &Lab, lock| Ok::<_, Failure>(micros(lab.lock(lock).contend(lab.most_origins(), true)?.nanos));
+    let at_most = |lab: &Lab, lock| {
+        Ok::<_, Failure>(micros(lab.lock(lock).contend(lab.most_origins(), true, Turns::OnAverage)?.nanos))
+    };
     let free = apart.with("hand-over", 0.0)?;
     let over_messages = |thread| {
         let (one, each) = (Lock::OverMessages(thread, false), Lock::OverMessages(thread, true));
@@ -133,15 +135,6 @@ pub(super) fn figure(lab: &Lab) -> Result<Figure, Failure> {
     let drawn = [&DESIGNS[..], &[EVENT_EACH]].concat();
     let others = lab.others(&drawn, |lock| Ok(curve(lab, lock, String::new())?.points))?;
     series.extend(others);
-    Ok(Figure {
-        name: "jiang-2004-3",
-        title: "Concurrency",
-        value: "us of a lock and unlock, each origin with a window of its own",
-        parameter: "origins",
-        labels: &[],
-        series,
-        numbers: Vec::new(),
-        claims,
-        notes,
-    })
+    let value = "us of a lock and unlock, each origin with a window of its own";
+    Ok(Figure { notes, ..Figure::new(["jiang-2004-3", "Concurrency", value, "origins"], series, claims) })
 }

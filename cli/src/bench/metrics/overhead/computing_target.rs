@@ -22,8 +22,7 @@ pub(super) fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
         return Ok(()); // no target that could compute
     }
     let window = Window::<u64>::allocate(world, 64).wait()?;
-    let mut firsts = [Vec::new(), Vec::new()];
-    let mut medians = [Vec::new(), Vec::new()];
+    let mut samples = Samples::default();
     for _ in 0..effort.runs() {
         for computes in [false, true] {
             if world.rank() == 0 {
@@ -31,9 +30,16 @@ pub(super) fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
             }
             world.barrier().wait()?;
             if world.rank() == 0 {
-                let (first, median) = measure(&window, peer, effort.computing())?;
-                firsts[usize::from(computes)].push(first);
-                medians[usize::from(computes)].push(median);
+                let nanos = measure(&window, peer, effort.computing())?;
+                for (what, nanos) in ["first lock + put 8 B + unlock", "lock + put 8 B + unlock"].into_iter().zip(nanos)
+                {
+                    let idle = format!("{what}, target idle");
+                    let point = match computes {
+                        false => Point::limit(idle, Quantity::Latency),
+                        true => Point::of(format!("{what}, target computes"), Quantity::Latency).beside(&idle),
+                    };
+                    samples.add(&point, nanos);
+                }
             } else if world.rank() == peer && computes {
                 compute(effort.computing());
             }
@@ -41,18 +47,12 @@ pub(super) fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
             rank.step()?;
         }
     }
-    if world.rank() == 0 {
-        for (what, [idle, busy]) in [("first lock + put 8 B + unlock", firsts), ("lock + put 8 B + unlock", medians)] {
-            let idle_target = format!("{what}, target idle");
-            rank.limit(&idle_target, Quantity::Latency, &idle)?;
-            rank.result(&format!("{what}, target computes"), Quantity::Latency, &busy, &idle_target)?;
-        }
-    }
+    rank.report_all(samples)?;
     Ok(window.close().wait()?)
 }
 
 /// Medians in nanoseconds: of the first operation after a pause, and of one of many in a row.
-fn measure(window: &Window<u64>, peer: u32, duration: Duration) -> Result<(f64, f64), Failure> {
+fn measure(window: &Window<u64>, peer: u32, duration: Duration) -> Result<[f64; 2], Failure> {
     let begin = Instant::now();
     spin_for(MARGIN);
     let batch = |n| -> Result<f64, Failure> {
@@ -69,5 +69,5 @@ fn measure(window: &Window<u64>, peer: u32, duration: Duration) -> Result<(f64, 
     while batches.is_empty() || begin.elapsed() + MARGIN < duration {
         batches.push(batch(BATCH)?);
     }
-    Ok((Summary::of(&firsts).median, Summary::of(&batches).median))
+    Ok([firsts, batches].map(median))
 }

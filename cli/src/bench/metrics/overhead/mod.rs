@@ -38,16 +38,8 @@ pub(super) static METRIC: LockMetric = LockMetric {
         Description::of("compare_and_swap", &[Shown::new(Quantity::Latency, "compare_and_swap").key()]),
         Description::of("put + flush, 1 MiB", &[Shown::new(Quantity::Bandwidth, "put 1 MiB").key()]),
         Description::of("get, 1 MiB", &[Shown::new(Quantity::Bandwidth, "get 1 MiB").key()]),
-        Description {
-            benchmark: Name::StartsWith("put + flush, "),
-            sentence: "",
-            shown: &[Shown::new(Quantity::Bandwidth, "put")],
-        },
-        Description {
-            benchmark: Name::StartsWith("get, "),
-            sentence: "",
-            shown: &[Shown::new(Quantity::Bandwidth, "get")],
-        },
+        Description::named(Name::StartsWith("put + flush, "), &[Shown::new(Quantity::Bandwidth, "put")]),
+        Description::named(Name::StartsWith("get, "), &[Shown::new(Quantity::Bandwidth, "get")]),
     ],
 };
 

@@ -56,7 +56,8 @@ pub(super) fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
 /// clock.
 fn acquire_and_release(rank: &BenchRank, effort: Effort, window: &Window<u64>) -> Result<(), Failure> {
     const TIMES: u32 = 200;
-    let mut runs = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
+    let names = ["exclusive lock: acquire", "exclusive lock: release", "shared lock: acquire", "shared lock: release"];
+    let mut samples = Samples::default();
     for _ in 0..effort.runs() {
         let mut batches = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
         for batch in 0..2 * effort.batches() {
@@ -79,15 +80,11 @@ fn acquire_and_release(rank: &BenchRank, effort: Effort, window: &Window<u64>) -
             batches[first].push(nanos(acquire));
             batches[first + 1].push(nanos(release));
         }
-        for (batches, run) in batches.iter().zip(&mut runs) {
-            run.push(Summary::of(batches).median);
+        for (what, batches) in names.into_iter().zip(batches) {
+            samples.add(&Point::of(what, Quantity::Latency), median(batches));
         }
     }
-    let names = ["exclusive lock: acquire", "exclusive lock: release", "shared lock: acquire", "shared lock: release"];
-    for (what, values) in names.into_iter().zip(&runs) {
-        rank.uncompared((what, None), Quantity::Latency, values)?;
-    }
-    Ok(())
+    rank.report_all(samples)
 }
 
 const CAS_STORE: &str = "lock: CAS + store";

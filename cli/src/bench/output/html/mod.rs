@@ -19,38 +19,27 @@ pub(crate) mod tests {
     use std::time::{Duration, SystemTime};
 
     use crate::bench::output::json::{Document, Machine};
-    use crate::bench::results::description::{Description, Name, Shown};
+    use crate::bench::results::description::{Description, Shown};
     use crate::bench::results::quantity::Quantity;
-    use crate::bench::results::report::{Against, Measured, Parameter};
+    use crate::bench::results::report::{Against, Measured, Parameter, Point};
     use crate::bench::results::summary::Summary;
 
     const DESCRIPTIONS: &[Description] = &[
-        Description {
-            benchmark: Name::Is("lock + unlock, contended"),
-            sentence: "All ranks at one lock.",
-            shown: &[Shown::new(Quantity::Acquisitions, "acquired").key().heading("Contended: acquisitions a second")],
-        },
-        Description {
-            benchmark: Name::Is("lock + unlock, some to read"),
-            sentence: "Some read.",
-            shown: &[Shown::new(Quantity::Acquisitions, "acquired")],
-        },
+        Description::of(
+            "lock + unlock, contended",
+            &[Shown::new(Quantity::Acquisitions, "acquired").key().heading("Contended: acquisitions a second")],
+        )
+        .saying("All ranks at one lock."),
+        Description::of("lock + unlock, some to read", &[Shown::new(Quantity::Acquisitions, "acquired")])
+            .saying("Some read."),
     ];
 
     /// A result, and its limit at half the latency or twice the rate.
     fn measured(what: &str, size: Option<usize>, ranks: u32, quantity: Quantity, value: f64) -> [Measured; 2] {
         let of = |what: &str, value: f64, against| {
             let value = Summary { median: value, min: value * 0.75, max: value * 1.25 };
-            Measured {
-                what: what.to_owned(),
-                size,
-                parameter: None,
-                quantity,
-                ranks,
-                value,
-                against,
-                lock: "test-and-set".to_owned(),
-            }
+            let point = Point { size, against, ..Point::of(what, quantity) };
+            Measured { point, ranks, value, lock: "test-and-set".to_owned() }
         };
         let bare = format!("bare {what}");
         let limit = if quantity == Quantity::Latency { value / 2.0 } else { value * 2.0 };
@@ -92,7 +81,7 @@ pub(crate) mod tests {
             ));
         }
         let [mut jain, _] = measured("lock + unlock, contended", None, 2, Quantity::Jain, 0.75);
-        jain.against = Against::Nothing;
+        jain.point.against = Against::Nothing;
         all.push(jain);
         document(&all)
     }
@@ -124,8 +113,8 @@ pub(crate) mod tests {
             for readers in [0.0, 50.0, 100.0] {
                 let [mut result, _] =
                     measured("lock + unlock, some to read", None, 4, Quantity::Acquisitions, 1e6 + readers);
-                result.parameter = Some(Parameter::new("readers", readers, "%"));
-                result.against = Against::Nothing;
+                result.point.parameter = Some(Parameter::new("readers", readers, "%"));
+                result.point.against = Against::Nothing;
                 of(vec![result]);
             }
         }

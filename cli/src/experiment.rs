@@ -1,5 +1,5 @@
-//! The experiments of jiang-2004, section 6, with windows and locks as shipped, on a simulated
-//! testbed.
+//! The experiments of jiang-2004, section 6, with windows and locks as shipped, in virtual time: for
+//! `reproduce` on the paper's testbed, for `bench scale` on a modelled network.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -8,18 +8,20 @@ use std::time::Duration;
 use onesided_fabric::Fabric as _;
 use onesided_fabric::remote_memory::{Rank, RemoteMemory};
 use onesided_fabric::{ServerThread, World};
+use onesided_lock_kit::bench::Counted;
 use onesided_lock_kit::lock_algos::{Backoff, LockAlgorithm, TestAndSet};
-use onesided_sim::{Profile, SimFabric, Simulation};
+use onesided_sim::{Network, SimFabric, Simulation};
 use onesided_two_sided::ServedLock;
 use onesided_windows::{LockDesign, Window};
 
 use crate::failure::Failure;
 
-type SimulatedWindow = Window<u64, SimFabric>;
+type Simulated = Counted<SimFabric>;
+type SimulatedWindow = Window<u64, Simulated>;
 
 /// The lock of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lock {
+pub(crate) enum Lock {
     Shipped(LockDesign),
     /// The shipped test-and-set without backoff.
     WithoutBackoff,
@@ -28,7 +30,7 @@ pub(super) enum Lock {
 }
 
 impl Lock {
-    pub(super) fn name(self) -> String {
+    pub(crate) fn name(self) -> String {
         match self {
             Self::Shipped(design) => design.to_string(),
             Self::WithoutBackoff => format!("{} without backoff", TestAndSet::NAME),
@@ -46,7 +48,7 @@ impl Lock {
 
 /// When an unlock returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unlock {
+pub(crate) enum Unlock {
     /// As the paper's: all but test-and-set wait until the release is complete.
     AsPaper,
     /// As shipped: once the release is posted.
@@ -55,24 +57,26 @@ pub(super) enum Unlock {
 
 /// A testbed with a lock: the experiments.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Experiment<'p> {
-    pub(super) profile: &'p Profile,
-    pub(super) lock: Lock,
-    pub(super) unlock: Unlock,
-    pub(super) seed: u64,
+pub(crate) struct Experiment<'p> {
+    pub(crate) network: &'p Network,
+    /// Whether all ranks share a host, whatever the experiment says.
+    pub(crate) is_one_host: bool,
+    pub(crate) lock: Lock,
+    pub(crate) unlock: Unlock,
+    pub(crate) seed: u64,
     /// Lock and unlock this often.
-    pub(super) times: u64,
+    pub(crate) times: u64,
 }
 
 /// Nanoseconds of a lock and of an unlock, on average.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Overhead {
-    pub(super) acquire: f64,
-    pub(super) release: f64,
+pub(crate) struct Overhead {
+    pub(crate) acquire: f64,
+    pub(crate) release: f64,
 }
 
 impl Overhead {
-    pub(super) const fn total(self) -> f64 {
+    pub(crate) const fn total(self) -> f64 {
         self.acquire + self.release
     }
 }
@@ -80,11 +84,11 @@ impl Overhead {
 /// A window whose lock is measured, or a lock without one.
 enum AtTarget {
     Window(SimulatedWindow),
-    Served(ServedLock<SimFabric>),
+    Served(ServedLock<Simulated>),
 }
 
 impl AtTarget {
-    async fn close(self, world: &World<SimFabric>) -> Result<(), Failure> {
+    async fn close(self, world: &World<Simulated>) -> Result<(), Failure> {
         match self {
             Self::Window(window) => Ok(window.close().await?),
             Self::Served(_) => Ok(world.barrier().await?), // the home goes last
@@ -94,7 +98,7 @@ impl AtTarget {
 
 /// What a rank of an experiment works with.
 struct Member {
-    world: World<SimFabric>,
+    world: World<Simulated>,
     sim: SimFabric,
 }
 
@@ -104,10 +108,11 @@ impl Member {
     }
 
     /// How many operations this rank, if it is an origin, has posted on the memory of the target,
-    /// which is the last rank; if it is the target, on that of the origins.
-    fn exchanged(&self, target: u32) -> u64 {
+    /// which is the last rank; if it is the target, on that of the origins. And how many on words.
+    fn posted(&self, target: u32) -> [u64; 2] {
         let peers = if self.sim.rank() == Rank(target) { 0..target } else { target..target + 1 };
-        peers.map(|peer| u64::from(self.sim.posted(Rank(peer)))).sum()
+        let messages = peers.map(|peer| u64::from(self.sim.posted(Rank(peer)))).sum();
+        [messages, self.world.fabric().operations().total()]
     }
 
     async fn until(&self, time: u64) -> Result<(), Failure> {
@@ -128,14 +133,14 @@ impl Experiment<'_> {
         (computes, threads): (u32, u32),
         program: impl Fn(Member) -> R,
     ) -> Result<Vec<T>, Failure> {
-        let simulation = Simulation::new(self.profile.network().clone())
+        let simulation = Simulation::new(self.network.clone())
             .ranks(ranks)
-            .per_host(per_host)
+            .per_host(if self.is_one_host { ranks } else { per_host })
             .computing(computes, threads)
             .seed(self.seed)
             .until(Duration::from_secs(60));
         let report = simulation.run_direct(|sim| {
-            let world = World::new(sim.clone());
+            let world = World::new(Counted::new(sim.clone()));
             program(Member { world, sim })
         });
         let ended = format!("{}, simulated: {}", self.lock.name(), report.end);
@@ -146,7 +151,7 @@ impl Experiment<'_> {
         all.collect()
     }
 
-    async fn window(&self, world: &World<SimFabric>) -> Result<SimulatedWindow, Failure> {
+    async fn window(&self, world: &World<Simulated>) -> Result<SimulatedWindow, Failure> {
         match self.lock {
             Lock::Shipped(design) => Ok(Window::<u64>::builder().lock(design).allocate(world, 8).await?),
             Lock::WithoutBackoff => {
@@ -158,7 +163,7 @@ impl Experiment<'_> {
     }
 
     /// The lock of one target.
-    async fn at(&self, world: &World<SimFabric>, target: u32) -> Result<AtTarget, Failure> {
+    async fn at(&self, world: &World<Simulated>, target: u32) -> Result<AtTarget, Failure> {
         let Lock::OverMessages(thread, is_apart) = self.lock else {
             return Ok(AtTarget::Window(self.window(world).await?));
         };
@@ -205,7 +210,7 @@ impl Experiment<'_> {
 
     /// Figures 1 and 6: each of `pairs` origins locks and unlocks at a target of its own; with
     /// several, the origins share one host and the targets another. Of the first origin.
-    pub(super) fn overhead(&self, pairs: u32) -> Result<Overhead, Failure> {
+    pub(crate) fn overhead(&self, pairs: u32) -> Result<Overhead, Failure> {
         let all = self.run((2 * pairs, pairs), (0, 0), async |member| {
             let lock = self.at(&member.world, pairs).await?;
             let rank = member.world.rank();
@@ -218,7 +223,7 @@ impl Experiment<'_> {
 
     /// Figure 5: nanoseconds of lock + unlock at a target with computing threads, whose main thread
     /// waits for them, asleep. Runs for a virtual time, because the threads take turns.
-    pub(super) fn computing(&self, threads: u32, long: u64) -> Result<f64, Failure> {
+    pub(crate) fn computing(&self, threads: u32, long: u64) -> Result<f64, Failure> {
         /// Repetitions of `times`, where the testbed is fast and a time slice long.
         const MOST: u64 = 300;
         let finished = Cell::new(false);
@@ -247,24 +252,20 @@ impl Experiment<'_> {
 
     /// Figure 2: nanoseconds from the unlock of one origin until another has the lock. The two
     /// alternate in acquiring first; the first one holds the lock until the other has waited.
-    pub(super) fn delay(&self) -> Result<f64, Failure> {
-        /// In nanoseconds: from the first acquire to the second, to the release, to the next.
-        const LATER: u64 = 100_000;
-        const HELD_FOR: u64 = 250_000;
-        const PERIOD: u64 = 700_000;
+    pub(crate) fn delay(&self, handovers: Handovers) -> Result<f64, Failure> {
+        let Handovers { later, held_for, period, shift } = handovers;
         let all = self.run((3, 1), (0, 0), async |member| {
             let window = self.window(&member.world).await?;
-            let begin = member.now().next_multiple_of(PERIOD) + PERIOD;
+            let begin = member.now().next_multiple_of(period) + period;
             let mut at = Vec::new();
             let rank = member.world.rank();
             for handover in 0..if rank < 2 { self.times } else { 0 } {
-                // Not at the same phase of the other's pauses each time.
-                let start = begin + handover * PERIOD + handover * 1_777 % 50_000;
+                let start = begin + handover * period + handover * shift % 50_000;
                 let first = u64::from(rank) == handover % 2;
-                member.until(start + if first { 0 } else { LATER }).await?;
+                member.until(start + if first { 0 } else { later }).await?;
                 let epoch = window.lock_exclusive(2).await?;
                 if first {
-                    member.until(start + HELD_FOR).await?;
+                    member.until(start + held_for).await?;
                 }
                 at.push(member.now());
                 epoch.unlock().await?;
@@ -277,9 +278,7 @@ impl Experiment<'_> {
     }
 
     /// Figures 3 and 4: origins at one target, each with a window of its own or all with the same.
-    /// All of them lock and unlock throughout, until they have done so `times` times each on
-    /// average.
-    pub(super) fn contend(&self, origins: u32, apart: bool) -> Result<Contention, Failure> {
+    pub(crate) fn contend(&self, origins: u32, apart: bool, turns: Turns) -> Result<Contention, Failure> {
         let wanted = self.times * u64::from(origins);
         let (done, running) = (&Cell::new(0), &Cell::new(origins));
         let all = self.run((origins + 1, 1), (0, 0), async |member| {
@@ -289,41 +288,74 @@ impl Experiment<'_> {
             }
             let rank = member.world.rank();
             let lock = &locks[rank as usize % locks.len()];
-            if rank < origins {
-                self.once_at(&member, lock, origins).await?; // resolves the target
+            let is_average = turns == Turns::OnAverage;
+            if is_average {
+                if rank < origins {
+                    self.once_at(&member, lock, origins).await?; // resolves the target
+                }
+                member.world.barrier().await?;
             }
-            member.world.barrier().await?;
-            let (begin, exchanged) = (member.now(), member.exchanged(origins));
+            let (begin, before) = (member.now(), member.posted(origins));
             if rank < origins {
-                while done.get() < wanted {
+                let mut own = 0;
+                while if is_average { done.get() < wanted } else { own < self.times } {
                     self.once_at(&member, lock, origins).await?;
                     done.set(done.get() + 1);
+                    own += 1;
                 }
                 running.set(running.get() - 1);
             }
             let took = member.now() - begin;
-            while running.get() > 0 {
-                member.sim.sleep(100_000).await; // operations of a server thread count, too
+            // Operations of a server thread count, too.
+            while running.get() > 0 && (is_average || rank == origins) {
+                match is_average {
+                    true => member.sim.sleep(100_000).await,
+                    false => member.until(member.now() + 1_000).await?,
+                }
             }
-            let messages = member.exchanged(origins) - exchanged;
+            let [messages, operations] = member.posted(origins);
             for lock in locks {
                 lock.close(&member.world).await?;
             }
-            Ok((took, messages))
+            Ok((took, messages - before[0], operations - before[1]))
         })?;
-        let took = all.iter().take(origins as usize).map(|(took, _)| *took).sum::<u64>();
-        let messages = all.iter().map(|(_, messages)| *messages).sum::<u64>();
-        let acquisitions = done.get() as f64;
-        Ok(Contention { nanos: took as f64 / acquisitions, messages: messages as f64 / acquisitions })
+        let each = |sum: u64| sum as f64 / done.get() as f64;
+        Ok(Contention {
+            nanos: each(all.iter().take(origins as usize).map(|(took, ..)| *took).sum()),
+            messages: each(all.iter().map(|(_, messages, _)| *messages).sum()),
+            operations: each(all.iter().map(|(.., operations)| *operations).sum()),
+        })
     }
 }
 
 /// What contending origins did.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Contention {
+pub(crate) struct Contention {
     /// Of a lock and unlock, on average.
-    pub(super) nanos: f64,
+    pub(crate) nanos: f64,
     /// Operations of an origin on the target's memory, or of the target on an origin's, for a lock
     /// and unlock, on average.
-    pub(super) messages: f64,
+    pub(crate) messages: f64,
+    /// Operations of all ranks on words, for a lock and unlock, on average.
+    pub(crate) operations: f64,
+}
+
+/// How often contending origins lock and unlock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turns {
+    /// All throughout, until they have done so `times` times each on average.
+    OnAverage,
+    /// Each `times` times, the first one included, which resolves the target.
+    Each,
+}
+
+/// When two origins hand a lock over, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Handovers {
+    /// From the first acquire to the second, to the release, to the next.
+    pub(crate) later: u64,
+    pub(crate) held_for: u64,
+    pub(crate) period: u64,
+    /// By so much more each time, so that they are not at the same phase of the other's pauses.
+    pub(crate) shift: u64,
 }
