@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-use crate::bench::peers::install::{Installed, reason};
+use crate::bench::peers::install::{Installed, ends_within, reason};
 
 /// The longest that a job may take to start or to answer, on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -215,27 +215,20 @@ impl<'i> Job<'i> {
         Some(format!("mpiexec: {} ({})", reason(&self.installed.log, "it printed nothing"), status))
     }
 
-    fn ends_within(&mut self, limit: Duration) -> bool {
-        let deadline = Instant::now() + limit;
-        while Instant::now() < deadline {
-            match self.child.try_wait() {
-                Ok(None) => thread::sleep(Duration::from_millis(5)),
-                _ => return true,
-            }
-        }
-        false
+    fn ends_within(&mut self, seconds: u64) -> bool {
+        !matches!(ends_within(&mut self.child, Duration::from_secs(seconds)), Ok(None))
     }
 }
 
 impl Drop for Job<'_> {
     fn drop(&mut self) {
-        if self.ends_within(Duration::from_secs(10)) {
+        if self.ends_within(10) {
             return;
         }
         if let Ok(pid) = i32::try_from(self.child.id()).map(Pid::from_raw) {
             let _ = pid.map(|pid| rustix::process::kill_process(pid, Signal::TERM));
         }
-        if !self.ends_within(Duration::from_secs(3)) {
+        if !self.ends_within(3) {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }

@@ -9,69 +9,54 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::bench::peers::perftest::{self, Perftest};
 use crate::bench::peers::plan::Measure;
-use crate::bench::peers::ucx::{self, Ucx};
 
 /// The longest that a server and its client may take.
 const DEADLINE: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
+type Measures = dyn Fn(&Measure, u16) -> Option<Job>;
+type Parses = dyn Fn(&str) -> Option<f64>;
+
 /// An installed program.
-#[derive(Debug)]
-pub(crate) enum External {
-    Perftest(Perftest),
-    Ucx(Ucx),
+pub(crate) struct External {
+    pub(crate) name: &'static str,
+    pub(crate) version: String,
+    /// The command that runs all processes, this library's too.
+    pub(crate) wrapper: &'static [&'static str],
+    /// How it measures the same, over this port.
+    pub(super) job: Box<Measures>,
+}
+
+/// A server and a client.
+pub(super) struct Job {
+    pub(super) program: &'static str,
+    pub(super) server: Command,
+    pub(super) client: Command,
+    /// The nanoseconds of one operation, from the client's output.
+    pub(super) nanos: Box<Parses>,
 }
 
 impl External {
-    pub(crate) const fn name(&self) -> &'static str {
-        match self {
-            Self::Perftest(_) => perftest::NAME,
-            Self::Ucx(_) => ucx::NAME,
-        }
-    }
-
-    pub(crate) fn version(&self) -> &str {
-        match self {
-            Self::Perftest(perftest) => &perftest.version,
-            Self::Ucx(ucx) => &ucx.version,
-        }
-    }
-
-    /// The command that runs this library's processes.
-    pub(crate) fn wrapper(&self) -> &'static [&'static str] {
-        match self {
-            Self::Perftest(perftest) => perftest.wrapper(),
-            Self::Ucx(_) => &[],
-        }
-    }
-
     /// Whether it measures the same.
     pub(crate) fn supports(&self, measure: &Measure) -> bool {
-        match self {
-            Self::Perftest(_) => perftest::supports(measure),
-            Self::Ucx(_) => ucx::supports(measure),
-        }
+        (self.job)(measure, 0).is_some()
     }
 
     /// Measures the nanoseconds of one operation, until `over` is set.
     pub(crate) fn measure(&self, measure: &Measure, over: &AtomicBool) -> Result<f64, String> {
-        match self {
-            Self::Perftest(perftest) => perftest.measure(measure, over),
-            Self::Ucx(ucx) => ucx.measure(measure, over),
-        }
+        // A port that nobody listens at.
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr());
+        let port = free.map_err(|error| error.to_string())?.port();
+        let Job { program, server, client, nanos } = (self.job)(measure, port).ok_or("nothing corresponds to it")?;
+        let said = output_of_client(program, (server, client), port, over)?;
+        let without = || format!("{program}: {}", said.trim().lines().last().unwrap_or("no figures"));
+        nanos(&said).ok_or_else(without)
     }
 }
 
-/// A port that nobody listens at.
-pub(super) fn free_port() -> Result<u16, String> {
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr());
-    port.map(|address| address.port()).map_err(|error| error.to_string())
-}
-
 /// The output of a client, started once its server listens at a port. `name` is the program's.
-pub(super) fn output_of_client(
+fn output_of_client(
     name: &str,
     (server, client): (Command, Command),
     port: u16,
@@ -92,11 +77,6 @@ pub(super) fn output_of_client(
         }
         poll_wait(over, deadline, name)?;
     }
-}
-
-/// How a client ended that reports no figures.
-pub(super) fn without_figures(name: &str, said: &str) -> String {
-    format!("{name}: {}", said.trim().lines().last().unwrap_or("no figures"))
 }
 
 /// Waits for the next poll.

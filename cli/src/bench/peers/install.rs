@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::failure::say;
@@ -94,22 +94,27 @@ fn run(command: &mut Command, log: &Path, debian: &str) -> Result<(), String> {
     let file = File::create(log).map_err(|error| format!("{}: {error}", log.display()))?;
     let output = file.try_clone().map_err(failed)?;
     let mut child = command.stdin(Stdio::null()).stdout(output).stderr(file).spawn().map_err(failed)?;
-    let deadline = Instant::now() + DEADLINE;
-    let status = loop {
-        if let Some(status) = child.try_wait().map_err(failed)? {
-            break status;
-        }
-        if Instant::now() > deadline {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(format!("{name} was not done within {} s", DEADLINE.as_secs()));
-        }
-        std::thread::sleep(Duration::from_millis(20));
+    let Some(status) = ends_within(&mut child, DEADLINE).map_err(failed)? else {
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(format!("{name} was not done within {} s", DEADLINE.as_secs()));
     };
     if status.success() {
         return Ok(());
     }
     Err(format!("{name}: {} (Debian: {debian}; all it said is in {})", reason(log, &status.to_string()), log.display()))
+}
+
+/// How a process ends, if it does in time.
+pub(super) fn ends_within(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    let deadline = Instant::now() + limit;
+    loop {
+        let ended = child.try_wait()?;
+        if ended.is_some() || Instant::now() > deadline {
+            return Ok(ended);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// The error in a log: the last line that names one, or else the last line, or else `otherwise`.

@@ -14,6 +14,7 @@ use crate::bench::peers::control::{ControlledJob, Job, Listener, Request};
 use crate::bench::peers::document::{Comparison, LIMIT, OURS};
 use crate::bench::peers::external::External;
 use crate::bench::peers::install::Installed;
+use crate::bench::peers::perftest;
 use crate::bench::peers::plan::{Measure, Repeat, Suite, collectives, measures, messages, over_cards, overlap};
 use crate::bench::results::quantity::Quantity;
 use crate::bench::results::summary::Summary;
@@ -29,7 +30,6 @@ const BATCH: Duration = Duration::from_micros(500);
 const BEGIN: Duration = Duration::from_millis(20);
 
 /// The programs of a run.
-#[derive(Debug)]
 pub(crate) struct Setup<'i> {
     /// The fabric of this library.
     pub(crate) fabric: &'static str,
@@ -46,7 +46,7 @@ pub(crate) struct Setup<'i> {
 impl Setup<'_> {
     /// perftest, over verbs.
     fn perftest(&self) -> Option<&External> {
-        self.external.as_ref().filter(|external| matches!(external, External::Perftest(_)))
+        self.external.as_ref().filter(|external| external.name == perftest::NAME)
     }
 
     fn ranks(&self) -> &'static [u32] {
@@ -104,7 +104,7 @@ fn job(
 ) -> Result<Result<Vec<Comparison>, u8>, Failure> {
     let over = AtomicBool::new(false);
     let listener = Listener::open()?;
-    let wrapper = setup.external.as_ref().map_or(&[][..], External::wrapper);
+    let wrapper = setup.external.as_ref().map_or(&[][..], |external| external.wrapper);
     let mut args: Vec<OsString> = wrapper.iter().map(OsString::from).collect();
     if setup.locks[0] != LockDesign::default() {
         args.extend(["env".into(), format!("ONESIDED_LOCK={}", setup.locks[0]).into()]);
@@ -209,7 +209,7 @@ fn rounds(
 ) -> Result<Vec<Comparison>, String> {
     let measures = setup.measures(ranks, effort);
     let mut external = setup.external.as_ref();
-    let name = external.map_or("", External::name);
+    let name = external.map_or("", |external| external.name);
     let mut of_external: Vec<_> = measures.iter().map(|_| Entry::new(name, 0, "")).collect();
     let mut entered = Vec::new();
     for measure in &measures {

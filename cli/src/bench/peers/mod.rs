@@ -33,12 +33,9 @@ use crate::bench::effort::Effort;
 use crate::bench::lock_choice::{self, Locks};
 use crate::bench::output::json::{Machine, read};
 use crate::bench::peers::document::{Document, Program};
-use crate::bench::peers::external::External;
 use crate::bench::peers::install::MPIS;
 use crate::bench::peers::measure::Setup;
-use crate::bench::peers::perftest::Perftest;
 use crate::bench::peers::plan::Suite;
-use crate::bench::peers::ucx::Ucx;
 use crate::bench::runner::{Files, show};
 use crate::fabric::FabricName;
 use crate::failure::{Failure, say};
@@ -203,8 +200,8 @@ fn measure(args: &Args) -> Result<Result<Document, u8>, Failure> {
         match args.suite {
             Suite::Windows => note("perftest is left out: it measures verbs (--fabric verbs)".to_owned()),
             Suite::Collectives | Suite::Overlap => {}
-            Suite::Messages => match Ucx::find() {
-                Ok(ucx) => external = Some(External::Ucx(ucx)),
+            Suite::Messages => match ucx::find() {
+                Ok(ucx) => external = Some(ucx),
                 Err(why) => note(format!("UCX is left out: {why}")),
             },
         }
@@ -215,11 +212,10 @@ fn measure(args: &Args) -> Result<Result<Document, u8>, Failure> {
                 mpi.name
             ));
         }
-        let perftest = Perftest::find().map_err(|why| Failure::from(format!("--fabric {fabric}: {why}")))?;
-        external = Some(External::Perftest(perftest));
+        external = Some(perftest::find().map_err(|why| format!("--fabric {fabric}: {why}"))?);
     }
     let locks = lock_choice::unique(&args.locks);
-    if locks.len() > 1 && matches!(external, Some(External::Perftest(_))) {
+    if locks.len() > 1 && external.as_ref().is_some_and(|external| external.name == perftest::NAME) {
         return Err("several locks: perftest has none to compare with".into());
     }
     if locks[0] != LockDesign::default() {
@@ -234,7 +230,7 @@ fn measure(args: &Args) -> Result<Result<Document, u8>, Failure> {
     let ours = Program { name: "onesided".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
     let program = |name: &str, version: &str| Program { name: name.to_owned(), version: version.to_owned() };
     let mpis = installed.iter().map(|mpi| program(mpi.mpi.name, mpi.mpi.version));
-    let external = setup.external.iter().map(|external| program(external.name(), external.version()));
+    let external = setup.external.iter().map(|external| program(external.name, &external.version));
     let programs = [ours].into_iter().chain(mpis).chain(external).collect();
     Ok(Ok(Document::new(machine, begun, command(), programs, notes, results)))
 }

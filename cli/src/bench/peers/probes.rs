@@ -16,13 +16,12 @@ use crate::bench::overlap::Pair;
 use crate::bench::peers::control::Request;
 use crate::bench::peers::echoes;
 use crate::bench::peers::plan::{FREE, MANY, TOUCH};
+use crate::bench::rma::loops::{self, Access, Row};
 use crate::bench::worker::probes::{lock_exclusive, lock_put_unlock};
 use crate::bench::worker::rank::{BenchRank, TRANSFER_AREA};
 use crate::bench::worker::throughput::{Stop, lock_unlock};
 use crate::bench::worker::timing;
 use crate::failure::Failure;
-
-type Access<'w> = onesided_windows::Access<'w, u64, onesided_fabric::Any>;
 
 const WORD: usize = 8;
 const PAGE: usize = 4096;
@@ -110,8 +109,8 @@ impl<'r> Probes<'r> {
             "signal_echo" => return echoes::signals(&self.window, self.rank.peer(), request.times).map(Some),
             "put" => put,
             "get" => get,
-            "put_many" => put_many,
-            "get_many" => get_many,
+            "put_many" => |access, buffer, n| loops::put(access, many(buffer), n, true),
+            "get_many" => |access, buffer, n| loops::get(access, many(buffer), n, true),
             "accumulate" => accumulate,
             "fetch_and_op" => fetch_and_op,
             "compare_and_swap" => compare_and_swap,
@@ -249,6 +248,11 @@ fn time(times: u64, mut run: impl FnMut(u64) -> Result<(), Error>) -> Result<f64
     Ok(start.elapsed().as_nanos() as f64)
 }
 
+/// [`MANY`] pieces of equal length.
+fn many(buffer: &mut [u64]) -> Row<'_> {
+    Row { buffer, results: &mut [], pieces: MANY as usize }
+}
+
 fn sleep_until(nanos: u64) {
     thread::sleep(Duration::from_nanos(nanos.saturating_sub(timing::now())));
 }
@@ -268,30 +272,6 @@ fn put(access: &Access<'_>, buffer: &mut [u64], n: u64) -> Result<(), Error> {
 fn get(access: &Access<'_>, buffer: &mut [u64], n: u64) -> Result<(), Error> {
     for _ in 0..n {
         access.get(0, black_box(&mut *buffer)).wait()?;
-        access.flush().wait()?;
-    }
-    Ok(())
-}
-
-#[inline(never)]
-fn put_many(access: &Access<'_>, buffer: &mut [u64], n: u64) -> Result<(), Error> {
-    let len = buffer.len() / MANY as usize;
-    for _ in 0..n {
-        for (k, piece) in buffer.chunks_exact(len).enumerate() {
-            access.put(k * len, black_box(piece))?;
-        }
-        access.flush().wait()?;
-    }
-    Ok(())
-}
-
-#[inline(never)]
-fn get_many(access: &Access<'_>, buffer: &mut [u64], n: u64) -> Result<(), Error> {
-    let len = buffer.len() / MANY as usize;
-    for _ in 0..n {
-        let gets: Vec<_> =
-            buffer.chunks_exact_mut(len).enumerate().map(|(k, piece)| access.get(k * len, black_box(piece))).collect();
-        gets.into_iter().try_for_each(onesided_windows::handles::Get::wait)?;
         access.flush().wait()?;
     }
     Ok(())

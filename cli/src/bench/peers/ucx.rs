@@ -1,12 +1,10 @@
 //! `ucx_perftest`, a peer of messages on shared memory.
 
 use std::process::{Command, Stdio};
-use std::sync::atomic::AtomicBool;
 
-use rustix::thread::{CpuSet, sched_getaffinity};
-
-use crate::bench::peers::external;
+use crate::bench::peers::external::{External, Job};
 use crate::bench::peers::plan::Measure;
+use crate::bench::worker::rank::cores;
 
 pub(crate) const NAME: &str = "UCX";
 
@@ -16,47 +14,23 @@ const PROGRAM: &str = "ucx_perftest";
 const BYTES: u64 = 256 << 20;
 const MESSAGES: (u64, u64) = (200, 20_000);
 
-/// The installed program.
-#[derive(Debug)]
-pub(crate) struct Ucx {
-    /// The cores of the server and of the client.
-    cores: [usize; 2],
-    pub(crate) version: String,
-}
-
-/// The test that corresponds to a measure.
-fn test(measure: &Measure) -> Option<&'static str> {
-    match measure.probe {
-        "ping_pong" => Some("tag_lat"),
-        "stream" => Some("tag_bw"),
-        _ => None,
-    }
-}
-
-pub(crate) fn supports(measure: &Measure) -> bool {
-    test(measure).is_some()
-}
-
-impl Ucx {
-    /// Finds the program.
-    pub(crate) fn find() -> Result<Self, String> {
-        let run = |program: &str, argument| {
-            let output = Command::new(program).arg(argument).stdin(Stdio::null()).output();
-            output.map_err(|error| format!("{program}: {error} (Debian: apt install ucx-utils)"))
+/// Finds the program.
+pub(crate) fn find() -> Result<External, String> {
+    let run = |program: &str, argument| {
+        let output = Command::new(program).arg(argument).stdin(Stdio::null()).output();
+        output.map_err(|error| format!("{program}: {error} (Debian: apt install ucx-utils)"))
+    };
+    run(PROGRAM, "-h")?;
+    let said = run("ucx_info", "-v").map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let version = said.ok().and_then(|said| version(&said)).unwrap_or_else(|| "unknown".to_owned());
+    let cores = cores().map_err(|error| error.to_string())?;
+    let job = move |measure: &Measure, port: u16| {
+        let test = match measure.probe {
+            "ping_pong" => "tag_lat",
+            "stream" => "tag_bw",
+            _ => return None,
         };
-        run(PROGRAM, "-h")?;
-        let said = run("ucx_info", "-v").map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-        let version = said.ok().and_then(|said| version(&said)).unwrap_or_else(|| "unknown".to_owned());
-        let allowed = sched_getaffinity(None).map_err(|error| error.to_string())?;
-        let cores: Vec<_> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
-        Ok(Self { cores: [cores[1 % cores.len()], cores[0]], version })
-    }
-
-    /// Measures the nanoseconds of one message, until `over` is set.
-    pub(crate) fn measure(&self, measure: &Measure, over: &AtomicBool) -> Result<f64, String> {
-        let test = test(measure).ok_or("no test corresponds to it")?;
-        let port = external::free_port()?;
-        let [server, mut client] = self.cores.map(|core| {
+        let [server, mut client] = [cores[1 % cores.len()], cores[0]].map(|core| {
             let mut command = Command::new(PROGRAM);
             command.args(["-p", &port.to_string(), "-c", &core.to_string()]);
             // Only what leads from process to process of a host.
@@ -69,9 +43,9 @@ impl Ucx {
         if test == "tag_bw" {
             client.args(["-O", &measure.argument.to_string()]);
         }
-        let said = external::output_of_client(PROGRAM, (server, client), port, over)?;
-        nanos(&said, test).ok_or_else(|| external::without_figures(PROGRAM, &said))
-    }
+        Some(Job { program: PROGRAM, server, client, nanos: Box::new(move |said| nanos(said, test)) })
+    };
+    Ok(External { name: NAME, version, wrapper: &[], job: Box::new(job) })
 }
 
 /// The version, from the output of `ucx_info -v`.

@@ -5,15 +5,15 @@ use std::hint::black_box;
 use onesided_windows::handles::Fetch;
 use onesided_windows::{Error, Op, Shape};
 
-pub(super) type Access<'w> = onesided_windows::Access<'w, u64, onesided_fabric::Any>;
+pub(crate) type Access<'w> = onesided_windows::Access<'w, u64, onesided_fabric::Any>;
 
 /// The operations before one flush: local pieces of equal length, at equally distant displacements
 /// in the window.
-pub(super) struct Row<'b> {
-    pub(super) buffer: &'b mut [u64],
+pub(crate) struct Row<'b> {
+    pub(crate) buffer: &'b mut [u64],
     /// As long as the buffer, for small operations.
-    pub(super) results: &'b mut [u64],
-    pub(super) pieces: usize,
+    pub(crate) results: &'b mut [u64],
+    pub(crate) pieces: usize,
 }
 
 impl Row<'_> {
@@ -24,7 +24,7 @@ impl Row<'_> {
 }
 
 #[inline(never)]
-pub(super) fn put(access: &Access<'_>, row: Row<'_>, n: u64, _: bool) -> Result<(), Error> {
+pub(crate) fn put(access: &Access<'_>, row: Row<'_>, n: u64, _: bool) -> Result<(), Error> {
     let len = row.len();
     for _ in 0..n {
         for (i, piece) in row.buffer.chunks_exact(len).enumerate() {
@@ -37,7 +37,7 @@ pub(super) fn put(access: &Access<'_>, row: Row<'_>, n: u64, _: bool) -> Result<
 
 /// Puts to every second element of the window.
 #[inline(never)]
-pub(super) fn strided_put(access: &Access<'_>, row: Row<'_>, n: u64, _: bool) -> Result<(), Error> {
+pub(crate) fn strided_put(access: &Access<'_>, row: Row<'_>, n: u64, _: bool) -> Result<(), Error> {
     let len = row.len();
     let shape = Shape::Vector { count: len, block: 1, stride: 2 };
     for _ in 0..n {
@@ -50,7 +50,7 @@ pub(super) fn strided_put(access: &Access<'_>, row: Row<'_>, n: u64, _: bool) ->
 }
 
 #[inline(never)]
-pub(super) fn get(access: &Access<'_>, row: Row<'_>, n: u64, flush: bool) -> Result<(), Error> {
+pub(crate) fn get(access: &Access<'_>, row: Row<'_>, n: u64, flush: bool) -> Result<(), Error> {
     let len = row.len();
     for _ in 0..n {
         if row.pieces == 1 {
@@ -68,7 +68,7 @@ pub(super) fn get(access: &Access<'_>, row: Row<'_>, n: u64, flush: bool) -> Res
 }
 
 #[inline(never)]
-pub(super) fn accumulate(access: &Access<'_>, row: Row<'_>, n: u64, flush: bool) -> Result<(), Error> {
+pub(crate) fn accumulate(access: &Access<'_>, row: Row<'_>, n: u64, flush: bool) -> Result<(), Error> {
     let len = row.len();
     for _ in 0..n {
         if row.pieces == 1 {
@@ -86,7 +86,7 @@ pub(super) fn accumulate(access: &Access<'_>, row: Row<'_>, n: u64, flush: bool)
 }
 
 #[inline(never)]
-pub(super) fn get_accumulate(access: &Access<'_>, row: Row<'_>, n: u64, flush: bool) -> Result<(), Error> {
+pub(crate) fn get_accumulate(access: &Access<'_>, row: Row<'_>, n: u64, flush: bool) -> Result<(), Error> {
     let len = row.len();
     for _ in 0..n {
         if row.pieces == 1 {
@@ -105,12 +105,12 @@ pub(super) fn get_accumulate(access: &Access<'_>, row: Row<'_>, n: u64, flush: b
 }
 
 #[inline(never)]
-pub(super) fn fetch_and_op(access: &Access<'_>, row: Row<'_>, n: u64, flush: bool) -> Result<(), Error> {
+pub(crate) fn fetch_and_op(access: &Access<'_>, row: Row<'_>, n: u64, flush: bool) -> Result<(), Error> {
     fetch(access, row, (n, flush), |displacement, _| access.fetch_and_op(displacement, 1, Op::Sum))
 }
 
 #[inline(never)]
-pub(super) fn compare_and_swap(access: &Access<'_>, row: Row<'_>, n: u64, flush: bool) -> Result<(), Error> {
+pub(crate) fn compare_and_swap(access: &Access<'_>, row: Row<'_>, n: u64, flush: bool) -> Result<(), Error> {
     fetch(access, row, (n, flush), |displacement, expected| {
         access.compare_and_swap(displacement, expected, expected.wrapping_add(1))
     })
