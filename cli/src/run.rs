@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use onesided_fabric::bootstrap::Error;
-use onesided_fabric::bootstrap::launcher::{Event, Hosts, Interrupt, Launch, OnFailure};
+use onesided_fabric::bootstrap::launcher::{Event, Hosts, Interrupt, Launch, OnFailure, StatisticsFormat};
 use rustix::process::Signal;
 
 use crate::fabric::FabricName;
@@ -90,6 +90,16 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     stuck_after: Option<u64>,
 
+    /// Show at the end how many messages, and bytes, the job has sent by each channel, on standard error.
+    /// What a rank has sent counts when it has dropped its communicators; ONESIDED_STATISTICS=1 has each
+    /// rank write lines of its own
+    #[arg(long)]
+    statistics: bool,
+
+    /// Show the statistics as one line of JSON
+    #[arg(long, requires = "statistics")]
+    json: bool,
+
     /// Begin each line of output with its rank, even if there is only one rank
     #[arg(short = 'l', long, conflicts_with = "no_label")]
     label: bool,
@@ -129,6 +139,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         },
         labels: args.label || (size > 1 && !args.no_label),
         stuck_after: args.stuck_after.map(Duration::from_secs),
+        statistics: args.statistics.then_some(match args.json {
+            true => StatisticsFormat::Json,
+            false => StatisticsFormat::Table,
+        }),
     };
     let interrupts = interrupts()?;
     let observe = &mut |event: Event| say(&event.to_string());

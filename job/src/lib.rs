@@ -66,6 +66,7 @@ mod secret;
 pub mod segment;
 #[cfg(not(onesided_loom))]
 mod start;
+mod statistics;
 mod wait;
 #[cfg(not(onesided_loom))]
 mod wire;
@@ -76,6 +77,7 @@ pub use crate::error::{advice, explain, zeroed};
 #[cfg(not(onesided_loom))]
 #[doc(hidden)]
 pub use crate::process::{Process, timespec};
+pub use crate::statistics::{STATISTICS, Statistics};
 pub use crate::wait::{REPORT, Wait};
 #[cfg(not(onesided_loom))]
 pub use crate::{

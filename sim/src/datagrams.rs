@@ -4,8 +4,8 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use onesided_fabric::{
-    ChannelTo, Connecting, DatagramChannel, DatagramTransport, DatagramWaits, Datagrams, Identity, Machine, Packet,
-    Posted, SharedMachine,
+    ChannelCounts, ChannelTo, Connecting, DatagramChannel, DatagramTransport, DatagramWaits, Datagrams, Identity,
+    Machine, Packet, Posted, SharedMachine,
 };
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
 
@@ -102,6 +102,10 @@ impl DatagramWaits for SimWaits {
             Some(true) => Connecting::Open,
             Some(false) => Connecting::Refused,
         }
+    }
+
+    fn connection_counts(&self) -> ChannelCounts {
+        self.fabric.state().wire.connection_counts(self.fabric.rank())
     }
 
     fn connect(&self, to: Rank) {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use onesided_fabric::ChannelCounts;
 use onesided_remote_memory::Rank;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{RngCore, SeedableRng};
@@ -132,8 +133,8 @@ pub(crate) struct Wire {
     pub(crate) datagrams: bool,
     pub(crate) connects_after: Option<u32>,
     connections: u32,
-    /// By rank: how many it has.
-    connected: BTreeMap<Rank, u32>,
+    /// By rank: what became of its own, and how many it has.
+    connected: BTreeMap<Rank, (ChannelCounts, u32)>,
     /// Pairs that have asked for a connection, the lower rank first: whether they have one.
     asked: BTreeMap<[Rank; 2], bool>,
     /// A message is lost when a random number falls below this.
@@ -188,12 +189,19 @@ impl Wire {
     /// not count.
     pub(crate) fn connect(&mut self, one: Rank, other: Rank) {
         let ends = if one == other { Vec::new() } else { vec![one, other] };
-        let has_room = |rank| self.connected.get(rank).copied().unwrap_or(0) < self.connections;
+        let has_room = |rank| self.connected.get(rank).map_or(0, |(_, count)| *count) < self.connections;
         let may = ends.iter().all(has_room);
         self.asked.insert([one.min(other), one.max(other)], may);
-        for rank in ends.into_iter().filter(|_| may) {
-            *self.connected.entry(rank).or_default() += 1;
+        for rank in ends {
+            let (counts, count) = self.connected.entry(rank).or_default();
+            *count += u32::from(may);
+            *(if may { &mut counts.made } else { &mut counts.refused }) += 1;
         }
+    }
+
+    /// What became of the connections of a rank.
+    pub(crate) fn connection_counts(&self, rank: Rank) -> ChannelCounts {
+        self.connected.get(&rank).map_or_else(ChannelCounts::default, |(counts, _)| *counts)
     }
 
     /// How long a link is busy with a number of bytes.

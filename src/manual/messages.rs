@@ -340,6 +340,20 @@
 //! [`registrations`](crate::Messages::registrations) counts what a rank has registered and was refused;
 //! a [`dump`](crate::dump) tells of that, and of what is under way in packets.
 //!
+//! [`statistics`](crate::Messages::statistics) has what a rank has sent, by channel, protocol and length, and
+//! to whom, the packets without a message apart; and how many connections were made, refused and given back, how
+//! many datagrams were sent again, and how many packets overtook another one (koop-2008, section 6, Table 2 and
+//! Fig. 7). `onesided run --statistics` writes the sums of a job to standard error at its end, with `--json` as
+//! one line:
+//!
+//! ```text
+//! channel      what               each        count            bytes
+//! lane         control                           40                0
+//! lane         eager             <= 64         2800            22400
+//! lane         peers                              2                0
+//! lane         rget           <= 65536            2           131072
+//! ```
+//!
 //! What a long message of slices takes beside them: nothing if it is offered; by the other protocols its
 //! length again at the sender, which copies it; by RPUT, by a pipeline, and in packets into a slice also at
 //! the receiver. Of 512 MiB between two processes each peaked at 0.5 GiB offered and at 1.0 GiB by the

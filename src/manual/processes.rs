@@ -214,6 +214,7 @@
 //! | `ONESIDED_MESSAGES_RULES` | which way this rank's messages go: [rules](super::messages#protocols), such as `eager, rput`, or `@` and the name of a file with them | `eager, size>=measured: offered, rget` |
 //! | `ONESIDED_RAILS` | on verbs, 1 to 3: over how many connections two ranks move a [long message](super::messages#over-several-rails) | the number of devices named |
 //! | `ONESIDED_STUCK_AFTER` | after how many seconds of one wait a process writes what its ranks wait for (`onesided run --stuck-after` sets it); 0: only on SIGUSR1 ([hangs](super::hangs)) | never |
+//! | `ONESIDED_STATISTICS` | `1`: a rank writes what messages it has sent to standard error, in lines, when it has dropped its communicators (`onesided run --statistics` sets it, and adds them up) | not |
 //! | `ONESIDED_COUNT` | `1`: windows [count](crate::Window::paths) every operation by the way it took, also those by the CPU | only the others |
 //! | `ONESIDED_PROCESS_VM` | `off`: user memory in another process is reached by that process's helper thread, even where process_vm works; messages are copied through registered memory | process_vm where the system allows it |
 //! | `ONESIDED_PRETEND_HOSTS` | on `mixed`, a number: the ranks are distributed over that many pretended hosts | the real hosts |

@@ -11,7 +11,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use onesided::World;
-use onesided::fabric::bootstrap::launcher::{Launch, OnFailure};
+use onesided::fabric::bootstrap::STATISTICS;
+use onesided::fabric::bootstrap::launcher::{Launch, OnFailure, StatisticsFormat};
 use rustix::process::{Pid, Signal};
 
 use crate::limits;
@@ -184,6 +185,7 @@ fn a_launcher() {
         on_failure: OnFailure::Continue,
         labels: std::env::var_os(ROLE).is_some(),
         stuck_after: std::env::var(STUCK).ok().map(|after| Duration::from_secs_f64(after.parse().unwrap())),
+        statistics: std::env::var_os(STATISTICS).map(|_| StatisticsFormat::Table),
     };
     std::io::stdout().write_all(BEGIN).unwrap();
     std::io::stdout().flush().unwrap();

@@ -45,6 +45,7 @@ mod driver;
 mod engine;
 mod served_lock;
 
+pub use onesided_fabric::{Channel, ChannelCounts};
 pub use onesided_layouts::{Located, Op, Operand, Shape};
 
 pub use crate::api::buffer::Buffer;
@@ -57,6 +58,7 @@ pub use crate::api::persistent::{PersistentRecv, PersistentSend};
 pub use crate::api::probe::{MatchProbe, Message, Probe, Probing};
 pub use crate::api::receive::{Receive, Recv, RecvBuffer, RecvInto};
 pub use crate::api::send::{SendBuffer, SendRequest};
+pub use crate::api::statistics::{SentMessages, SentTo, Statistics};
 pub use crate::collectives::{
     Block, Collective, CollectiveCall, CollectiveFault, CollectiveRequest, Commutative, InPlace, Reduction,
 };

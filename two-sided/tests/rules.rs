@@ -5,7 +5,9 @@ use std::time::Duration;
 use onesided_fabric::threads;
 use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
-use onesided_two_sided::{Condition, Messages, ProgressMode, Protocol, Rule, Rules, Tag};
+use onesided_two_sided::{
+    Channel, Condition, Messages, ProgressMode, Protocol, Rule, Rules, SentMessages, Statistics, Tag,
+};
 use proptest::prelude::*;
 
 const SOON: Duration = Duration::from_secs(60);
@@ -186,6 +188,76 @@ fn connections_are_limited() {
         assert!(connected.iter().all(|count| *count <= limit), "{connected:?}");
         assert!(connected.iter().filter(|count| **count == limit).count() + 1 >= connected.len() / 2, "{connected:?}");
     }
+}
+
+/// Statistics count each message once, by its channel, its protocol and its length, and to its receiver.
+#[test]
+fn what_was_sent_is_counted() {
+    let lens = [0_usize, 64, 65, 512, 513, 4_000, 9_000, 70_000, 600_000];
+    let report = Simulation::new(both(6)).ranks(3).run(move |world| async move {
+        let messages = Messages::new(&world).await.unwrap();
+        world.barrier().await.unwrap();
+        let (other, before) = ((world.rank() + 1) % 3, messages.statistics());
+        let (all, mut sends) = (vec![1_u8; 600_000], Vec::new());
+        for rules in ["size<=4096: ud-sr, rget", "eager, rput"] {
+            messages.set_rules(rules.parse().unwrap()).unwrap();
+            for _ in 0..if rules.starts_with("eager") { 6 } else { 0 } {
+                messages.send(&all[..100], other, Tag(1)).await.unwrap();
+                messages.recv::<u8>((world.rank() + 2) % 3, Tag(1)).await.unwrap();
+            }
+            sends.extend(lens.iter().map(|len| messages.send(&all[..*len], other, Tag(0))));
+        }
+        for len in lens.iter().chain(&lens) {
+            let (bytes, _) = messages.recv::<u8>((world.rank() + 2) % 3, Tag(0)).await.unwrap();
+            assert_eq!(bytes.len(), *len);
+        }
+        for send in sends {
+            send.await.unwrap();
+        }
+        let after = messages.statistics();
+        let count = |channel: Option<Channel>, by, at_most| {
+            let of = |statistics: &Statistics| {
+                let is_it = |sent: &&SentMessages| {
+                    channel.is_none_or(|channel| sent.channel == channel)
+                        && (sent.protocol, sent.at_most) == (by, at_most)
+                };
+                let (messages, bytes) = statistics
+                    .messages
+                    .iter()
+                    .filter(is_it)
+                    .fold((0, 0), |(messages, bytes), sent| (messages + sent.messages, bytes + sent.bytes));
+                [messages, bytes]
+            };
+            let [before, after] = [of(&before), of(&after)];
+            [after[0] - before[0], after[1] - before[1]]
+        };
+        let (datagrams, connection) = (Some(Channel::Datagrams), Some(Channel::Connection));
+        assert!(count(datagrams, Protocol::Eager, Some(64))[0] >= 2, "{after}");
+        assert_eq!(count(None, Protocol::Eager, Some(64)), [4, 128], "{after}");
+        assert_eq!(count(datagrams, Protocol::Eager, Some(4096)), [2, 4_513], "{after}");
+        assert_eq!(count(connection, Protocol::Eager, Some(4096)), [2, 4_513], "{after}");
+        assert_eq!(count(None, Protocol::Copy, Some(65536)), [1, 9_000], "{after}");
+        assert_eq!(count(connection, Protocol::Rput, Some(65536)), [1, 9_000], "{after}");
+        assert_eq!(count(connection, Protocol::Rput, None), [1, 600_000], "{after}");
+        for channel in [Channel::Datagrams, Channel::Connection] {
+            let all = after.messages.iter().filter(|sent| sent.channel == channel);
+            let to_peers = after.peers.iter().filter(|sent| sent.channel == channel);
+            let (all, to_peers) = (all.map(|sent| sent.messages), to_peers.map(|sent| sent.messages));
+            assert_eq!(to_peers.sum::<u64>(), all.sum(), "{after}");
+        }
+        let to_other = after.peers.iter().filter(|sent| sent.rank == other);
+        let bytes: u64 = lens.iter().map(|len| 2 * *len as u64).sum();
+        assert!(to_other.map(|sent| sent.bytes).sum::<u64>() >= bytes, "{after}");
+        assert!(after.control.iter().any(|(_, packets)| *packets > 0), "{after}");
+        let text = after.to_string();
+        assert!(text.contains("rput") && text.contains("control") && text.contains("longer"), "{text}");
+        world.barrier().await.unwrap();
+        after.channels
+    });
+    assert_eq!(report.end, End::Finished);
+    let channels: Vec<_> = report.results.into_iter().flatten().collect();
+    assert!(channels.iter().all(|counts| counts.made == 2 && counts.refused == 0), "{channels:?}");
+    assert!(channels.iter().any(|counts| counts.resent > 0 && counts.overtook > 0), "{channels:?}");
 }
 
 /// A rule that names a channel that the fabric does not have is none.

@@ -85,3 +85,28 @@ fn errors_that_nobody_reads_are_no_crash() {
     drop(child.stderr.take());
     assert_eq!(child.wait().unwrap().code(), Some(9));
 }
+
+/// What ranks report of their messages is taken out of their lines, and added up at the end.
+#[test]
+fn statistics_of_ranks_are_one_table() {
+    let says =
+        "echo before >&2; echo \"onesided: statistics: lane eager 64 ${ONESIDED_STATISTICS} 24\" >&2; echo after >&2";
+    for ranks in ["1", "3"] {
+        let (labelled, sum) = if ranks == "1" { (["before", "after"], 1) } else { (["[2] before", "[2] after"], 3) };
+        let ended = finish(&mut script(&["-n", ranks, "--statistics"], says));
+        assert_eq!(ended.code(), 0, "{ended:?}");
+        let row =
+            ["lane".to_owned(), "eager".into(), "<=".into(), "64".into(), sum.to_string(), (24 * sum).to_string()];
+        let lines: Vec<_> = ended.stderr.lines().collect();
+        assert!(lines.iter().any(|line| line.split_whitespace().eq(&row)), "{ended:?}");
+        assert!(labelled.iter().all(|line| lines.contains(line)), "{ended:?}");
+        assert_eq!(lines.len(), 2 * sum + 2, "{ended:?}");
+        let ended = finish(&mut script(&["-n", ranks, "--statistics", "--json"], says));
+        let json: serde_json::Value = serde_json::from_str(ended.stderr.lines().last().unwrap()).unwrap();
+        let row =
+            serde_json::json!([{"channel": "lane", "what": "eager", "at_most": 64, "count": sum, "bytes": 24 * sum}]);
+        assert_eq!(json, row, "{ended:?}");
+    }
+    let ended = finish(&mut script(&["-n", "1", "--json"], says));
+    assert_ne!(ended.code(), 0, "{ended:?}");
+}

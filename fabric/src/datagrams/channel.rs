@@ -39,6 +39,8 @@ pub struct DatagramCounts {
     pub bare: u64,
     /// Packets received, each counted once.
     pub received: u64,
+    /// Those of them that came before one that was sent earlier.
+    pub overtook: u64,
     /// Packets dropped because they came before.
     pub duplicates: u64,
     /// Packets dropped because there was no room for them.
@@ -245,10 +247,11 @@ impl DatagramChannel {
             _ => peer.met(now, self.first),
         };
         let Some(met) = met else { return Ok(()) }; // it is lost
-        let (before, ready) = (self.ready.len(), &mut self.ready);
+        let (before, ready, is_ahead) = (self.ready.len(), &mut self.ready, met.receiver.is_ahead(number));
         if !met.receiver.arrived_apart(number, packet, |packet| ready.push_back((from, incarnation, packet))) {
             return Err(Fault::of(FaultKind::Protocol, from));
         }
+        self.counts.overtook += u64::from(is_ahead);
         self.counts.received += (self.ready.len() - before) as u64;
         if met.receiver.due() == 0 {
             self.activate(from, 0);
@@ -311,11 +314,12 @@ impl DatagramChannel {
         met.since = now;
         if header.carries {
             let ready = &mut self.ready;
-            let before = ready.len();
+            let (before, is_ahead) = (ready.len(), met.receiver.is_ahead(header.sequence));
             let arrived = met.receiver.arrived(now + met.sender.delay(), header.sequence, packet, |packet| {
                 ready.push_back((from, incarnation, packet));
             });
             self.counts.received += (ready.len() - before) as u64;
+            self.counts.overtook += u64::from(is_ahead && arrived == Arrived::New);
             self.counts.duplicates += u64::from(arrived == Arrived::Duplicate);
             self.counts.beyond += u64::from(arrived == Arrived::Beyond);
         }

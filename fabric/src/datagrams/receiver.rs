@@ -51,6 +51,11 @@ impl Receiver {
         LARGEST.saturating_sub(self.unread) // what came by another channel needs none
     }
 
+    /// Whether one that was sent before this packet is missing.
+    pub(super) const fn is_ahead(&self, number: u32) -> bool {
+        number.wrapping_sub(self.next) as i32 > 0
+    }
+
     /// What is acknowledged now; none is due then.
     pub(super) fn acknowledge(&mut self) -> Acknowledgement {
         self.due = NEVER;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, Watch};
 
 use super::{DatagramChannel, DatagramCounts};
-use crate::{Absent, Arrival, Channel, ChannelTo, Packet, Transport};
+use crate::{Absent, Arrival, Channel, ChannelCounts, ChannelTo, Packet, Transport};
 
 /// What became of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,6 +180,9 @@ pub trait DatagramWaits: Debug + Send + 'static {
     /// How far the connection to a rank is, which either of the two has asked for.
     fn connection(&self, to: Rank) -> Connecting;
 
+    /// What became of the connections so far.
+    fn connection_counts(&self) -> ChannelCounts;
+
     /// Asks for the connection to a rank.
     fn connect(&self, to: Rank);
 
@@ -311,6 +314,11 @@ impl<W: DatagramWaits> Transport for DatagramTransport<W> {
             }
         }
         self.channels(to)[0]
+    }
+
+    fn channel_counts(&self) -> ChannelCounts {
+        let DatagramCounts { resent, overtook, .. } = self.counts();
+        ChannelCounts { resent, overtook, ..self.waits.connection_counts() }
     }
 
     fn absent(&self, to: Rank) -> Option<Absent> {

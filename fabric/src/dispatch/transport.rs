@@ -6,7 +6,7 @@ use onesided_remote_memory::{Fault, Patience, Rank};
 
 use crate::dispatch::Either;
 use crate::dispatch::table::forward;
-use crate::{Absent, Arrival, ChannelTo, Packet, Renewed, SHORTEST_LIMIT, Transport};
+use crate::{Absent, Arrival, ChannelCounts, ChannelTo, Packet, Renewed, SHORTEST_LIMIT, Transport};
 
 // All but the two whose futures call those below.
 impl<A: Transport, B: Transport> Transport for Either<A, B> {
@@ -15,6 +15,7 @@ impl<A: Transport, B: Transport> Transport for Either<A, B> {
         call fn channels(&self, to: Rank) -> &[ChannelTo];
         #[inline]
         call fn count(&mut self, to: Rank) -> ChannelTo;
+        call fn channel_counts(&self) -> ChannelCounts;
         call fn absent(&self, to: Rank) -> Option<Absent>;
         #[inline]
         call fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>>;

@@ -16,7 +16,7 @@ use onesided_remote_memory::{Fault, FaultKind, Patience, Rank};
 use crate::NOBODY;
 
 /// A way of packets from one rank to another, of a kind: what breaks, is full, and has a longest packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Channel {
     /// A ring in shared memory, of two ranks of a host.
@@ -55,6 +55,22 @@ pub enum Absent {
     Asked,
     /// One of the two ranks had as many connections as it may have, or could make none. It is not made later.
     Refused,
+}
+
+/// What became of the channels of a rank since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChannelCounts {
+    /// Connections that were made for messages.
+    pub made: u64,
+    /// Those that were refused, because one of the two ranks had as many as it may have, or could make none.
+    pub refused: u64,
+    /// Those that were given back.
+    pub given_back: u64,
+    /// Datagrams that were sent again.
+    pub resent: u64,
+    /// Packets that came before one that had been sent earlier.
+    pub overtook: u64,
 }
 
 /// A packet to be sent: the bytes of `head`, then those of `body`.
@@ -121,6 +137,11 @@ pub trait Transport: Debug + Send + 'static {
     fn absent(&self, to: Rank) -> Option<Absent> {
         let _ = to;
         None
+    }
+
+    /// What became of this rank's channels so far.
+    fn channel_counts(&self) -> ChannelCounts {
+        ChannelCounts::default()
     }
 
     /// Sends a packet by its channel. When it is ready the packet has left, the slices may be reused, and

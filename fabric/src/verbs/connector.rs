@@ -204,6 +204,8 @@ impl Inner {
         let becomes_ready = hello.knows && !peer.is_ready() && !peer.giving.is_under_way();
         if becomes_ready {
             peer.set_ready();
+            let counts = peer.id.traffic == Traffic::Messages && rank != self.rank;
+            self.made.fetch_add(counts.into(), Ordering::Relaxed);
         }
         Some((pair.number(), becomes_ready))
     }
@@ -215,6 +217,7 @@ impl Inner {
 
     /// There is to be no such connection.
     fn refuse_connection(&self, peer: &Peer) {
+        self.refused.fetch_add(u64::from(!peer.is_refused()), Ordering::Relaxed);
         if let Some(pair) = peer.refuse() {
             if let Some(arrivals) = self.arrivals.get() {
                 arrivals.forget(pair.number());

@@ -21,7 +21,7 @@ use crate::verbs::transport::ConnectionTransport;
 use crate::verbs::{Inner, Verbs};
 use crate::waiting::drive::now;
 use crate::waiting::peer_status::PeerStatus;
-use crate::{Arrival, ChannelTo, Error, Packet, Transport};
+use crate::{Arrival, ChannelCounts, ChannelTo, Error, Packet, Transport};
 
 /// Over what the packets of cards travel: `rc`, reliable connections, `ud`, unreliable datagrams, or
 /// `both`, first datagrams, and later the connection to a rank.
@@ -287,6 +287,10 @@ impl DatagramWaits for VerbsWaits {
             Some(peer) if peer.asked.load(Ordering::Relaxed) => Connecting::Asked,
             _ => Connecting::Unasked,
         }
+    }
+
+    fn connection_counts(&self) -> ChannelCounts {
+        self.0.0.connection_counts()
     }
 
     fn connect(&self, to: Rank) {

@@ -14,6 +14,7 @@
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::ChannelCounts;
 use crate::verbs::Inner;
 use crate::verbs::peer::{Peer, Revocation};
 use crate::verbs::traffic::{ConnectionId, Traffic};
@@ -130,6 +131,13 @@ impl Inner {
         true
     }
 
+    /// What became of the connections of messages so far.
+    pub(super) fn connection_counts(&self) -> ChannelCounts {
+        let [made, refused, given_back] =
+            [&self.made, &self.refused, &self.given_back].map(|count| count.load(Ordering::Relaxed));
+        ChannelCounts { made, refused, given_back, ..ChannelCounts::default() }
+    }
+
     /// Ends a connection on which neither side posts anything.
     pub(super) fn give_back(&self, peer: &Peer) {
         let Ok([memory, ..]) = self.peers_of(peer.id.rank) else { return };
@@ -139,6 +147,7 @@ impl Inner {
         if is_to_end && matches!(*revocation, Revocation::Not) {
             self.save();
             self.end_connection(peer);
+            self.given_back.fetch_add(u64::from(peer.id.traffic == Traffic::Messages), Ordering::Relaxed);
         }
         drop(revocation);
         self.ring();

@@ -104,7 +104,7 @@ mod words;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -198,6 +198,10 @@ struct Inner {
     over_both: bool,
     connect_after: u32,
     counted: AtomicU32,
+    /// How many connections of messages to others were made, were refused, and were given back.
+    made: AtomicU64,
+    refused: AtomicU64,
+    given_back: AtomicU64,
     event_wait: EventWait,
     handler_wait: HandlerWait,
     endpoint: Tasks,
@@ -354,6 +358,9 @@ impl Verbs {
             over_both,
             connect_after,
             counted: AtomicU32::new(0),
+            made: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            given_back: AtomicU64::new(0),
             connector,
             depth,
             completions,

@@ -15,7 +15,9 @@ use crate::verbs::traffic::Traffic;
 use crate::verbs::{Verbs, VerbsWaits};
 use crate::waiting::drive::is_blocking;
 use crate::waiting::peer_status::PeerStatus;
-use crate::{Arrival, Channel, ChannelTo, DatagramTransport, Either, NOBODY, Packet, Renewed, Transport};
+use crate::{
+    Arrival, Channel, ChannelCounts, ChannelTo, DatagramTransport, Either, NOBODY, Packet, Renewed, Transport,
+};
 
 /// One of so many looks that [wait for nothing](Transport::try_recv), and find nothing, does what a wait does.
 const WAITS: u32 = 16;
@@ -222,6 +224,10 @@ impl Transport for ConnectionTransport {
         const ALONE: ChannelTo =
             ChannelTo { channel: Channel::Connection, packet_max: LONGEST as usize, follows_writes: true };
         if self.fabric.has_rails() { &[ChannelTo { follows_writes: false, ..ALONE }] } else { &[ALONE] }
+    }
+
+    fn channel_counts(&self) -> ChannelCounts {
+        self.fabric.0.connection_counts()
     }
 
     #[inline]

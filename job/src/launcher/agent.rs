@@ -94,8 +94,9 @@ fn serve(start: Start, layout: &Layout, secret: &Secret, link: RelayStream) -> R
         args: start.args,
         fabric: start.fabric.to_string_lossy().into_owned(),
         on_failure: OnFailure::Continue,
-        stuck_after: None, // a variable
-        labels: true,      // makes pipes; the launcher adds the labels
+        stuck_after: None, // a variable, as is the next one
+        statistics: None,
+        labels: true, // makes pipes; the launcher adds the labels
     };
     let spare = launch.check()?;
     let job_segment = Arc::new(JobSegment::create(size).map_err(failed("make the job segment"))?);

@@ -23,6 +23,7 @@ mod output;
 mod ranks;
 mod remote;
 mod remote_agent;
+mod reports;
 mod stuck;
 mod supervisor;
 
@@ -50,10 +51,11 @@ use crate::launcher::limits::{Limits, NotStarted};
 use crate::launcher::output::{Output, Stream, Target};
 use crate::launcher::ranks::Ranks;
 use crate::launcher::remote::Remote;
+use crate::launcher::reports::Reports;
 use crate::launcher::stuck::Stuck;
 use crate::launcher::supervisor::Supervisor;
 use crate::segment::JobSegment;
-use crate::{SUSPECT_AFTER, Secret, Server, start};
+use crate::{STATISTICS, SUSPECT_AFTER, Secret, Server, start};
 
 /// How long survivors may take to notice and report a failure, and then to react to `SIGTERM`.
 pub const GRACE: Duration = Duration::from_secs(2);
@@ -79,6 +81,18 @@ pub struct Launch {
     pub labels: bool,
     /// Ranks report what they have waited for so long, and the launcher makes a page of it.
     pub stuck_after: Option<Duration>,
+    /// Ranks report what messages they have sent, and the launcher writes the sums of the job to standard
+    /// error at its end.
+    pub statistics: Option<StatisticsFormat>,
+}
+
+/// How the [statistics](crate::Statistics) of a job are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StatisticsFormat {
+    /// A table.
+    Table,
+    /// One line: an array of the table's rows.
+    Json,
 }
 
 /// What happens to the other ranks when one fails.
@@ -197,8 +211,8 @@ impl Launch {
         interrupts: &[Interrupt],
         observe: &mut dyn FnMut(Event),
     ) -> Result<u8, Error> {
-        let output = Output::start(streams, self.stuck_after.map(|_| Stuck::new(self.size)))
-            .map_err(failed("start printing"))?;
+        let reports = Reports::new(self.stuck_after.map(|_| Stuck::new(self.size)), self.statistics);
+        let output = Output::start(streams, reports).map_err(failed("start printing"))?;
         let supervisor = Supervisor::new(job_segment, server, (ranks, remote), output, self.on_failure, interrupts);
         supervisor.run(observe).map_err(failed("wait for the ranks"))
     }
@@ -256,9 +270,10 @@ impl Launch {
         Ok((ranks, streams))
     }
 
-    /// The variable that makes ranks report.
-    fn stuck_variable(&self) -> Option<(&'static str, String)> {
-        self.stuck_after.map(|after| (STUCK_AFTER, after.as_secs_f64().to_string()))
+    /// The variables that make ranks report.
+    fn reporting(&self) -> impl Iterator<Item = (&'static str, String)> + use<> {
+        let stuck = self.stuck_after.map(|after| (STUCK_AFTER, after.as_secs_f64().to_string()));
+        stuck.into_iter().chain(self.statistics.map(|_| (STATISTICS, "1".to_owned())))
     }
 
     fn command(&self, environment: &Environment, surroundings: &Surroundings) -> Command {
@@ -268,7 +283,7 @@ impl Launch {
             .envs(surroundings.variables.iter().map(|(name, value)| (name, value)))
             .envs(environment.variables())
             .env(FABRIC, &self.fabric)
-            .envs(self.stuck_variable())
+            .envs(self.reporting())
             .env_remove(SECRET_FILE)
             .process_group(0);
         if let Some(folder) = &surroundings.folder {
@@ -277,7 +292,7 @@ impl Launch {
         let reads = surroundings.reads && environment.rank == Rank(0);
         command.stdin(if reads { stdin() } else { Stdio::null() });
         // A single rank without a label may use the terminal directly.
-        if self.labels || self.size > 1 {
+        if self.labels || self.size > 1 || self.statistics.is_some() {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
         die_with_the_launcher(&mut command, Session::Ours);

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::launcher::stuck::Stuck;
+use crate::launcher::reports::Reports;
 use crate::timespec;
 
 /// Longer lines are split: a program that never ends a line must not fill the launcher's memory.
@@ -52,13 +52,13 @@ impl Stream {
         Some((self.rank?, self.target, self.pipe))
     }
 
-    /// Appends the complete lines to `lines`, but for those that `stuck` takes.
-    fn take(&mut self, bytes: &[u8], lines: &mut Vec<u8>, mut stuck: Option<&mut Stuck>) {
+    /// Appends the complete lines to `lines`, but for those that `reports` takes.
+    fn take(&mut self, bytes: &[u8], lines: &mut Vec<u8>, mut reports: Option<&mut Reports>) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.begun.extend_from_slice(piece);
             if piece.ends_with(b"\n") || self.begun.len() >= LONGEST {
-                let stuck = stuck.as_deref_mut().filter(|_| self.target == Target::Stderr);
-                if stuck.is_some_and(|stuck| stuck.take(&self.begun, Instant::now())) {
+                let reports = reports.as_deref_mut().filter(|_| self.target == Target::Stderr);
+                if reports.is_some_and(|reports| reports.take(&self.begun, Instant::now())) {
                     self.begun.clear();
                 }
                 self.end_line(lines);
@@ -117,14 +117,14 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// `stuck` makes a page of the ranks' reports.
-    pub(crate) fn start(mut streams: Vec<Stream>, mut stuck: Option<Stuck>) -> io::Result<Self> {
+    /// `reports` makes pages of what the ranks report.
+    pub(crate) fn start(mut streams: Vec<Stream>, mut reports: Option<Reports>) -> io::Result<Self> {
         let (job, open) = pipe_with(PipeFlags::CLOEXEC)?;
         let (done, ours) = pipe_with(PipeFlags::CLOEXEC)?;
         let lost = Arc::new(AtomicI32::new(0));
         let noted = Arc::clone(&lost);
         let thread = std::thread::Builder::new().name("output".to_owned()).spawn(move || {
-            pump(&mut streams, stuck.as_mut(), &job, &noted);
+            pump(&mut streams, reports.as_mut(), &job, &noted);
             drop(ours);
         })?;
         Ok(Self { open: Some(open), done, lost, thread })
@@ -151,18 +151,18 @@ impl Output {
     }
 }
 
-fn pump(streams: &mut Vec<Stream>, mut stuck: Option<&mut Stuck>, job: &OwnedFd, lost: &AtomicI32) {
+fn pump(streams: &mut Vec<Stream>, mut reports: Option<&mut Reports>, job: &OwnedFd, lost: &AtomicI32) {
     let mut buffer = vec![0; 64 << 10];
     let mut drain_until = None;
     while !streams.is_empty() {
-        let page = stuck.as_deref_mut().and_then(|stuck| stuck.page(Instant::now()));
+        let page = reports.as_deref_mut().and_then(|reports| reports.page(Instant::now()));
         if let Some(page) = page {
             write(Target::Stderr, page.as_bytes(), lost);
         }
         // The pipe of a finished job stays ready and would end every wait.
         let timeout = match drain_until {
             Some(_) => Some(Duration::ZERO),
-            None => stuck.as_deref().and_then(|stuck| stuck.left(Instant::now())),
+            None => reports.as_deref().and_then(|reports| reports.left(Instant::now())),
         };
         let Some((over, ready)) = wait(streams, job, timeout) else { continue };
         if over && drain_until.is_none() {
@@ -176,7 +176,7 @@ fn pump(streams: &mut Vec<Stream>, mut stuck: Option<&mut Stuck>, job: &OwnedFd,
         let mut ready = ready.into_iter();
         streams.retain_mut(|stream| {
             let mut lines = Vec::new();
-            let stays = ready.next() != Some(true) || read(stream, &mut buffer, &mut lines, stuck.as_deref_mut());
+            let stays = ready.next() != Some(true) || read(stream, &mut buffer, &mut lines, reports.as_deref_mut());
             if !lines.is_empty() && !write(stream.target, &lines, lost) {
                 closed = Some(stream.target);
             }
@@ -190,7 +190,7 @@ fn pump(streams: &mut Vec<Stream>, mut stuck: Option<&mut Stuck>, job: &OwnedFd,
         stream.end_line(&mut lines);
         write(stream.target, &lines, lost);
     }
-    if let Some(page) = stuck.and_then(Stuck::last_page) {
+    if let Some(page) = reports.and_then(Reports::last_page) {
         write(Target::Stderr, page.as_bytes(), lost);
     }
 }
@@ -216,14 +216,14 @@ fn wait(streams: &[Stream], job: &OwnedFd, timeout: Option<Duration>) -> Option<
 }
 
 /// Reads what is available. `false` at the end of the stream.
-fn read(stream: &mut Stream, buffer: &mut [u8], lines: &mut Vec<u8>, stuck: Option<&mut Stuck>) -> bool {
+fn read(stream: &mut Stream, buffer: &mut [u8], lines: &mut Vec<u8>, reports: Option<&mut Reports>) -> bool {
     match rustix::io::read(&stream.pipe, &mut *buffer) {
         Ok(0) => {
             stream.end_line(lines);
             false
         }
         Ok(len) => {
-            stream.take(&buffer[..len], lines, stuck);
+            stream.take(&buffer[..len], lines, reports);
             true
         }
         Err(Errno::INTR | Errno::AGAIN) => true,
@@ -234,6 +234,7 @@ fn read(stream: &mut Stream, buffer: &mut [u8], lines: &mut Vec<u8>, stuck: Opti
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::launcher::stuck::Stuck;
 
     fn stream(label: Option<Rank>) -> (Stream, OwnedFd) {
         let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).unwrap();
@@ -257,10 +258,10 @@ mod tests {
     fn a_report_goes_to_the_page() {
         let (ours, _open) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         let mut stream = Stream::new(ours, Target::Stderr, None);
-        let (mut stuck, mut lines) = (Stuck::new(1), Vec::new());
-        stream.take(b"one\nonesided: rank 0 waits: a signal\ntwo\n", &mut lines, Some(&mut stuck));
+        let (mut reports, mut lines) = (Reports::new(Some(Stuck::new(1)), None).unwrap(), Vec::new());
+        stream.take(b"one\nonesided: rank 0 waits: a signal\ntwo\n", &mut lines, Some(&mut reports));
         assert_eq!(lines, b"one\ntwo\n");
-        assert!(stuck.last_page().unwrap().contains("rank 0 waits: a signal"));
+        assert!(reports.last_page().unwrap().contains("rank 0 waits: a signal"));
     }
 
     #[test]

@@ -99,7 +99,7 @@ impl Remote {
             folder: folder.into(),
             fabric: launch.fabric.clone().into(),
             args: launch.args.clone(),
-            variables: variables(&hosts.export, launch.stuck_variable()),
+            variables: variables(&hosts.export, launch.reporting()),
         };
         for (host, link) in &mut links {
             start.host = *host;
@@ -279,7 +279,7 @@ impl Remote {
 
 /// The environment sent to the agents: our own and the requested variables, without those of a job
 /// that we are part of.
-fn variables(export: &[OsString], more: Option<(&'static str, String)>) -> Vec<(OsString, OsString)> {
+fn variables(export: &[OsString], more: impl Iterator<Item = (&'static str, String)>) -> Vec<(OsString, OsString)> {
     let own = std::env::vars_os().filter(|(name, _)| travels(name, export));
     own.chain(more.map(|(name, value)| (name.into(), value.into()))).collect()
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use onesided::fabric::bootstrap::STATISTICS;
 use onesided::{Messages, Tag, World};
 
 use super::elements;
@@ -32,4 +33,22 @@ pub(super) fn both_wait(world: World) {
 fn long_messages_come_before_floods_both_ways() {
     let ended = jobs::start(2, "messages: both wait").wait();
     assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
+}
+
+/// The launcher adds up what the ranks say of their messages.
+#[test]
+fn what_a_job_has_sent_is_summed() {
+    let ended = jobs::start_under(2, "messages: both wait", (STATISTICS, "1")).wait();
+    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
+    let sent: Vec<u64> = ended
+        .lines
+        .iter()
+        .filter_map(|line| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            let [_, "eager", "<=", "64", count, _] = words[..] else { return None };
+            count.parse().ok()
+        })
+        .collect();
+    assert!(sent.iter().sum::<u64>() >= 2_800, "{ended:#?}");
+    assert!(!ended.lines.iter().any(|line| line.contains("statistics: ")), "{ended:#?}");
 }

@@ -15,4 +15,5 @@ pub(crate) mod receive;
 pub(crate) mod rules;
 pub(crate) mod send;
 pub(crate) mod shaped;
+pub(crate) mod statistics;
 pub(crate) mod taken;

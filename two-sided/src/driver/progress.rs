@@ -19,7 +19,8 @@ use onesided_fabric::{
 };
 
 use self::background::Owing;
-use self::state::{State, end_connection, take_in};
+pub(crate) use self::state::State;
+use self::state::{end_connection, take_in};
 use crate::Error;
 use crate::driver::handler::Handler;
 use crate::driver::memory::{Counters, Memory};
@@ -67,6 +68,7 @@ impl<F: Fabric> Drop for Progress<F> {
         // A forked child has no other thread: it would wait for that one for ever.
         if !is_child() {
             self.end_handler();
+            self.report_statistics();
         }
     }
 }
@@ -118,6 +120,10 @@ impl<F: Fabric> Progress<F> {
     /// Whether threads wait, and not tasks in virtual time.
     pub(crate) fn has_threads(&self) -> bool {
         self.fabric.endpoint().background().is_some()
+    }
+
+    pub(crate) fn state(&self) -> SpinGuard<'_, State<F>> {
+        self.state.lock()
     }
 
     pub(crate) const fn handler(&self) -> &Handler {

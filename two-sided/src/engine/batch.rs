@@ -107,10 +107,15 @@ impl<S> Engine<S> {
         }
         let (head, body) =
             (Packet::Batch { context }.encode(grant), bytemuck::cast_slice(&packing.words[..packing.used]));
-        if count < 2 || post(to, head.bytes(), body) != PostOutcome::Sent {
+        if count < 2 {
             return 0;
         }
+        let PostOutcome::Sent(channel) = post(to, head.bytes(), body) else { return 0 };
         peer.spend(cost);
+        for (bytes, ..) in &list[..count] {
+            peer.sent_by(channel).add(bytes.len() as u64);
+        }
+        list[..count].iter().for_each(|(bytes, ..)| self.sent.eager(channel, bytes.len()));
         count
     }
 

@@ -147,7 +147,7 @@ mod tests {
         let mut packets = Vec::new();
         engine.flush(|_, head, _| {
             packets.push(Packet::decode(head).unwrap().0);
-            PostOutcome::Sent
+            PostOutcome::SENT
         });
         packets
     }

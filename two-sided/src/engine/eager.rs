@@ -25,8 +25,10 @@ impl<S> Engine<S> {
     ) -> Result<Option<usize>, TooLong> {
         let (class, peer) = (Class::of(envelope.0), self.peer(to));
         Ok(match peer.may_pass(class, bytes.len()).map(|grant| post(to, &eager_head(envelope, grant), bytes)) {
-            Some(PostOutcome::Sent) => {
+            Some(PostOutcome::Sent(channel)) => {
                 peer.passed(bytes.len());
+                peer.sent_by(channel).add(bytes.len() as u64);
+                self.sent.eager(channel, bytes.len());
                 None
             }
             Some(PostOutcome::Failed(fault)) => {
@@ -58,11 +60,11 @@ mod tests {
             sender.send_eager(Rank(1), (0, 0), &long[..len], |_, _, _| posted).is_ok()
         };
         let mut sender = opened(Rank(0), window(2), u32::MAX);
-        assert!(may_wait(&mut sender, long.len(), PostOutcome::Sent));
+        assert!(may_wait(&mut sender, long.len(), PostOutcome::SENT));
         assert!(!may_wait(&mut sender, long.len(), PostOutcome::Busy));
         assert!(may_wait(&mut sender, QUEUED_MAX, PostOutcome::Busy));
-        assert!(!may_wait(&mut sender, long.len(), PostOutcome::Sent), "it would overtake");
+        assert!(!may_wait(&mut sender, long.len(), PostOutcome::SENT), "it would overtake");
         let mut sender = opened(Rank(0), units(QUEUED_MAX), u32::MAX);
-        assert!(!may_wait(&mut sender, long.len(), PostOutcome::Sent), "there is no credit");
+        assert!(!may_wait(&mut sender, long.len(), PostOutcome::SENT), "there is no credit");
     }
 }

@@ -1,6 +1,6 @@
 //! What goes out.
 
-use onesided_fabric::remote_memory::Rank;
+use onesided_fabric::remote_memory::{Fault, Rank};
 
 use super::peer::Outgoing;
 use super::{Engine, PostOutcome, Send, SendState};
@@ -20,9 +20,9 @@ impl<S> Engine<S> {
         let mut later = Vec::new();
         while let Some(rank) = self.busy.pop() {
             match self.flush_to(rank, &mut post) {
-                PostOutcome::Sent => self.peer(rank).is_busy = false,
-                PostOutcome::Busy => later.push(rank),
-                PostOutcome::Failed(fault) => {
+                Ok(()) => self.peer(rank).is_busy = false,
+                Err(None) => later.push(rank),
+                Err(Some(fault)) => {
                     self.peer(rank).is_busy = false;
                     let unsent = self.peer(rank).drop_queue();
                     unsent.into_iter().for_each(|send| self.fail(send, fault));
@@ -33,12 +33,18 @@ impl<S> Engine<S> {
         self.busy = later;
     }
 
-    /// `Sent`: nothing is left that may be sent now.
-    fn flush_to(&mut self, rank: Rank, post: &mut impl FnMut(Rank, &[u8], &[u8]) -> PostOutcome) -> PostOutcome {
+    /// `Ok`: nothing is left that may be sent now. `Err(None)`: there is no room.
+    fn flush_to(
+        &mut self,
+        rank: Rank,
+        post: &mut impl FnMut(Rank, &[u8], &[u8]) -> PostOutcome,
+    ) -> Result<(), Option<Fault>> {
         while let Some((packet, body)) = self.peer(rank).next() {
-            match post(rank, packet.bytes(), body) {
-                PostOutcome::Sent => {}
-                other => return other,
+            let (len, posted) = (body.len(), post(rank, packet.bytes(), body));
+            match posted {
+                PostOutcome::Sent(channel) => self.count((rank, channel), &packet, len),
+                PostOutcome::Busy => return Err(None),
+                PostOutcome::Failed(fault) => return Err(Some(fault)),
             }
             let Some(send) = self.peer(rank).posted() else { continue };
             match &mut self.sends[send] {
@@ -47,7 +53,7 @@ impl<S> Engine<S> {
                 _ => self.complete(send, Ok(())),
             }
         }
-        PostOutcome::Sent
+        Ok(())
     }
 
     /// [Loses](Self::lose) the peers that a packet could not be sent to. Called when everything

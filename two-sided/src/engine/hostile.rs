@@ -147,7 +147,7 @@ proptest! {
                 Step::Send { to, by: Some(by) } => {
                     sends.push(engine.send_rendezvous(Rank(to), (0, 0), (key(), by), 1));
                 }
-                Step::Flush(has_room) => engine.flush(|_, _, _| if has_room { PostOutcome::Sent } else { PostOutcome::Busy }),
+                Step::Flush(has_room) => engine.flush(|_, _, _| if has_room { PostOutcome::SENT } else { PostOutcome::Busy }),
                 Step::Move(is_moved) => {
                     let outcome = if is_moved { Ok(()) } else { Err(Fault::new(FaultKind::NoMemory)) };
                     match engine.next_to_move(|_| true) {
@@ -206,7 +206,7 @@ proptest! {
         receives.into_iter().for_each(|receive| engine.cancel(receive));
         let receive = posted(engine.receive(Pattern { context: 0, source: Some(2), tag: Some(3) }));
         let send = engine.send_rendezvous(Rank(2), (0, 0), (key(), Protocol::Rget), 3);
-        engine.flush(|_, _, _| PostOutcome::Sent);
+        engine.flush(|_, _, _| PostOutcome::SENT);
         engine.take_idle();
         take_in(&mut engine, Rank(2), &eager(0, 3, b"from the other", 0));
         take_in(&mut engine, Rank(2), Packet::Fin { request: RequestId(send as u32), status: 0 }.encode(0).bytes());

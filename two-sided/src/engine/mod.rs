@@ -60,6 +60,7 @@ pub(crate) mod protocol;
 mod receives;
 mod rendezvous;
 mod renewal;
+mod sent;
 pub(crate) mod source;
 #[cfg(test)]
 mod tests;
@@ -71,7 +72,7 @@ use std::sync::atomic::AtomicU32;
 use std::task::Waker;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
-use onesided_fabric::{NOBODY, SegmentKey};
+use onesided_fabric::{Channel, NOBODY, SegmentKey};
 use slab::Slab;
 
 use self::batch::Batch;
@@ -81,6 +82,7 @@ use self::describe::Seen;
 use self::peer::{Class, Outgoing, Peer};
 use self::pipeline::{Part, Writes};
 use self::receives::{Arrived, Receive, ReceiveState};
+use self::sent::Sent;
 use crate::Protocol;
 use crate::engine::matching::Matcher;
 use crate::engine::wire::{Encoded, Packet, RequestId};
@@ -93,14 +95,20 @@ pub(crate) use self::peer::window;
 pub(crate) use self::pipeline::{SHORTEST, ToExpose};
 pub(crate) use self::receives::{Announced, Direct, Held, Holding, Landed, MovedTo, Posting};
 pub(crate) use self::rendezvous::{Here, ToMove, ToRead};
+pub(crate) use self::sent::{CLASSES, Tally};
 
 /// What became of a packet that was to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PostOutcome {
-    Sent,
+    Sent(Channel),
     /// Nothing was sent: try again later.
     Busy,
     Failed(Fault),
+}
+
+#[cfg(test)]
+impl PostOutcome {
+    const SENT: Self = Self::Sent(Channel::Lane);
 }
 
 /// A send.
@@ -177,6 +185,7 @@ pub(crate) struct Engine<S> {
     early: Arc<AtomicU32>,
     /// What an earlier dump has seen.
     seen: Seen,
+    sent: Sent,
 }
 
 /// Keeps a waker in place of an earlier one; of a thread that polls again by itself none.
@@ -235,6 +244,7 @@ impl<S> Engine<S> {
             collectives: Collectives::default(),
             early: Arc::default(),
             seen: Seen::default(),
+            sent: Sent::default(),
         }
     }
 

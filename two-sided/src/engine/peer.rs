@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 
+use onesided_fabric::Channel;
 use onesided_fabric::remote_memory::Fault;
 
+use super::Tally;
 use super::eager::QUEUED_MAX;
 use crate::engine::matching::{Arrival, COLLECTIVE, LOCK};
 use crate::engine::wire::{Encoded, Packet};
@@ -129,8 +131,8 @@ impl Outgoing {
 /// The counters are cumulative and wrap.
 #[derive(Debug)]
 pub(super) struct Peer {
-    /// What waits, by [class](Class::queue).
-    queues: [VecDeque<Outgoing>; 4],
+    /// What waits, by [class](Class::queue), once something has waited.
+    queues: Option<Box<[VecDeque<Outgoing>; 4]>>,
     /// Whether the engine's list of busy peers has it.
     pub(super) is_busy: bool,
     /// Why it is reached no more.
@@ -151,12 +153,14 @@ pub(super) struct Peer {
     came: u32,
     pub(super) consumed: u32,
     told: u32,
+    /// The messages to it: those otherwise than in datagrams, and those in datagrams.
+    sent: [Tally; 2],
 }
 
 impl Peer {
     pub(super) fn new(window: u32) -> Self {
         Self {
-            queues: Default::default(),
+            queues: None,
             is_busy: false,
             lost: None,
             untold: None,
@@ -169,17 +173,18 @@ impl Peer {
             consumed: 0,
             told: window,
             window,
+            sent: [Tally::default(); 2],
         }
     }
 
     /// Its connection is another one, with the credit of a first one.
     pub(super) fn renew(&mut self, before: (Arrival, u64), fault: Fault, is_untold: bool) {
         let untold = if is_untold { Some(fault) } else { self.untold };
-        *self = Self { is_busy: self.is_busy, untold, before, ..Self::new(self.window) };
+        *self = Self { is_busy: self.is_busy, sent: self.sent, untold, before, ..Self::new(self.window) };
     }
 
     pub(super) fn queue(&mut self, outgoing: Outgoing) {
-        let queue = &mut self.queues[outgoing.class.queue()];
+        let queue = &mut self.queues.get_or_insert_default()[outgoing.class.queue()];
         let at = match outgoing.class {
             Class::Control => queue.partition_point(|other| other.class == Class::Control),
             Class::Lock | Class::Collective | Class::Message | Class::Data => queue.len(),
@@ -192,16 +197,22 @@ impl Peer {
         self.next_class().is_some() || self.has_queued() && !self.has_asked
     }
 
+    /// What is first in the queue of a class.
+    #[inline]
+    fn first(&self, class: Class) -> Option<&Outgoing> {
+        self.queues.as_ref()?[class.queue()].front()
+    }
+
     /// Whether packets wait to be sent.
     #[inline]
     pub(super) fn has_queued(&self) -> bool {
-        !self.queues.iter().all(VecDeque::is_empty)
+        self.queues.as_ref().is_some_and(|queues| !queues.iter().all(VecDeque::is_empty))
     }
 
     /// The class of the next packet that may be sent.
     fn next_class(&self) -> Option<Class> {
         Class::ALL.into_iter().find(|class| {
-            let first = self.queues[class.queue()].front().filter(|first| first.class == *class);
+            let first = self.first(*class).filter(|first| first.class == *class);
             first.is_some_and(|first| self.can_pay(*class, first.body.len()))
         })
     }
@@ -214,7 +225,7 @@ impl Peer {
     /// The number of messages that wait for credit, if any do.
     pub(super) fn without_credit(&self) -> Option<usize> {
         let waits = |first: &Outgoing| !self.can_pay(first.class, first.body.len());
-        let waiting = self.queues.iter().filter(|queue| queue.front().is_some_and(waits));
+        let waiting = self.queues.iter().flat_map(|queues| &**queues).filter(|queue| queue.front().is_some_and(waits));
         Some(waiting.map(VecDeque::len).sum()).filter(|count| *count > 0)
     }
 
@@ -234,7 +245,7 @@ impl Peer {
     #[inline]
     pub(super) fn may_pass(&self, class: Class, kept: usize) -> Option<u32> {
         let is_told = self.lost.is_none() && self.untold.is_none();
-        let may = is_told && self.queues[class.queue()].is_empty() && self.can_pay(class, kept);
+        let may = is_told && self.first(class).is_none() && self.can_pay(class, kept);
         may.then_some(self.grant())
     }
 
@@ -266,13 +277,14 @@ impl Peer {
             self.queue(Outgoing::control(Packet::Ask.encode(0)));
         }
         let grant = self.grant();
-        let next = self.queues[self.next_class()?.queue()].front()?;
+        let next = self.first(self.next_class()?)?;
         Some((next.packet.with_grant(grant), &next.body))
     }
 
     /// The packet of [`next`](Self::next) was sent; the send whose message or FIN it was.
     pub(super) fn posted(&mut self) -> Option<usize> {
-        let Outgoing { class, body, send, .. } = self.queues[self.next_class()?.queue()].pop_front()?;
+        let next = self.next_class()?.queue();
+        let Outgoing { class, body, send, .. } = self.queues.as_mut()?[next].pop_front()?;
         match class {
             Class::Control | Class::Data => self.told = self.grant(),
             Class::Lock | Class::Collective | Class::Message => self.passed(body.len()),
@@ -308,7 +320,18 @@ impl Peer {
     }
 
     pub(super) fn has_controls(&self) -> bool {
-        self.queues[Class::Control.queue()].front().is_some_and(|first| first.class == Class::Control)
+        self.first(Class::Control).is_some_and(|first| first.class == Class::Control)
+    }
+
+    /// The messages that it was sent by a channel.
+    #[inline]
+    pub(super) const fn sent_by(&mut self, channel: Channel) -> &mut Tally {
+        &mut self.sent[matches!(channel, Channel::Datagrams) as usize]
+    }
+
+    /// The messages that it was sent otherwise than in datagrams, and those in datagrams.
+    pub(super) const fn sent(&self) -> [Tally; 2] {
+        self.sent
     }
 
     #[cfg(test)]
@@ -319,7 +342,13 @@ impl Peer {
 
     /// Nothing that is queued will be sent; the sends among it.
     pub(super) fn drop_queue(&mut self) -> Vec<usize> {
-        std::mem::take(&mut self.queues).into_iter().flatten().filter_map(|outgoing| outgoing.send).collect()
+        self.queues
+            .take()
+            .into_iter()
+            .flat_map(|queues| *queues)
+            .flatten()
+            .filter_map(|outgoing| outgoing.send)
+            .collect()
     }
 }
 

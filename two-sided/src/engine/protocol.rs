@@ -5,7 +5,7 @@ use std::fmt;
 use onesided_fabric::Channel;
 
 /// How a message goes to its receiver, and who moves it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Protocol {
     /// In one packet, which the receiver copies: over the connection of the two if there is one, otherwise as

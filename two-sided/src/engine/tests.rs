@@ -166,7 +166,7 @@ fn unexpected_messages_are_bounded() {
     loop {
         sender.flush(|_, head, body| {
             wire.push_back([head, body].concat());
-            PostOutcome::Sent
+            PostOutcome::SENT
         });
         wire.drain(..).for_each(|packet| take_in(&mut receiver, Rank(0), &packet));
         assert!(receiver.matcher.lens().1 <= WINDOW as usize);
@@ -183,7 +183,7 @@ fn unexpected_messages_are_bounded() {
         let mut back = Vec::new();
         receiver.flush(|_, head, _| {
             back.push(head.to_vec());
-            PostOutcome::Sent
+            PostOutcome::SENT
         });
         back.iter().for_each(|packet| take_in(&mut sender, Rank(1), packet));
     }
@@ -203,7 +203,7 @@ fn memory_comes_back_at_the_fin() {
     let mut engine = opened(Rank(0), WINDOW, u32::MAX);
     let key = key();
     let send = engine.send_rendezvous(Rank(1), (0, 0), (key, Protocol::Rget), 4711);
-    engine.flush(|_, _, _| PostOutcome::Sent);
+    engine.flush(|_, _, _| PostOutcome::SENT);
     engine.detach(send);
     assert!(engine.take_idle().is_empty());
     let fin = Packet::Fin { request: RequestId(send as u32), status: 0 }.encode(WINDOW);
@@ -307,7 +307,7 @@ fn what_a_peer_sent_before_it_died_is_received() {
     let mut engine = opened(Rank(0), WINDOW, u32::MAX);
     let key = key();
     let read = engine.send_rendezvous(Rank(1), (0, 0), (key, Protocol::Rget), 1);
-    engine.flush(|_, _, _| PostOutcome::Sent);
+    engine.flush(|_, _, _| PostOutcome::SENT);
     let unsent = engine.send_rendezvous(Rank(1), (0, 0), (key, Protocol::Rget), 2);
     let fault = Fault::of(FaultKind::PeerDied, Rank(1));
     engine.flush(|_, _, _| PostOutcome::Failed(fault));
@@ -329,7 +329,7 @@ fn carry(from: &mut Engine<u64>, to: &mut Engine<u64>) {
     let (source, mut wire) = (from.me, Vec::new());
     from.flush(|_, head, body| {
         wire.push([head, body].concat());
-        PostOutcome::Sent
+        PostOutcome::SENT
     });
     wire.iter().for_each(|packet| take_in(to, source, packet));
 }

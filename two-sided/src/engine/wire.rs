@@ -149,6 +149,20 @@ impl Encoded {
         &self.bytes[..usize::from(self.len)]
     }
 
+    /// The protocol and the length of the message that it begins, with so many bytes behind it. `None`: it
+    /// is a control packet, or a DATA, whose message began before.
+    pub(crate) fn begins(&self, behind: usize) -> Option<(Protocol, u64)> {
+        match Packet::decode(self.bytes())?.0 {
+            Packet::Eager { .. } => Some((Protocol::Eager, behind as u64)),
+            Packet::Rts { key, by, .. } => Some((by, key.len)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_data(&self) -> bool {
+        self.bytes[0] == DATA
+    }
+
     /// The same packet with another grant.
     pub(crate) fn with_grant(mut self, grant: u32) -> Self {
         self.bytes[4..8].copy_from_slice(&grant.to_le_bytes());

@@ -118,6 +118,7 @@ fn job(
         on_failure: OnFailure::Abort,
         labels: ranks > 1,
         stuck_after: None,
+        statistics: None,
     };
     std::thread::scope(|scope| {
         let launched = scope.spawn(|| {

@@ -47,6 +47,7 @@ pub(crate) fn run(
         on_failure: if suite.is_killed() { OnFailure::Continue } else { OnFailure::Abort },
         labels: ranks > 1,
         stuck_after: None,
+        statistics: None,
     };
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| collect(File::from(read), step));

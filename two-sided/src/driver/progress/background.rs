@@ -69,6 +69,9 @@ impl<F: Fabric> Background for Progress<F> {
     fn describe(&self) -> Vec<String> {
         let mut lines = self.state.lock().engine.describe(self.fabric.now());
         lines.extend(self.registrations.describe());
+        if !lines.is_empty() {
+            lines.extend(self.describe_sent());
+        }
         lines
     }
 }

@@ -11,18 +11,18 @@ use crate::driver::transfers::{self, Begun, Transfer};
 use crate::engine::wire::{EAGER_HEAD, starts_transfer};
 use crate::engine::{Direct, Engine, Listed, PostOutcome, TooLong};
 
-pub(super) struct State<F: Fabric> {
-    pub(super) engine: Engine<Registered<F>>,
-    pub(super) transport: F::Transport,
+pub(crate) struct State<F: Fabric> {
+    pub(crate) engine: Engine<Registered<F>>,
+    pub(crate) transport: F::Transport,
     pub(super) transfers: Vec<Transfer<F>>,
     pub(super) interest: EventInterest,
     /// The sends that were started when it was last updated.
     pub(super) sends_seen: u64,
 }
 
-const fn posted(sent: Poll<Result<(), Fault>>) -> PostOutcome {
+const fn posted(sent: Poll<Result<(), Fault>>, channel: Channel) -> PostOutcome {
     match sent {
-        Poll::Ready(Ok(())) => PostOutcome::Sent,
+        Poll::Ready(Ok(())) => PostOutcome::Sent(channel),
         Poll::Ready(Err(fault)) => PostOutcome::Failed(fault),
         Poll::Pending => PostOutcome::Busy,
     }
@@ -57,7 +57,7 @@ impl<F: Fabric> State<F> {
         }
         let mut cx = Context::from_waker(NOBODY);
         engine.send_eager(to, envelope, bytes, |to, head, body| {
-            posted(transport.poll_send(&mut cx, to, Packet { body, ..Packet::new(channel, head) }))
+            posted(transport.poll_send(&mut cx, to, Packet { body, ..Packet::new(channel, head) }), channel)
         })
     }
 
@@ -66,7 +66,7 @@ impl<F: Fabric> State<F> {
         let (mut cx, Self { engine, transport, .. }) = (Context::from_waker(NOBODY), self);
         let ChannelTo { channel, packet_max, .. } = transport.count(to);
         engine.send_batch(to, list, packet_max, |to, head, body| {
-            posted(transport.poll_send(&mut cx, to, Packet { body, ..Packet::new(channel, head) }))
+            posted(transport.poll_send(&mut cx, to, Packet { body, ..Packet::new(channel, head) }), channel)
         })
     }
 
@@ -80,7 +80,7 @@ impl<F: Fabric> State<F> {
             let channels = transport.channels(to); // one that was opened since may have shorter packets
             let fits = |channel: &&ChannelTo| head.len() + body.len() <= channel.packet_max;
             let channel = channels.iter().find(fits).unwrap_or(&channels[0]).channel;
-            posted(transport.poll_send(cx, to, Packet { channel, head, body, solicited }))
+            posted(transport.poll_send(cx, to, Packet { channel, head, body, solicited }), channel)
         });
         transport.set_list(false);
     }

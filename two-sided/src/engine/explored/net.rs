@@ -344,17 +344,17 @@ impl Net {
 
     pub(super) fn post(&mut self, from: u32, to: Rank, head: &[u8], body: &[u8]) -> PostOutcome {
         let posted = if self.dead == Some(to.0) {
-            [PostOutcome::Failed(Fault::of(FaultKind::PeerDied, to)), PostOutcome::Sent][self.choose(2)]
+            [PostOutcome::Failed(Fault::of(FaultKind::PeerDied, to)), PostOutcome::SENT][self.choose(2)]
         } else if self.has_broken(from, to.0) && !self.unaware.is_empty() {
             PostOutcome::Busy
         } else if self.budget.busy > 0 && self.choose(2) == 1 {
             self.budget.busy -= 1;
             PostOutcome::Busy
         } else {
-            PostOutcome::Sent
+            PostOutcome::SENT
         };
-        self.note(from, posted == PostOutcome::Sent);
-        if posted == PostOutcome::Sent && self.dead != Some(to.0) {
+        self.note(from, posted == PostOutcome::SENT);
+        if posted == PostOutcome::SENT && self.dead != Some(to.0) {
             self.send(from, to.0, [head, body].concat());
         }
         posted

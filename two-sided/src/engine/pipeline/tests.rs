@@ -24,7 +24,7 @@ fn take_in(engine: &mut Engine<u64>, from: u32, packet: Packet) {
 fn announced(by: Protocol) -> (Engine<u64>, usize) {
     let mut engine = opened(Rank(0), window(2), u32::MAX);
     let send = engine.send_rendezvous(Rank(1), (0, 0), (key(0, LEN), by), 7);
-    engine.flush(|_, _, _| PostOutcome::Sent);
+    engine.flush(|_, _, _| PostOutcome::SENT);
     (engine, send)
 }
 
@@ -44,7 +44,7 @@ fn a_written_send_is_over_when_its_fin_is_on_its_way() {
     engine.written(send, Ok(()));
     engine.flush(|_, _, _| PostOutcome::Busy);
     assert_eq!(engine.sent(send, Waker::noop()), None);
-    engine.flush(|_, _, _| PostOutcome::Sent);
+    engine.flush(|_, _, _| PostOutcome::SENT);
     assert_eq!(engine.sent(send, Waker::noop()), Some(Ok(())));
 }
 
@@ -58,24 +58,24 @@ fn a_fin_goes_behind_the_last_write_that_is_posted() {
         let mut fins = 0;
         let mut flush = |engine: &mut Engine<u64>, room| {
             engine.flush(|_, _, _| {
-                fins += u32::from(room == PostOutcome::Sent);
+                fins += u32::from(room == PostOutcome::SENT);
                 room
             });
             fins
         };
         for posted in 0..2 {
-            assert_eq!(flush(&mut engine, PostOutcome::Sent), 0, "{posted} of two writes are posted");
+            assert_eq!(flush(&mut engine, PostOutcome::SENT), 0, "{posted} of two writes are posted");
             assert!(matches!(engine.next_to_move(|_| true), Some(ToMove::Write { .. })));
             engine.posted(send, true);
         }
         if fin_first {
-            assert_eq!(flush(&mut engine, PostOutcome::Sent), 1);
+            assert_eq!(flush(&mut engine, PostOutcome::SENT), 1);
         }
         engine.written(send, Ok(()));
         engine.written(send, Ok(()));
         assert_eq!(flush(&mut engine, PostOutcome::Busy), u32::from(fin_first));
         assert_eq!(engine.sent(send, Waker::noop()), fin_first.then_some(Ok(())));
-        assert_eq!(flush(&mut engine, PostOutcome::Sent), 1);
+        assert_eq!(flush(&mut engine, PostOutcome::SENT), 1);
         assert_eq!(engine.sent(send, Waker::noop()), Some(Ok(())));
     }
 }
