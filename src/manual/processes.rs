@@ -155,7 +155,7 @@
 //! # Jobs whose head daemon is rank 0
 //!
 //! - `init` is **collective**: it returns when all ranks have joined, and is an error everywhere if
-//!   one does not join within `ONESIDED_JOIN_TIMEOUT` seconds (60 if not set).
+//!   one does not join within `ONESIDED_JOIN_TIMEOUT` seconds (60 if not set). The error names that rank.
 //! - **Rank 0 leaves last**: dropping its last handle to the world waits until all others have left
 //!   or died, because they may still need to map one another's memory.
 //! - When a rank fails, the library does not end the others: they go on as with

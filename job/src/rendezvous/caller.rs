@@ -10,6 +10,7 @@ use onesided_remote_memory::{Fault, FaultKind, Rank};
 use crate::Error;
 use crate::daemon::relay::{End, RelayStream, Stream};
 use crate::frame::Frame;
+use crate::head_daemon::came_not;
 use crate::protocol::{Nonce, Refusal};
 use crate::rendezvous::coordinates::JobCoordinates;
 use crate::rendezvous::frames::{Coming, FromRankZero, Incoming, same, with_length};
@@ -213,6 +214,7 @@ fn speak(place: &JobCoordinates, stream: TcpStream, greeting: &Nonce, until: Ins
         FromRankZero::Refused(Refusal::Size) => {
             Err(failed(&format!("the job does not have {size} ranks, as ONESIDED_SIZE says here"), None).into())
         }
+        FromRankZero::Missing { rank } => Err(came_not(rank).into()),
         FromRankZero::Refused(refusal) => Err(failed(&refusal.to_string(), None).into()),
         FromRankZero::Greeting { .. } => Err(unexpected().into()),
     }

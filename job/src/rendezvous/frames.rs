@@ -8,6 +8,7 @@
 //! | here | proof, name of its socket |
 //! | refused | [`Refusal`] |
 //! | keep | proof |
+//! | missing | rank |
 //!
 //! | from another rank | fields |
 //! |---|---|
@@ -15,9 +16,9 @@
 //!
 //! Rank 0 sends greeting, the other rank answers hello, and rank 0 names the socket of its host's
 //! daemon or refuses. The lowest rank of another host is told to become its host's daemon instead;
-//! the stream is then a [control relay](crate::daemon). The secret keys each proof,
-//! which covers both nonces and every other field: no proof is valid for another connection, rank
-//! or answer.
+//! the stream is then a [control relay](crate::daemon). When rank 0 gives up, the waiting ranks of other
+//! hosts learn which rank is missing. The secret keys each proof, which covers both nonces and every
+//! other field: no proof is valid for another connection, rank or answer.
 
 #[cfg(test)]
 mod tests;
@@ -33,13 +34,15 @@ use crate::protocol::{Nonce, Proof, Refusal};
 /// The longest frame without its length, in bytes.
 pub(crate) const LONGEST: usize = 256;
 
-/// A message from rank 0.
+/// A message from rank 0. `Missing` came last, without another version: a program that does not know it
+/// ends with an error all the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum FromRankZero {
     Greeting { nonce: Nonce },
     Here { proof: Proof, socket: Name },
     Refused(Refusal),
     Keep { proof: Proof },
+    Missing { rank: Rank },
 }
 
 /// A message from another rank.

@@ -267,7 +267,12 @@ impl Meeting<'_> {
         Ok(Some(FromRankZero::Here { proof: coming.answer(secret, greeting, &socket), socket }))
     }
 
+    /// Gives up, and tells those who wait which rank is missing.
     fn incomplete(&self, missing: Rank) -> Error {
+        let said = with_length(&FromRankZero::Missing { rank: missing });
+        for waiting in &self.waiting {
+            let _ = (&waiting.stream).write_all(&said); // a few bytes; a full socket is a late peer
+        }
         match self.refused {
             None => came_not(missing),
             Some((rank, why)) => {

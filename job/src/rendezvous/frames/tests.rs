@@ -12,6 +12,7 @@ fn from_rank_zero() -> impl Strategy<Value = FromRankZero> {
         (any::<[u8; 32]>(), name()).prop_map(|(proof, socket)| FromRankZero::Here { proof, socket }),
         any::<[u8; 32]>().prop_map(|proof| FromRankZero::Keep { proof }),
         Just(FromRankZero::Refused(Refusal::Size)),
+        any::<u32>().prop_map(|rank| FromRankZero::Missing { rank: Rank(rank) }),
     ]
 }
 
