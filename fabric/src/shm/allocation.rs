@@ -7,6 +7,7 @@ mod tests;
 use std::io;
 use std::sync::{Arc, PoisonError};
 
+use onesided_job::fork;
 use onesided_job::segment::headroom;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RegionId};
 
@@ -36,13 +37,13 @@ impl Shm {
             let (what, kind) = explain(&source);
             self.failed(len, what, kind, Some(source))
         };
-        headroom::admit(len).map_err(failed)?;
+        fork::refuse().and_then(|()| headroom::admit(len)).map_err(failed)?;
         if let Some((id, piece, start)) = self.own_arena().and_then(|arena| arena.allocate(len)) {
             let segment = ShmSegment::of_block(piece, (start, len), (self.me(), id), self.me());
             return segment.map(Fresh::Block).map_err(Error::operation("allocate"));
         }
         let memory = Mapping::reserve(bytes).map_err(failed)?;
-        Ok(Fresh::File(self.next_region(0), Arc::new(memory)))
+        Ok(Fresh::File(self.next_region(), Arc::new(memory)))
     }
 
     /// This rank's arena, made on first use. On failure, the caller's separate file reports the

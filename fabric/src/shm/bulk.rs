@@ -9,12 +9,12 @@ use std::thread::JoinHandle;
 use onesided_job::Process;
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId, RemoteMemory};
 
+use crate::shm::control::Control;
 use crate::shm::region::{USER_MEMORY, is_block};
-use crate::shm::system_error::explain;
 use crate::shm::transport::ShmTransport;
 use crate::shm::user_region::UserRegion;
 use crate::shm::words::ShmWord;
-use crate::shm::{Mapping, Shm, ShmSegment};
+use crate::shm::{Shm, ShmSegment};
 use crate::waiting::peer_status::check_rank;
 use crate::{
     AtomicAgent, BackgroundSlot, Capabilities, Endpoint, Error, Events, Fabric, Fence, Fencing, PeerProcesses, Segment,
@@ -23,12 +23,13 @@ use crate::{
 
 impl Shm {
     /// User memory of a rank, already open or opened now.
-    fn open_user(&self, place: (Rank, RegionId), page: Arc<Mapping>) -> Result<Arc<UserRegion>, Fault> {
+    fn open_user(&self, place: (Rank, RegionId), page: ShmSegment) -> Result<Arc<UserRegion>, Fault> {
         let mut opened = self.0.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(user) = opened.get(&place).and_then(Weak::upgrade) {
-            return Ok(user);
+        let known = opened.get(&place).and_then(Weak::upgrade);
+        let user = known.map_or_else(|| UserRegion::open(self.between(), place.0, page).map(Arc::new), Ok)?;
+        if user.is_shut() {
+            return Err(Fault::of(FaultKind::NoSuchRegion, place.0));
         }
-        let user = Arc::new(UserRegion::open(self.between(), place.0, page)?);
         opened.retain(|_, user| user.strong_count() > 0);
         opened.insert(place, Arc::downgrade(&user));
         Ok(user)
@@ -66,17 +67,14 @@ impl Fabric for Shm {
     fn register(&self, memory: UserMemory) -> Result<ShmSegment, Error> {
         memory.check(self.me())?;
         let len = memory.len() as u64;
-        let user = UserRegion::new(self.between(), memory).map_err(|(source, _)| {
-            let (what, kind) = explain(&source);
-            self.failed(len, what, kind, Some(source))
+        let control = self.allocate(Control::length(self.size())).map_err(|error| match error {
+            Error::Allocate { what, fault, source, .. } => Error::Allocate { len, what, fault, source },
+            other => other,
         })?;
-        let (id, user) = (self.next_region(USER_MEMORY), Arc::new(user));
-        let exchange = Arc::clone(&self.0.job.exchange);
-        exchange.publish(id, user.control.memory())?;
+        let id = RegionId(control.key().region.0 | USER_MEMORY);
+        let user = Arc::new(UserRegion::new(self.between(), control, memory));
         let own = Process::own();
         let alone = (0..self.size()).all(|rank| self.job_segment().process(Rank(rank)) == Some(own));
-        // The segment retracts it if it cannot be served.
-        let segment = ShmSegment::of_user(Arc::clone(&user), (self.me(), id), Some(exchange));
         if !alone && self.0.service.add(&user) {
             let service = Arc::clone(&self.0.service);
             let serving = poll_fn(move |_| if service.serve() { Poll::Pending } else { Poll::Ready(()) });
@@ -85,14 +83,12 @@ impl Fabric for Shm {
                 self.failed(len, "no thread to serve peers (see `ulimit -u` and `ulimit -v`)", fault.kind(), None)
             })?;
         }
-        Ok(segment)
+        Ok(ShmSegment::of_user(user, (self.me(), id)))
     }
 
     fn reclaim(&self, own: &ShmSegment) -> Result<Option<UserMemory>, Fault> {
         let user = own.user_memory().filter(|user| user.is_whole());
-        let memory = user.ok_or(Fault::of(FaultKind::Unsupported, own.rank()))?.memory.take_back()?;
-        own.retract();
-        Ok(memory)
+        user.ok_or(Fault::of(FaultKind::Unsupported, own.rank()))?.memory.take_back()
     }
 
     fn part(&self, own: &ShmSegment, offset: u64, len: u64) -> Result<ShmSegment, Fault> {
@@ -109,16 +105,19 @@ impl Fabric for Shm {
         if is_block(key.region) {
             return self.open_block(key);
         }
-        let memory = self.0.job.exchange.fetch(key.rank, key.region)?;
         if key.region.0 & USER_MEMORY != 0 {
-            let user = self.open_user((key.rank, key.region), memory);
+            let region = RegionId(key.region.0 & !USER_MEMORY);
+            let len = Control::length(self.size());
+            let control = self.open(&SegmentKey { region, len, address: 0, ..*key })?;
+            let user = self.open_user((key.rank, key.region), control);
             let user = user.map_err(|fault| failed("it is registered no longer", fault.kind()))?;
             let all = user.len();
-            let segment = ShmSegment::of_user(user, (key.rank, key.region), None);
+            let segment = ShmSegment::of_user(user, (key.rank, key.region));
             let part =
                 if (key.address, key.len) == (0, all) { Ok(segment) } else { segment.part(key.address, key.len) };
             return part.map_err(|fault| failed("the key is of no part of the region", fault.kind()));
         }
+        let memory = self.0.job.exchange.fetch(key.rank, key.region)?;
         if key.len == 0 || key.len > memory.len() as u64 {
             return Err(failed("the key's length is not the region's", FaultKind::OutOfRange));
         }

@@ -1,14 +1,13 @@
 //! The control page of user memory: peers find the memory by it, and its owner reclaims it by it.
 
-use std::io;
-use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use onesided_job::Process;
 use onesided_remote_memory::Rank;
 
-use crate::shm::Mapping;
+use crate::Segment as _;
+use crate::shm::ShmSegment;
 use crate::shm::access_guard::{AccessGuard, Announced};
 
 /// `LENTMEM` and the layout's version.
@@ -19,9 +18,8 @@ const HEADER: u64 = 64;
 const LINE: u64 = 64;
 const PAGE: u64 = 4096;
 
-// The header's fields, after the magic number.
-const PID_AT: u64 = 8;
-const SIZE_AT: u64 = 12;
+// The header's fields, after the magic number: the process's number with the world's size above it.
+const PID_AND_SIZE_AT: u64 = 8;
 const STARTED_AT: u64 = 16;
 const NONCE_AT: u64 = 24;
 const ADDRESS_AT: u64 = 32;
@@ -55,7 +53,7 @@ pub(crate) struct RemoteDescriptor {
 /// The page, an own or a peer's.
 #[derive(Debug)]
 pub(crate) struct Control {
-    memory: Arc<Mapping>,
+    memory: ShmSegment,
     size: u32,
 }
 
@@ -71,11 +69,11 @@ pub(crate) struct HelperRequest<'c> {
 }
 
 impl Control {
-    pub(crate) fn create(size: u32, descriptor: &RemoteDescriptor) -> io::Result<Self> {
-        let control = Self { memory: Arc::new(Mapping::create(Self::length(size) as usize)?), size };
-        control.half(SIZE_AT).store(size, Ordering::Relaxed);
-        control.half(PID_AT).store(descriptor.process.pid, Ordering::Relaxed);
+    /// In zeroed memory of this [length](Self::length).
+    pub(crate) fn create(memory: ShmSegment, size: u32, descriptor: &RemoteDescriptor) -> Self {
+        let control = Self { memory, size };
         for (at, value) in [
+            (PID_AND_SIZE_AT, u64::from(size) << 32 | u64::from(descriptor.process.pid)),
             (STARTED_AT, descriptor.process.started),
             (NONCE_AT, descriptor.nonce),
             (ADDRESS_AT, descriptor.address),
@@ -84,26 +82,26 @@ impl Control {
             control.word(at).store(value, Ordering::Relaxed);
         }
         control.word(0).store(MAGIC, Ordering::Release);
-        Ok(control)
+        control
     }
 
     /// `None` if it is not a control page of this version for a world of this size.
-    pub(crate) fn open(memory: Arc<Mapping>, size: u32) -> Option<(Self, RemoteDescriptor)> {
-        let magic = memory.word(0)?.load(Ordering::Acquire);
-        if magic != MAGIC || memory.len() as u64 != Self::length(size) {
+    pub(crate) fn open(memory: ShmSegment, size: u32) -> Option<(Self, RemoteDescriptor)> {
+        let control = Self { memory, size };
+        if control.memory.len() != Self::length(size) || control.word(0).load(Ordering::Acquire) != MAGIC {
             return None;
         }
-        let control = Self { memory, size };
         let word = |at| control.word(at).load(Ordering::Relaxed);
-        let process = Process { pid: control.half(PID_AT).load(Ordering::Relaxed), started: word(STARTED_AT) };
+        let process = Process { pid: word(PID_AND_SIZE_AT) as u32, started: word(STARTED_AT) };
         let (nonce, address, len) = (word(NONCE_AT), word(ADDRESS_AT), word(LEN_AT));
-        let sound = control.half(SIZE_AT).load(Ordering::Relaxed) == size
+        let sound = word(PID_AND_SIZE_AT) >> 32 == u64::from(size)
             && address % 8 == 0
             && address.checked_add(len).is_some_and(|end| end <= isize::MAX as u64);
         sound.then_some((control, RemoteDescriptor { process, nonce, address, len }))
     }
 
-    fn length(size: u32) -> u64 {
+    /// Its length in bytes, in a world of this size.
+    pub(crate) fn length(size: u32) -> u64 {
         Self::buffers_at(size) + u64::from(size) * Self::buffer_bytes(size)
     }
 
@@ -116,17 +114,13 @@ impl Control {
         (BUFFERS / u64::from(size.max(1)) / PAGE * PAGE).clamp(PAGE, 16 * PAGE)
     }
 
-    pub(crate) const fn memory(&self) -> &Arc<Mapping> {
+    pub(crate) const fn memory(&self) -> &ShmSegment {
         &self.memory
     }
 
     fn word(&self, at: u64) -> &AtomicU64 {
         // Every caller's offset follows from `size`, which the length was checked against.
-        self.memory.word(at).expect("the layout fits the page")
-    }
-
-    fn half(&self, at: u64) -> &AtomicU32 {
-        self.memory.half(at).expect("the layout fits the page")
+        &self.memory.words().expect("it is mapped")[(at / 8) as usize]
     }
 
     fn line(&self, rank: Rank) -> u64 {
@@ -174,21 +168,27 @@ pub(crate) fn nonce() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use onesided_remote_memory::RegionId;
+
     use super::*;
+    use crate::shm::Mapping;
 
     #[test]
     fn layout_is_disjoint_and_checked() {
         let process = Process { pid: 7, started: 11 };
         let descriptor = RemoteDescriptor { process, nonce: 3, address: 4096, len: 64 };
         for size in [1, 2, 3, 64, 300] {
-            let control = Control::create(size, &descriptor).unwrap();
+            let memory = Mapping::create(Control::length(size) as usize).unwrap();
+            let (all, place) = ((0, memory.len() as u64), (Rank(0), RegionId(1)));
+            let memory = ShmSegment::new(memory.into(), all, place, Rank(0), None).unwrap();
+            let control = Control::create(memory, size, &descriptor);
             let last = Rank(size - 1);
             assert!(control.line(last) + LINE <= Control::buffers_at(size));
             let (at, bytes) = control.buffer(last);
-            assert_eq!(at + bytes, control.memory.len() as u64);
-            let again = || Control::open(Arc::clone(&control.memory), size);
+            assert_eq!(at + bytes, control.memory.len());
+            let again = || Control::open(control.memory.clone(), size);
             assert_eq!(again().unwrap().1, descriptor);
-            assert!(Control::open(Arc::clone(&control.memory), size + 1).is_none());
+            assert!(Control::open(control.memory.clone(), size + 1).is_none());
             control.word(ADDRESS_AT).store(4097, Ordering::Relaxed);
             assert!(again().is_none());
             control.word(ADDRESS_AT).store(isize::MAX as u64 - 7, Ordering::Relaxed);

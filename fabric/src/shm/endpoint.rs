@@ -92,9 +92,9 @@ impl Shm {
         self.0.job.rank
     }
 
-    /// The next region number, with a mark.
-    pub(super) fn next_region(&self, mark: u32) -> RegionId {
-        RegionId(self.0.next_region.fetch_add(1, Ordering::Relaxed) & !(USER_MEMORY | BLOCK) | mark)
+    /// The next region number.
+    pub(super) fn next_region(&self) -> RegionId {
+        RegionId(self.0.next_region.fetch_add(1, Ordering::Relaxed) & !(USER_MEMORY | BLOCK))
     }
 
     pub(super) fn between(&self) -> Between {

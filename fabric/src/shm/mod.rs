@@ -11,7 +11,8 @@
 //! User memory ([`Fabric::register`](crate::Fabric::register)) cannot be mapped. Threads of the
 //! owner's process copy directly, other processes through the kernel (process_vm_readv), or by the
 //! owner's progress thread where the system forbids that. Each copy holds access through a guard in
-//! shared memory, which the owner closes to reclaim its memory (`gate`).
+//! shared memory (`access_guard`), which the owner closes to reclaim its memory. The guard lies on a
+//! control page, which is allocated like a region.
 //!
 //! Start with [`Shm`], then [`JobSegment`], the job segment.
 

@@ -132,7 +132,7 @@ impl UserRegion {
         self.copy_directly(&mut pieces)?;
         if !put {
             let at = self.control.buffer(rank).0 + entries as u64;
-            self.control.memory().write(at, &message[entries..]).ok_or(wrong)?;
+            self.control.memory().write(at, &message[entries..])?;
         }
         Ok(())
     }
@@ -141,7 +141,6 @@ impl UserRegion {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::Ordering;
 
     use super::*;
     use crate::Segment as _;
@@ -163,11 +162,7 @@ mod tests {
                 let mut message: Vec<u8> =
                     entries.iter().flat_map(|(at, len)| [at.to_le_bytes(), len.to_le_bytes()].concat()).collect();
                 message.extend(bytes);
-                message.resize(message.len().next_multiple_of(8), 0);
-                for (number, word) in message.chunks_exact(8).enumerate() {
-                    let word = u64::from_le_bytes(word.try_into().unwrap());
-                    control.memory().word(at + 8 * number as u64).unwrap().store(word, Ordering::Relaxed);
-                }
+                control.memory().write(at, &message).unwrap();
             };
             let serve = |put, count, bytes| user.serve_pieces(Rank(1), put, count, bytes).map_err(|fault| fault.kind());
             message(&[(8, 3), (60, 4), (0, 1)], &[1, 2, 3, 4, 5, 6, 7, 8]);

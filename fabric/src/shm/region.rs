@@ -4,7 +4,7 @@ use onesided_remote_memory::RegionId;
 
 use crate::shm::arena::BLOCK;
 
-/// Marks regions of user memory, of which the control page is published.
+/// Marks regions of user memory. The rest of the number is the region of the control page.
 pub(super) const USER_MEMORY: u32 = 1 << 31;
 
 /// Whether a region is a block of an arena.

@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use onesided_job::Exchange;
 use onesided_job::fork::is_child;
@@ -30,17 +30,8 @@ struct Region {
     memory: Memory,
     owner: WordOwner,
     id: RegionId,
-    /// The owner's means to retract the region, once.
-    published: Mutex<Option<Arc<dyn Exchange>>>,
-}
-
-impl Region {
-    fn retract(&self) {
-        let published = self.published.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(exchange) = published.filter(|_| !is_child()) {
-            exchange.retract(self.id);
-        }
-    }
+    /// The owner's means to retract the region.
+    published: Option<Arc<dyn Exchange>>,
 }
 
 enum Memory {
@@ -77,7 +68,9 @@ impl UserRange {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        self.retract();
+        if let Some(exchange) = self.published.as_ref().filter(|_| !is_child()) {
+            exchange.retract(self.id);
+        }
     }
 }
 
@@ -104,7 +97,7 @@ impl ShmSegment {
     ) -> Result<Self, Fault> {
         let start = memory.bytes(offset, len).ok_or(Fault::of(FaultKind::OutOfRange, rank))?;
         let memory = Memory::Mapped(memory);
-        let (owner, published) = (WordOwner::new(rank, me), Mutex::new(published));
+        let owner = WordOwner::new(rank, me);
         Ok(Self { start, len, region: Arc::new(Region { memory, owner, id, published }) })
     }
 
@@ -116,23 +109,18 @@ impl ShmSegment {
         me: Rank,
     ) -> Result<Self, Fault> {
         let start = block.memory().bytes(offset, len).ok_or(Fault::of(FaultKind::OutOfRange, rank))?;
-        let (memory, owner, published) = (Memory::Block(block), WordOwner::new(rank, me), Mutex::default());
+        let (memory, owner, published) = (Memory::Block(block), WordOwner::new(rank, me), None);
         Ok(Self { start, len, region: Arc::new(Region { memory, owner, id, published }) })
     }
 
     /// User memory of its owner.
-    pub(crate) fn of_user(
-        memory: Arc<UserRegion>,
-        place: (Rank, RegionId),
-        published: Option<Arc<dyn Exchange>>,
-    ) -> Self {
-        let range = UserRange { at: 0, len: memory.len(), memory, whole: None };
-        Self::of_range(range, place, published)
+    pub(crate) fn of_user(memory: Arc<UserRegion>, place: (Rank, RegionId)) -> Self {
+        Self::of_range(UserRange { at: 0, len: memory.len(), memory, whole: None }, place)
     }
 
-    fn of_range(range: UserRange, (rank, id): (Rank, RegionId), published: Option<Arc<dyn Exchange>>) -> Self {
+    fn of_range(range: UserRange, (rank, id): (Rank, RegionId)) -> Self {
         let owner = WordOwner::new(rank, range.memory.me); // it has no words
-        let region = Region { memory: Memory::User(range), owner, id, published: Mutex::new(published) };
+        let region = Region { memory: Memory::User(range), owner, id, published: None };
         Self { start: NonNull::dangling(), len: 0, region: Arc::new(region) }
     }
 
@@ -146,7 +134,7 @@ impl ShmSegment {
         let bytes = usize::try_from(len).ok().filter(|len| *len > 0).ok_or(refused(FaultKind::OutOfRange))?;
         let at = range.place(offset, bytes)?;
         let part = UserRange { memory: Arc::clone(&range.memory), at, len, whole: Some(self.clone()) };
-        Ok(Self::of_range(part, (self.region.owner.rank(), self.region.id), None))
+        Ok(Self::of_range(part, (self.region.owner.rank(), self.region.id)))
     }
 
     pub(crate) fn user_memory(&self) -> Option<&UserRange> {
@@ -164,11 +152,6 @@ impl ShmSegment {
             Memory::User(_) => return None,
         };
         Some((memory, (self.start.addr().get() - memory.bytes(0, 0)?.addr().get()) as u64))
-    }
-
-    /// Retracts the region before the last clone is dropped: it cannot be opened any more.
-    pub(crate) fn retract(&self) {
-        self.region.retract();
     }
 
     #[inline]

@@ -123,8 +123,7 @@ impl UserRegion {
             return self.write(offset, &bytes);
         }
         self.read(offset, &mut bytes)?;
-        let written = self.control.memory().write(self.control.buffer(rank).0, &bytes);
-        written.ok_or(Fault::of(FaultKind::Protocol, rank))
+        self.control.memory().write(self.control.buffer(rank).0, &bytes)
     }
 
     /// The first bytes of a peer's buffer.
@@ -135,7 +134,7 @@ impl UserRegion {
             return Err(wrong);
         }
         let mut bytes = onesided_job::zeroed(count as usize).map_err(|_| Fault::of(FaultKind::NoMemory, self.owner))?;
-        self.control.memory().read(at, &mut bytes).ok_or(wrong)?;
+        self.control.memory().read(at, &mut bytes)?;
         Ok(bytes)
     }
 
@@ -162,16 +161,15 @@ impl UserRegion {
         if self.is_shut() {
             return Err(Fault::of(FaultKind::NoSuchRegion, self.owner));
         }
-        let no_buffer = Fault::of(FaultKind::Protocol, self.owner);
         let (mut entry_at, mut bytes_at) = (at, at + entries as u64);
         for piece in &*pieces {
             if entries > 0 {
                 let entry = [piece.offset.to_le_bytes(), (piece.len() as u64).to_le_bytes()].concat();
-                memory.write(entry_at, &entry).ok_or(no_buffer)?;
+                memory.write(entry_at, &entry)?;
                 entry_at += ENTRY as u64;
             }
             if let Bytes::From(from) = &piece.bytes {
-                memory.write(bytes_at, from).ok_or(no_buffer)?;
+                memory.write(bytes_at, from)?;
             }
             bytes_at += piece.len() as u64;
         }
@@ -196,14 +194,15 @@ impl UserRegion {
         for piece in pieces {
             let len = piece.len() as u64;
             if let Bytes::Into(into) = &mut piece.bytes {
-                memory.read(bytes_at, into).ok_or(no_buffer)?;
+                memory.read(bytes_at, into)?;
             }
             bytes_at += len;
         }
         Ok(())
     }
 
-    fn is_shut(&self) -> bool {
+    /// Whether the owner has withdrawn the memory.
+    pub(super) fn is_shut(&self) -> bool {
         self.control.gate(self.me).shut.load(Ordering::Acquire) != 0
     }
 
@@ -256,10 +255,13 @@ mod tests {
     use std::thread::sleep;
 
     use onesided_job::local;
+    use onesided_remote_memory::RegionId;
 
     use super::*;
     use crate::UserMemory;
+    use crate::shm::control::Control;
     use crate::shm::user_region::Between;
+    use crate::shm::{Mapping, ShmSegment};
 
     /// The owner of user memory; its drop uses the fabric with which it was registered, as a drop
     /// may.
@@ -303,7 +305,10 @@ mod tests {
                     let memory = unsafe { UserMemory::from_raw_parts(start, 64, owner) }.unwrap();
                     let between =
                         Between { job_segment: Arc::clone(&job_segment), service: Arc::clone(&service), me: Rank(0) };
-                    let user = Arc::new(UserRegion::new(between, memory).map_err(|(error, _)| error).unwrap());
+                    let len = Control::length(job_segment.size());
+                    let page = Arc::new(Mapping::create(len as usize).unwrap());
+                    let page = ShmSegment::new(page, (0, len), (Rank(0), RegionId(1)), Rank(0), None).unwrap();
+                    let user = Arc::new(UserRegion::new(between, page, memory));
                     service.add(&user);
                     user.control.requests().fetch_add(1, Ordering::Release);
                     for _ in 0..(3 * round) % 512 {

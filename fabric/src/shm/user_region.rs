@@ -13,13 +13,13 @@ use onesided_job::fork::{self, is_child};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 use rustix::io::Errno;
 
-use crate::shm::JobSegment;
 use crate::shm::access_guard::{Access, is_inside, shut};
 use crate::shm::control::{Control, RemoteDescriptor, nonce};
 use crate::shm::piece::{Bytes, CUT, Piece};
 use crate::shm::process_vm::{self, bare::Range};
 use crate::shm::processes;
 use crate::shm::serving::Service;
+use crate::shm::{JobSegment, ShmSegment};
 use crate::{Path, UserMemory, WORDLESS};
 
 /// The user memory of a rank, as one rank accesses it.
@@ -59,40 +59,24 @@ pub(crate) struct Between {
 }
 
 impl UserRegion {
-    /// Publishes own memory. Returns the memory on failure.
-    pub(crate) fn new(between: Between, memory: UserMemory) -> Result<Self, (io::Error, UserMemory)> {
+    /// Publishes own memory, by a control page in memory of its [length](Control::length).
+    pub(crate) fn new(between: Between, control: ShmSegment, memory: UserMemory) -> Self {
         let Between { job_segment, service, me } = between;
         let (process, len) = (Process::own(), memory.len() as u64);
         let address = memory.start().as_ptr().expose_provenance() as u64;
         let descriptor = RemoteDescriptor { process, nonce: nonce(), address, len };
-        match Control::create(job_segment.size(), &descriptor) {
-            Ok(control) => {
-                processes::admit_peers();
-                let (copy_path, requesting) = (AtomicU8::new(CopyPath::Direct as u8), Mutex::default());
-                let memory = Mutex::new(Some(memory));
-                Ok(Self {
-                    control,
-                    job_segment,
-                    service,
-                    me,
-                    owner: me,
-                    process,
-                    address,
-                    len,
-                    copy_path,
-                    requesting,
-                    memory,
-                })
-            }
-            Err(error) => Err((error, memory)),
-        }
+        let control = Control::create(control, job_segment.size(), &descriptor);
+        processes::admit_peers();
+        let (copy_path, requesting) = (AtomicU8::new(CopyPath::Direct as u8), Mutex::default());
+        let memory = Mutex::new(Some(memory));
+        Self { control, job_segment, service, me, owner: me, process, address, len, copy_path, requesting, memory }
     }
 
     /// Determines the path to a peer's memory.
     ///
     /// # Errors
     /// `Protocol` if the page is invalid, `NoSuchRegion` if the memory was reclaimed.
-    pub(crate) fn open(between: Between, owner: Rank, page: Arc<crate::shm::Mapping>) -> Result<Self, Fault> {
+    pub(crate) fn open(between: Between, owner: Rank, page: ShmSegment) -> Result<Self, Fault> {
         let Between { job_segment, service, me } = between;
         let opened = Control::open(page, job_segment.size());
         let (control, descriptor) = opened.ok_or(Fault::of(FaultKind::Protocol, owner))?;

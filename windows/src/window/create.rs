@@ -286,9 +286,8 @@ impl<T: Element> Builder<T> {
     /// [allocated](Self::allocate) window is faster and gives stronger guarantees: see the manual
     /// on the memory model.
     ///
-    /// To make and close such a window takes tens of times as long as an allocated one (on shared memory about
-    /// half a millisecond): its memory is registered with the job, and a thread begins to serve it. A program
-    /// that makes many over the same memory registers that once, as [`WindowMemory`].
+    /// To make and close such a window takes longer than an allocated one, because a thread of this rank wakes
+    /// to serve it. A program that makes many over the same memory registers that once, as [`WindowMemory`].
     ///
     /// Two windows cannot own one vector; to overlap windows, use [`WindowMemory`] and
     /// [`create_over`](Self::create_over).

@@ -112,3 +112,32 @@ fn memory_of_a_rank_that_left_is_not_reached_for_the_first_time() {
     })
     .unwrap();
 }
+
+#[test]
+fn user_memory_takes_a_block_and_no_file() {
+    threads(2, |shm| {
+        let world = World::new(shm.clone());
+        let register = || shm.register(vec![shm.me().0 as u64; 8].into()).unwrap();
+        let own = [register(), register()];
+        let are_blocks = own.iter().all(|own| own.key().region.0 & BLOCK != 0);
+        assert_eq!(are_blocks, Mapping::reserves(), "where there is an arena");
+        let keys = tell_keys(&world, &own);
+        let theirs = shm.open(&keys[0]).unwrap();
+        let mut seen = [0; 8];
+        shm.get(&theirs, 0, &mut seen).into_inner().unwrap();
+        assert_eq!(u64::from_le_bytes(seen), u64::from(keys[0].rank.0));
+        world.barrier().wait().unwrap();
+        // The block is used again, but not the key.
+        own.iter().for_each(|own| drop(shm.reclaim(own).unwrap().unwrap()));
+        drop(own);
+        let new = [register(), register()];
+        world.barrier().wait().unwrap();
+        for key in &keys {
+            assert_eq!(shm.open(key).unwrap_err().fault().kind(), FaultKind::NoSuchRegion);
+        }
+        assert!(new.iter().all(|new| keys.iter().all(|key| key.region != new.key().region)));
+        assert_eq!(shm.get(&theirs, 0, &mut seen).into_inner().map_err(Fault::kind), Err(FaultKind::NoSuchRegion));
+        world.barrier().wait().unwrap();
+    })
+    .unwrap();
+}
