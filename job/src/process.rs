@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -22,7 +23,11 @@ pub struct Process {
 impl Process {
     /// This process.
     pub fn own() -> Self {
-        Self::of(rustix::process::getpid())
+        static OWN: OnceLock<Process> = OnceLock::new();
+        let of_now = || Self::of(rustix::process::getpid());
+        let own = *OWN.get_or_init(of_now);
+        // A forked child has a copy; and what could not be read is read again.
+        if own.is_own() && own.started != 0 { own } else { of_now() }
     }
 
     /// A process that runs.

@@ -1,8 +1,8 @@
 //! The memory of this host's processes, copied by the kernel.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Once, OnceLock};
 use std::time::Duration;
 
 use onesided_job::fork;
@@ -27,7 +27,10 @@ pub(super) fn is_enabled() -> bool {
 /// Lets peers access this process's memory also where Yama admits ancestors only. Without Yama the
 /// call does not exist.
 pub(super) fn admit_peers() {
-    let _ = rustix::process::set_ptracer(rustix::process::PTracer::Any);
+    static ADMITTED: Once = Once::new();
+    ADMITTED.call_once(|| {
+        let _ = rustix::process::set_ptracer(rustix::process::PTracer::Any);
+    });
 }
 
 /// Whether a rank's process has ended: then none of its threads is in the kernel either. Its status

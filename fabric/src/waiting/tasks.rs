@@ -184,11 +184,14 @@ impl Tasks {
     ///
     /// # Errors
     /// As there.
-    pub fn serve(&self, task: Task) -> Result<(), Fault> {
-        if !self.wake_or_start() {
+    pub fn serve(&self, mut task: Task) -> Result<(), Fault> {
+        if !self.start() {
             return Err(Fault::new(FaultKind::Refused).with_detail(Errno::AGAIN.raw_os_error() as u32));
         }
-        self.push_task(Spawned { task, serves: true });
+        // What is over at once needs the thread to be there, and not to wake.
+        if task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            self.push_task(Spawned { task, serves: true });
+        }
         Ok(())
     }
 
@@ -217,11 +220,16 @@ impl Tasks {
         self.shared.lock().unfinished()
     }
 
-    /// Notifies the progress thread of work, or starts it. `false` if it cannot be started: the
-    /// next caller tries again.
+    /// Notifies the progress thread of work, or starts it, as [`start`](Self::start).
     fn wake_or_start(&self) -> bool {
+        self.shared.work.notify_one();
+        self.start()
+    }
+
+    /// Starts the progress thread, if it is not there. `false` if it cannot be started: the next caller
+    /// tries again.
+    fn start(&self) -> bool {
         if std::mem::replace(&mut self.shared.lock().started, true) {
-            self.shared.work.notify_one();
             return true;
         }
         let shared = Arc::clone(&self.shared);
