@@ -68,12 +68,12 @@ fn a_job_of_one_meets_nobody() {
 fn who_does_not_come_is_named() {
     let (address, secret) = (free_address(), Secret::random());
     // Only rank 0 knows which rank is missing, and tells the others that have come, one of its host and
-    // one of another.
+    // one of another. Both come within that time, and are told before theirs is over.
     let elsewhere = JobCoordinates { host: [7; 16], ..place(&address, 3, 4, &secret) };
     scope(|scope| {
-        let zero = scope.spawn(|| join(&place(&address, 0, 4, &secret), SOON / 2).unwrap_err());
-        let one = scope.spawn(|| join(&place(&address, 1, 4, &secret), SOON).unwrap_err());
-        let three = scope.spawn(|| join(&elsewhere, SOON).unwrap_err());
+        let zero = scope.spawn(|| join(&place(&address, 0, 4, &secret), SOON).unwrap_err());
+        let one = scope.spawn(|| join(&place(&address, 1, 4, &secret), SOON * 6).unwrap_err());
+        let three = scope.spawn(|| join(&elsewhere, SOON * 6).unwrap_err());
         for error in [zero, one, three].map(|rank| rank.join().unwrap()) {
             let fault = error.fault();
             assert_eq!((fault.kind(), fault.rank()), (FaultKind::TimedOut, Some(Rank(2))), "{error}");
