@@ -29,9 +29,9 @@ const LINE: &str = "statistics: ";
 pub struct Statistics(BTreeMap<(String, String, u64), [u64; 2]>);
 
 impl Statistics {
-    /// The `at_most` of messages that are longer than those of all other rows, and of what has no length.
+    /// The `at_most` of messages that are longer than those of all other rows.
     pub const LONGER: u64 = u64::MAX;
-    #[expect(missing_docs, reason = "above")]
+    /// The `at_most` of what has no length.
     pub const NONE: u64 = 0;
 
     /// Adds to a row of a channel: how many there were of `what`, of at most so many bytes each, and their

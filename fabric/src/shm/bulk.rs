@@ -25,13 +25,18 @@ impl Shm {
     /// User memory of a rank, already open or opened now.
     fn open_user(&self, place: (Rank, RegionId), page: ShmSegment) -> Result<Arc<UserRegion>, Fault> {
         let mut opened = self.0.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = opened.get(&place).and_then(Weak::upgrade);
-        let user = known.map_or_else(|| UserRegion::open(self.between(), place.0, page).map(Arc::new), Ok)?;
+        let user = match opened.get(&place).and_then(Weak::upgrade) {
+            Some(user) => user,
+            None => {
+                let user = Arc::new(UserRegion::open(self.between(), place.0, page)?);
+                opened.retain(|_, user| user.strong_count() > 0);
+                opened.insert(place, Arc::downgrade(&user));
+                user
+            }
+        };
         if user.is_shut() {
             return Err(Fault::of(FaultKind::NoSuchRegion, place.0));
         }
-        opened.retain(|_, user| user.strong_count() > 0);
-        opened.insert(place, Arc::downgrade(&user));
         Ok(user)
     }
 }

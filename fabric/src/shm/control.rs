@@ -173,15 +173,21 @@ mod tests {
     use super::*;
     use crate::shm::Mapping;
 
+    impl Control {
+        /// Memory for one of rank 0, in a world of this size.
+        pub(crate) fn page(size: u32) -> ShmSegment {
+            let len = Self::length(size);
+            let memory = Mapping::create(len as usize).unwrap();
+            ShmSegment::new(memory.into(), (0, len), (Rank(0), RegionId(1)), Rank(0), None).unwrap()
+        }
+    }
+
     #[test]
     fn layout_is_disjoint_and_checked() {
         let process = Process { pid: 7, started: 11 };
         let descriptor = RemoteDescriptor { process, nonce: 3, address: 4096, len: 64 };
         for size in [1, 2, 3, 64, 300] {
-            let memory = Mapping::create(Control::length(size) as usize).unwrap();
-            let (all, place) = ((0, memory.len() as u64), (Rank(0), RegionId(1)));
-            let memory = ShmSegment::new(memory.into(), all, place, Rank(0), None).unwrap();
-            let control = Control::create(memory, size, &descriptor);
+            let control = Control::create(Control::page(size), size, &descriptor);
             let last = Rank(size - 1);
             assert!(control.line(last) + LINE <= Control::buffers_at(size));
             let (at, bytes) = control.buffer(last);

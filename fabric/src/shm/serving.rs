@@ -255,13 +255,11 @@ mod tests {
     use std::thread::sleep;
 
     use onesided_job::local;
-    use onesided_remote_memory::RegionId;
 
     use super::*;
     use crate::UserMemory;
     use crate::shm::control::Control;
     use crate::shm::user_region::Between;
-    use crate::shm::{Mapping, ShmSegment};
 
     /// The owner of user memory; its drop uses the fabric with which it was registered, as a drop
     /// may.
@@ -305,9 +303,7 @@ mod tests {
                     let memory = unsafe { UserMemory::from_raw_parts(start, 64, owner) }.unwrap();
                     let between =
                         Between { job_segment: Arc::clone(&job_segment), service: Arc::clone(&service), me: Rank(0) };
-                    let len = Control::length(job_segment.size());
-                    let page = Arc::new(Mapping::create(len as usize).unwrap());
-                    let page = ShmSegment::new(page, (0, len), (Rank(0), RegionId(1)), Rank(0), None).unwrap();
+                    let page = Control::page(job_segment.size());
                     let user = Arc::new(UserRegion::new(between, page, memory));
                     service.add(&user);
                     user.control.requests().fetch_add(1, Ordering::Release);
