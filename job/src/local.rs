@@ -48,31 +48,46 @@ pub fn threads<T: Send, E: From<Error> + Send>(
     ranks: u32,
     run: impl Fn(Job) -> Result<T, E> + Sync,
 ) -> Result<Vec<T>, E> {
-    let run = |job: Job| {
-        let (job_segment, rank) = (Arc::clone(&job.job_segment), job.rank);
-        // A rank without an endpoint cannot leave, and the others must not wait for it.
-        run(job).inspect_err(|_| job_segment.declare_dead(rank))
-    };
     let jobs = jobs(ranks)?;
+    let mut results: Vec<Option<Result<T, E>>> = (0..ranks).map(|_| None).collect();
+    let run = &run;
+    let programs =
+        results.iter_mut().map(|result| -> Program<'_> { Box::new(move |job| result.insert(run(job)).is_ok()) });
+    let ended = run_each(jobs.into_iter().zip(programs).collect());
+    let outcome = |(result, ended): (Option<_>, _)| match (result, ended) {
+        (Some(result), Ok(Ok(()))) => result,
+        (_, Ok(Err(panic))) => std::panic::resume_unwind(panic),
+        (_, Err(error)) => Err(E::from(error)),
+        (None, Ok(Ok(()))) => unreachable!("a program that ends has a result"),
+    };
+    results.into_iter().zip(ended).map(outcome).collect()
+}
+
+/// What a rank runs. Returns whether it succeeds.
+type Program<'p> = Box<dyn FnOnce(Job) -> bool + Send + 'p>;
+
+/// Runs a thread for each program; returns by rank how it ended, or why there was none. Compiled once, where
+/// [`threads`] is for each caller.
+fn run_each<'p>(programs: Vec<(Job, Program<'p>)>) -> Vec<Result<std::thread::Result<()>, Error>> {
     std::thread::scope(|scope| {
-        let start = |job: Job| {
+        let start = |(job, program): (Job, Program<'p>)| {
             let (job_segment, rank) = (Arc::clone(&job.job_segment), job.rank);
-            let thread = std::thread::Builder::new().name(rank.to_string()).spawn_scoped(scope, || run(job));
+            let run = move || {
+                let job_segment = Arc::clone(&job.job_segment);
+                // A rank without an endpoint cannot leave, and the others must not wait for it.
+                if !program(job) {
+                    job_segment.declare_dead(rank);
+                }
+            };
+            let thread = std::thread::Builder::new().name(rank.to_string()).spawn_scoped(scope, run);
             thread.map_err(|source| {
                 job_segment.declare_dead(rank);
-                E::from(Error::Join { what: format!("start a thread for {rank}"), source: Some(source) })
+                Error::Join { what: format!("start a thread for {rank}"), source: Some(source) }
             })
         };
         // All threads are started, or their ranks declared dead, before any is joined.
-        let threads: Vec<_> = jobs.into_iter().map(start).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| thread.join();
-        let joined: Vec<_> = threads.into_iter().map(|thread| thread.map(join)).collect();
-        let outcome = |joined| match joined {
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(panic)) => std::panic::resume_unwind(panic),
-            Err(error) => Err(error),
-        };
-        joined.into_iter().map(outcome).collect()
+        let threads: Vec<_> = programs.into_iter().map(start).collect();
+        threads.into_iter().map(|thread| thread.map(std::thread::ScopedJoinHandle::join)).collect()
     })
 }
 
@@ -196,5 +211,12 @@ mod tests {
         });
         let error = Job::alone().unwrap().exchange.get("what never comes", Duration::from_millis(1)).unwrap_err();
         assert_eq!(error.fault().kind(), FaultKind::TimedOut);
+    }
+
+    #[test]
+    fn too_many_ranks_and_none_are_errors() {
+        for ranks in [0, u32::MAX] {
+            assert!(matches!(threads::<(), Error>(ranks, |_| Ok(())), Err(Error::Join { .. })), "{ranks}");
+        }
     }
 }

@@ -1,11 +1,12 @@
 //! Runs programs in virtual time.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use onesided_fabric::{Task, World};
@@ -223,6 +224,21 @@ impl Simulation {
     where
         R: Future<Output = T>,
     {
+        let results = RefCell::new((0..self.ranks).map(|_| None).collect::<Vec<_>>());
+        let report = self.run_programs(Box::new(|fabric| {
+            let (rank, results) = (fabric.rank, &results);
+            let mut program = Box::pin(program(fabric));
+            Box::pin(poll_fn(move |cx| {
+                program.as_mut().poll(cx).map(|result| results.borrow_mut()[rank.index()] = Some(result))
+            }))
+        }));
+        let Report { end, virtual_time, events, counts, trace, .. } = report;
+        Report { end, virtual_time, events, counts, trace, results: results.into_inner() }
+    }
+
+    /// The same for programs that tell their results otherwise: compiled once, where [`run`](Self::run) is for
+    /// each program.
+    fn run_programs<'p>(self, mut program: Box<dyn FnMut(SimFabric) -> Program<'p> + 'p>) -> Report<()> {
         let wire = Wire::new(&self.network, self.seed);
         let computing = self.computing.iter().filter(|(rank, _)| *rank < self.ranks).copied().collect::<Vec<_>>();
         let ranks = (self.ranks, self.per_host.min(self.ranks));
@@ -259,12 +275,10 @@ impl Simulation {
         }
         let shared = Arc::new(Shared::new(state, self.per_host, writes_are_atomic));
         let ranks = (0..self.ranks).map(Rank);
-        let programs = ranks
-            .map(|rank| Some(Box::pin(program(SimFabric::new(Arc::clone(&shared), rank, self.ranks)))))
-            .collect::<Vec<_>>();
+        let programs =
+            ranks.map(|rank| Some(program(SimFabric::new(Arc::clone(&shared), rank, self.ranks)))).collect::<Vec<_>>();
         Executor {
             unfinished: programs.len(),
-            results: programs.iter().map(|_| None).collect(),
             programs,
             program,
             spawned: HashMap::new(),
@@ -279,11 +293,13 @@ impl Simulation {
 /// In nanoseconds; see [`Simulation::stalled_after`].
 const STALLED_AFTER: u64 = 10_000_000_000;
 
-struct Executor<R: Future, P> {
+/// The program of a rank.
+type Program<'p> = Pin<Box<dyn Future<Output = ()> + 'p>>;
+
+struct Executor<'p> {
     shared: Arc<Shared>,
-    programs: Vec<Option<Pin<Box<R>>>>,
-    program: P,
-    results: Vec<Option<R::Output>>,
+    programs: Vec<Option<Program<'p>>>,
+    program: Box<dyn FnMut(SimFabric) -> Program<'p> + 'p>,
     spawned: HashMap<u32, Vec<Task>>,
     /// Tasks that serve peers; the simulation does not wait for their end.
     serving: HashMap<u32, Vec<Task>>,
@@ -293,8 +309,8 @@ struct Executor<R: Future, P> {
     unfinished: usize,
 }
 
-impl<R: Future, P: FnMut(SimFabric) -> R> Executor<R, P> {
-    fn run(mut self, until: u64, late: &[(u32, u64)]) -> Report<R::Output> {
+impl Executor<'_> {
+    fn run(mut self, until: u64, late: &[(u32, u64)]) -> Report<()> {
         let polled_at_once = self.shared.start(late);
         let early = |rank: &u32| polled_at_once && late.iter().all(|(late, _)| late != rank);
         for rank in (0..self.programs.len() as u32).filter(early) {
@@ -333,7 +349,7 @@ impl<R: Future, P: FnMut(SimFabric) -> R> Executor<R, P> {
             events: state.events(),
             counts: state.counts,
             trace: state.trace.0,
-            results: std::mem::take(&mut self.results),
+            results: Vec::new(),
         }
     }
 
@@ -346,10 +362,9 @@ impl<R: Future, P: FnMut(SimFabric) -> R> Executor<R, P> {
         let mut cx = Context::from_waker(waker.as_ref().unwrap_or(Waker::noop()));
         if let Some(program) = self.programs.get_mut(rank as usize)
             && let Some(running) = program
-            && let Poll::Ready(result) = running.as_mut().poll(&mut cx)
+            && running.as_mut().poll(&mut cx).is_ready()
         {
             *program = None;
-            self.results[rank as usize] = Some(result);
             self.unfinished -= 1;
             self.shared.lock().finish_program(rank);
         }
@@ -386,7 +401,7 @@ impl<R: Future, P: FnMut(SimFabric) -> R> Executor<R, P> {
 
     fn restart(&mut self, rank: u32) {
         let fabric = SimFabric::new(Arc::clone(&self.shared), Rank(rank), self.programs.len() as u32);
-        self.programs[rank as usize] = Some(Box::pin((self.program)(fabric)));
+        self.programs[rank as usize] = Some((self.program)(fabric));
         self.unfinished += 1;
     }
 

@@ -211,6 +211,17 @@ impl Drop for Blocking {
 #[cold]
 #[inline(never)]
 fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output = T>>) -> T {
+    let mut value = None;
+    drive_until(drive, &mut |cx| match future.as_mut().poll(cx) {
+        Poll::Ready(ready) => value.replace(ready).is_none(),
+        Poll::Pending => false,
+    });
+    value.unwrap_or_else(|| unreachable!("it was polled until it was ready"))
+}
+
+/// Drives the fabric, and sleeps, until `poll` says that it is ready. Compiled once for a fabric, where
+/// [`block_on`] is for each future.
+fn drive_until<D: Drive>(drive: &D, poll: &mut dyn FnMut(&mut Context<'_>) -> bool) {
     let blocking = Blocking::begin();
     let mut cx = Context::from_waker(NOBODY);
     let (polls, tasks) = (drive.polls(), drive.tasks());
@@ -230,8 +241,8 @@ fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output 
             advance(drive);
         }
         blocking.forget();
-        if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {
-            return value;
+        if poll(&mut cx) {
+            return;
         }
         turn = if any { 0 } else { turn.saturating_add(1) };
         if turn == BETWEEN && polling.is_none() {
@@ -251,9 +262,8 @@ fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output 
         let ticket = tasks.arm();
         blocking.forget();
         advance(drive);
-        if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {
-            tasks.sleep(ticket, 0);
-            return value;
+        if poll(&mut cx) {
+            return tasks.sleep(ticket, 0);
         }
         if drive.progress() > 0 {
             tasks.sleep(ticket, 0);
