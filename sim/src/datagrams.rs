@@ -109,7 +109,8 @@ impl DatagramWaits for SimWaits {
     }
 
     fn connect(&self, to: Rank) {
-        self.fabric.state().wire.connect(self.fabric.rank(), to);
+        let now = self.fabric.now();
+        self.fabric.state().wire.connect(self.fabric.rank(), to, now);
     }
 
     fn send_apart(
@@ -120,7 +121,11 @@ impl DatagramWaits for SimWaits {
         packet: Packet<'_>,
     ) -> Poll<Result<(), Fault>> {
         let head = [&number.to_le_bytes(), packet.head].concat();
-        if self.post(to, (&head, packet.body), packet.solicited)? { Poll::Ready(Ok(())) } else { Poll::Pending }
+        if !self.post(to, (&head, packet.body), packet.solicited)? {
+            return Poll::Pending;
+        }
+        self.fabric.state().wire.use_connection(self.fabric.rank(), to);
+        Poll::Ready(Ok(()))
     }
 
     fn next_apart(&mut self) -> Option<(Rank, u32, Box<[u8]>)> {

@@ -69,7 +69,9 @@ pub struct Network {
     /// With datagrams: after so many messages to a rank that would take a connection there is one, which is
     /// reliable, and all packets of the two arrive in one order. Default: never.
     pub connects_after: Option<u32>,
-    /// How many of those connections a rank has, at most. Default: 16.
+    /// How many of those connections a rank has, at most. At the limit the one that carried the fewest packets
+    /// for a tenth of a millisecond gives way, if they were fewer than the [messages](Self::connects_after) that
+    /// count for a new one. Default: 16.
     pub connections: u32,
     /// The probability, from 0 to 1, that a datagram arrives twice. Default: 0.
     pub duplication: f64,
@@ -133,10 +135,10 @@ pub(crate) struct Wire {
     pub(crate) datagrams: bool,
     pub(crate) connects_after: Option<u32>,
     connections: u32,
-    /// By rank: what became of its own, and how many it has.
-    connected: BTreeMap<Rank, (ChannelCounts, u32)>,
-    /// Pairs that have asked for a connection, the lower rank first: whether they have one.
-    asked: BTreeMap<[Rank; 2], bool>,
+    connected: BTreeMap<Rank, Connected>,
+    /// Pairs that have asked for a connection, the lower rank first: if they have one, what it has carried since
+    /// either end looked.
+    asked: BTreeMap<[Rank; 2], Option<[u32; 2]>>,
     /// A message is lost when a random number falls below this.
     loss: u64,
     /// The same for a datagram that arrives twice.
@@ -145,6 +147,18 @@ pub(crate) struct Wire {
     retries: u32,
     rng: Pcg64Mcg,
 }
+
+/// The connections of a rank beside its datagrams.
+#[derive(Debug, Default)]
+struct Connected {
+    counts: ChannelCounts,
+    count: u32,
+    /// When it last looked for one that is to give way.
+    looked: u64,
+}
+
+/// How long it is looked at what connections carry before one gives way, in nanoseconds.
+const LOOK: u64 = 100_000;
 
 impl Wire {
     pub(crate) fn new(network: &Network, seed: u64) -> Self {
@@ -182,26 +196,62 @@ impl Wire {
 
     /// Whether two ranks have a connection beside their datagrams. `None`: neither has asked for it.
     pub(crate) fn connection(&self, one: Rank, other: Rank) -> Option<bool> {
-        self.asked.get(&[one.min(other), one.max(other)]).copied()
+        self.asked.get(&[one.min(other), one.max(other)]).map(Option::is_some)
     }
 
-    /// One of them asks for it: they have it, unless one of them has too many. That of a rank to itself does
-    /// not count.
-    pub(crate) fn connect(&mut self, one: Rank, other: Rank) {
+    /// A packet takes the connection.
+    pub(crate) fn use_connection(&mut self, one: Rank, other: Rank) {
+        if let Some(Some(used)) = self.asked.get_mut(&[one.min(other), one.max(other)]) {
+            used.iter_mut().for_each(|used| *used += 1);
+        }
+    }
+
+    /// The least used connection of a rank that has no room, if it carried little for a while.
+    fn least_used(&mut self, rank: Rank, now: u64) -> Option<[Rank; 2]> {
+        let own = self.connected.entry(rank).or_default();
+        if now < own.looked + LOOK {
+            return None;
+        }
+        own.looked = now;
+        let used = self.asked.iter_mut().filter_map(|(ends, used)| {
+            let end = ends.iter().position(|end| *end == rank).filter(|_| ends[0] != ends[1])?;
+            Some((std::mem::take(&mut used.as_mut()?[end]), *ends))
+        });
+        let (used, ends) = used.min()?;
+        (used < self.connects_after?).then_some(ends)
+    }
+
+    fn has_room(&self, rank: Rank) -> bool {
+        self.connected.get(&rank).map_or(0, |own| own.count) < self.connections
+    }
+
+    /// One of them asks for it: they have it, unless one of them has too many, of which none gives way. That of
+    /// a rank to itself does not count.
+    pub(crate) fn connect(&mut self, one: Rank, other: Rank, now: u64) {
         let ends = if one == other { Vec::new() } else { vec![one, other] };
-        let has_room = |rank| self.connected.get(rank).map_or(0, |(_, count)| *count) < self.connections;
-        let may = ends.iter().all(has_room);
-        self.asked.insert([one.min(other), one.max(other)], may);
+        let full: Vec<_> = ends.iter().filter(|rank| !self.has_room(**rank)).collect();
+        let gives_way: Option<Vec<_>> = full.into_iter().map(|rank| self.least_used(*rank, now)).collect();
+        for ends in gives_way.iter().flatten() {
+            self.asked.remove(ends);
+            for rank in ends {
+                let own = self.connected.entry(*rank).or_default();
+                (own.counts.given_back, own.count) = (own.counts.given_back + 1, own.count - 1);
+            }
+        }
+        let may = gives_way.is_some();
+        // What has just been made is not the first to give way.
+        let used = self.connects_after.filter(|_| may).map(|used| [used; 2]);
+        self.asked.insert([one.min(other), one.max(other)], used);
         for rank in ends {
-            let (counts, count) = self.connected.entry(rank).or_default();
-            *count += u32::from(may);
-            *(if may { &mut counts.made } else { &mut counts.refused }) += 1;
+            let own = self.connected.entry(rank).or_default();
+            own.count += u32::from(may);
+            *(if may { &mut own.counts.made } else { &mut own.counts.refused }) += 1;
         }
     }
 
     /// What became of the connections of a rank.
     pub(crate) fn connection_counts(&self, rank: Rank) -> ChannelCounts {
-        self.connected.get(&rank).map_or_else(ChannelCounts::default, |(counts, _)| *counts)
+        self.connected.get(&rank).map_or_else(ChannelCounts::default, |own| own.counts)
     }
 
     /// How long a link is busy with a number of bytes.

@@ -406,8 +406,9 @@
 //! is read or written). After 16 messages (`ONESIDED_MESSAGES_CONNECT_AFTER`) the connection is made in the
 //! background (koop-2008, section 5.4), and no message waits for it: until it is there, eager messages are
 //! datagrams, and long ones go in packets. A rank has at most 16 such connections
-//! (`ONESIDED_MESSAGES_CONNECTIONS`), whoever asked for them; two ranks of which one was at its limit then go on
-//! without:
+//! (`ONESIDED_MESSAGES_CONNECTIONS`), whoever asked for them; two ranks of which one was at its limit go on
+//! without, and ask again after as many messages. A rank that refused one gives its least used connection back, if
+//! fewer messages took that in a tenth of a second than count for a new one, and the peer agrees:
 //!
 //! ```text
 //! 1000000 bytes to rank 3: copy, by rule 3 of 3 (built in)

@@ -177,7 +177,7 @@ fn connections_are_limited() {
             let (connected, refused): (Vec<_>, Vec<_>) =
                 (0..ranks).filter(|to| *to != me).partition(|to| text(*to).ends_with("; over the connection"));
             for to in refused {
-                assert!(text(to).contains(&format!("no connection to rank {to}: one of the two has as many")));
+                assert!(text(to).contains(&format!("no connection to rank {to}")), "{}", text(to));
                 assert_eq!(messages.explain(to, 9_000).unwrap().protocol(), Protocol::Copy);
             }
             world.barrier().await.unwrap();
@@ -188,6 +188,42 @@ fn connections_are_limited() {
         assert!(connected.iter().all(|count| *count <= limit), "{connected:?}");
         assert!(connected.iter().filter(|count| **count == limit).count() + 1 >= connected.len() / 2, "{connected:?}");
     }
+}
+
+/// At the limit the connection that carried least gives way to one for which messages count, and comes again when
+/// they count for it. One that is used stays, and the messages of the other pair go on without.
+#[test]
+fn the_least_used_connection_gives_way() {
+    let network = Network { connections: 1, loss: 0.0, ..both(5) };
+    let report = Simulation::new(network).ranks(3).run(|world| async move {
+        let messages = Messages::new(&world).await.unwrap();
+        let me = world.rank();
+        let text = |to| messages.explain(to, 8).unwrap().to_string();
+        // Rank 0 and the others in turn.
+        for others in [&[1][..], &[2], &[1], &[1, 1, 1, 1, 1, 1, 1, 1, 2]] {
+            for number in 0..200_u64 {
+                for &other in others.iter().filter(|other| me == 0 || **other == me) {
+                    let (other, sent) = (if me == 0 { other } else { 0 }, [number]);
+                    let send = messages.send(&sent, other, Tag(0));
+                    assert_eq!(messages.recv::<u64>(other, Tag(0)).await.unwrap().0, sent);
+                    send.await.unwrap();
+                }
+            }
+            world.barrier().await.unwrap();
+            if me == 0 {
+                let connected = [1, 2].map(|to| text(to).ends_with("over the connection"));
+                assert_eq!(connected, [others[0] == 1, others[0] == 2], "{}; {}", text(1), text(2));
+            }
+        }
+        if me == 0 {
+            let refused = "no connection to rank 2: one of the two had as many as it may have";
+            assert!(text(2).contains(refused), "{}", text(2));
+        }
+        let counts = messages.statistics().channels;
+        (counts.made, counts.given_back, counts.refused > 0)
+    });
+    assert_eq!(report.end, End::Finished);
+    assert_eq!(report.results, [(3, 2, true), (2, 1, true), (1, 1, true)].map(Some));
 }
 
 /// Statistics count each message once, by its channel, its protocol and its length, and to its receiver.

@@ -146,7 +146,7 @@ pub enum Connecting {
     Unasked,
     /// See [`Absent::Asked`].
     Asked,
-    /// See [`Absent::Refused`].
+    /// See [`Absent::Refused`]: it may be asked for again.
     Refused,
     /// Packets may take it.
     Open,
@@ -215,7 +215,7 @@ pub struct DatagramTransport<W: DatagramWaits> {
     channels: [ChannelTo; 2],
     /// So many messages to a rank count before its connection is asked for.
     connects_after: u32,
-    /// How many have counted, by rank; empty if there are no connections.
+    /// How many have counted since it was last asked for, by rank; empty if there are no connections.
     counted: Vec<u32>,
     waits: W,
     current: Option<(Rank, Channel, Box<[u8]>)>,
@@ -306,10 +306,11 @@ impl<W: DatagramWaits> Transport for DatagramTransport<W> {
 
     fn count(&mut self, to: Rank) -> ChannelTo {
         if let Some(counted) = self.counted.get_mut(to.index())
-            && self.waits.connection(to) == Connecting::Unasked
+            && matches!(self.waits.connection(to), Connecting::Unasked | Connecting::Refused)
         {
             *counted += 1;
             if *counted >= self.connects_after {
+                *counted = 0; // for the next one
                 self.waits.connect(to);
             }
         }
@@ -326,7 +327,7 @@ impl<W: DatagramWaits> Transport for DatagramTransport<W> {
         match self.waits.connection(to) {
             Connecting::Unasked => Some(Absent::Counted { messages, of: self.connects_after }),
             Connecting::Asked => Some(Absent::Asked),
-            Connecting::Refused => Some(Absent::Refused),
+            Connecting::Refused => Some(Absent::Refused { messages, of: self.connects_after }),
             Connecting::Open => None,
         }
     }

@@ -53,8 +53,14 @@ pub enum Absent {
     },
     /// It is being made.
     Asked,
-    /// One of the two ranks had as many connections as it may have, or could make none. It is not made later.
-    Refused,
+    /// One of the two ranks had as many connections as it may have, or could make none. It is asked for again
+    /// when so many messages have counted since.
+    Refused {
+        /// Those that have been counted.
+        messages: u32,
+        /// The limit.
+        of: u32,
+    },
 }
 
 /// What became of the channels of a rank since its start.
@@ -212,8 +218,11 @@ pub trait Transport: Debug + Send + 'static {
     /// # Cancel safety
     /// A future that is dropped before it is ready has sent nothing.
     fn send(&mut self, to: Rank, bytes: &[u8]) -> impl Future<Output = Result<(), Fault>> + Send {
-        let channel = self.count(to).channel;
-        poll_fn(move |cx| self.poll_send(cx, to, Packet::new(channel, bytes)))
+        let mut first = Some(self.count(to));
+        poll_fn(move |cx| {
+            let ChannelTo { channel, .. } = first.take().unwrap_or_else(|| self.channels(to)[0]);
+            self.poll_send(cx, to, Packet::new(channel, bytes))
+        })
     }
 
     /// [Receives](Self::poll_recv) a packet: its sender and its bytes.

@@ -12,7 +12,7 @@
 //! | refuses | close its side of all connections: the peer has cut this rank |
 //! | is of a later generation | give up its own connection, which the peer has given up ([`renewal`](super::renewal)) |
 //! | is of a [rail](super::rails) of another connection of messages | drop it: one of the two learns that the connection broke |
-//! | is full | ask no more, and make no such connection: beside datagrams there is a limit |
+//! | is full | ask no more for now, and make no such connection: beside datagrams there is a limit |
 //! | gives | agree to give the connection back, or keep it ([`giving`](super::giving)) |
 //! | waits | ask on: the peer has not yet taken in what came over the last connection |
 //!
@@ -215,17 +215,21 @@ impl Inner {
         self.over_both && id.traffic == Traffic::Messages && id.rank != self.rank
     }
 
-    /// There is to be no such connection.
+    /// There is to be no such connection for now. The next one is of another generation: of each, either
+    /// both ranks have a queue pair, or one of them never has.
     fn refuse_connection(&self, peer: &Peer) {
-        self.refused.fetch_add(u64::from(!peer.is_refused()), Ordering::Relaxed);
-        if let Some(pair) = peer.refuse() {
-            if let Some(arrivals) = self.arrivals.get() {
-                arrivals.forget(pair.number());
-            }
-            self.completions.give_room(self.depth);
-            self.counted.fetch_sub(1, Ordering::Relaxed);
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        if self.is_full() {
+            self.wants_one_back.store(true, Ordering::Relaxed);
         }
+        peer.refused.store(true, Ordering::Release);
+        self.end_connection(peer);
         self.ring(); // who waits for it
+    }
+
+    /// Whether there are as many connections beside datagrams as there may be.
+    pub(super) fn is_full(&self) -> bool {
+        self.counted.load(Ordering::Relaxed) >= self.most_connections.load(Ordering::Relaxed)
     }
 
     /// This rank's queue pair for a peer, made at the first call for a connection.
@@ -235,8 +239,7 @@ impl Inner {
         }
         // One thread makes them.
         let is_limited = self.is_limited(peer.id);
-        let is_full = || self.counted.load(Ordering::Relaxed) >= self.most_connections.load(Ordering::Relaxed);
-        if is_limited && (peer.is_refused() || is_full()) {
+        if is_limited && self.is_full() {
             return None;
         }
         let arrivals = if self.brings_packets(peer) { Some(self.arrivals().ok()?) } else { None };
@@ -252,6 +255,7 @@ impl Inner {
             arrivals.are_of(peer.id.rank, pair.number());
         }
         peer.set_pair(connecting, pair);
+        peer.refused.store(false, Ordering::Release);
         self.counted.fetch_add(is_limited.into(), Ordering::Relaxed);
         connecting.pair.clone()
     }
@@ -268,6 +272,7 @@ impl Inner {
                 arrivals.forget(pair.number());
             }
             self.cards.of(peer.id.traffic).map_or(&self.completions, |card| &card.completions).give_room(self.depth);
+            self.counted.fetch_sub(self.is_limited(peer.id).into(), Ordering::Relaxed);
         }
         peer.generation() != generation
     }
@@ -451,8 +456,9 @@ impl Thread {
             return inner.ring();
         }
         let Ok(peer) = inner.peer(ConnectionId { rank: from, traffic: hello.traffic }) else { return };
+        let is_limited = inner.is_limited(peer.id);
         if hello.full {
-            if inner.is_limited(peer.id) {
+            if is_limited && hello.generation == peer.generation() && !peer.is_ready() && !peer.is_broken() {
                 inner.refuse_connection(peer);
             }
             return;
@@ -467,6 +473,13 @@ impl Thread {
         if hello.traffic.is_further_rail() {
             peer.hear(hello.generation);
         }
+        // It has refused the one that this rank may have asked for, and asks for a later one itself.
+        let is_ahead = hello.generation > peer.generation() && !is_after_break(hello.generation, peer.generation());
+        if is_limited && hello.asks && is_ahead && !peer.is_ready() && !peer.is_broken() && !peer.giving.is_under_way()
+        {
+            peer.hear(hello.generation);
+            inner.end_connection(peer);
+        }
         // It has agreed, and asks for the next one.
         if peer.giving.is_under_way() && hello.generation == peer.generation() + 1 {
             inner.give_back(peer);
@@ -479,7 +492,7 @@ impl Thread {
                 if becomes_ready {
                     inner.ring();
                 }
-                if inner.is_limited(peer.id) {
+                if is_limited {
                     inner.ask_to_connect(peer); // packets take it at both ends once it is there
                 }
                 // A peer that has answered would ask before it sends.
@@ -489,8 +502,10 @@ impl Thread {
                 Hello { queue_pair, knows: true, ..mine }
             }
             None if peer.is_closed() || inner.is_revoked(from) => Hello { refuses: true, ..mine },
-            None if hello.asks && inner.is_limited(peer.id) && peer.connecting().pair.is_none() => {
-                inner.refuse_connection(peer); // also for later: the other one has given its queue pair back
+            // It has not heard that this rank refused.
+            None if hello.asks && is_limited && hello.generation < peer.generation() => Hello { full: true, ..mine },
+            None if hello.asks && is_limited && !peer.is_broken() && peer.connecting().pair.is_none() => {
+                inner.refuse_connection(peer);
                 Hello { full: true, ..mine }
             }
             None if inner.begins_anew(peer, hello.generation) && hello.asks => Hello { waits: true, ..mine },

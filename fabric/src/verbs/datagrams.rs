@@ -295,6 +295,7 @@ impl DatagramWaits for VerbsWaits {
 
     fn connect(&self, to: Rank) {
         if let Ok(peer) = self.0.peer(to) {
+            peer.refused.store(false, Ordering::Release);
             self.0.0.ask_to_connect(peer);
         }
     }

@@ -1,6 +1,10 @@
 //! Connections of messages that are given back: with [`MESSAGES_CONNECTIONS`], a rank that has more ends
 //! those that are idle. The next message makes another one. Nothing is lost, and messages notice nothing.
 //!
+//! Beside datagrams a rank never has more. One that had to refuse a connection gives the least used one back:
+//! one that carried fewer requests for a while than messages count for a new one. Packets to that peer are
+//! datagrams again, in the same sequence, and those that were refused ask again when enough messages count.
+//!
 //! A connection ends by agreement. The rank that gives it back has no request in flight, posts none any
 //! more, and says so, with a number. Its peer decides once for each number:
 //!
@@ -53,10 +57,10 @@ impl Giving {
 }
 
 impl Peer {
-    /// Whether no request was posted since this was last asked, and no thread waits for the peer.
-    fn is_idle(&self) -> bool {
+    /// How many requests were posted since this was last asked.
+    fn used(&self) -> u64 {
         let posted = self.posted();
-        self.giving.posted.swap(posted, Ordering::Relaxed) == posted && !self.is_waited_on()
+        posted.saturating_sub(self.giving.posted.swap(posted, Ordering::Relaxed))
     }
 
     /// Posts nothing any more, if nothing is in flight. A rank `is_asked` that may not post yet agrees.
@@ -90,7 +94,7 @@ impl Inner {
     pub(super) fn has_limit(&self) -> bool {
         let most = self.most_connections.load(Ordering::Relaxed) as usize;
         let all = Traffic::RAILS.len() * (self.connector.addresses.len() - 1);
-        most < all && self.datagrams.is_none()
+        most < all && (self.datagrams.is_none() || self.wants_one_back.load(Ordering::Relaxed))
     }
 
     /// The idle connections that are to be given back now, if there are too many; nothing is posted on
@@ -100,17 +104,33 @@ impl Inner {
             return None;
         }
         self.progress(); // the rank may compute
-        let is_of_messages = |peer: &&Peer| peer.id.traffic != Traffic::Memory && peer.id.rank != self.rank;
+        let is_of_messages = |peer: &&Peer| match self.over_both {
+            true => self.is_limited(peer.id),
+            false => peer.id.traffic != Traffic::Memory && peer.id.rank != self.rank,
+        };
         let connected: Vec<_> = self
             .known_peers()
             .filter(is_of_messages)
             .filter(|peer| peer.is_connected() && !peer.giving.is_under_way())
             .collect();
-        let most = self.most_connections.load(Ordering::Relaxed);
-        let over = connected.len().checked_sub(most as usize).filter(|over| *over > 0)?;
-        let idle: Vec<_> = connected.into_iter().filter(|peer| peer.is_idle()).collect();
-        idle.iter().for_each(|peer| self.report_packets(peer));
-        Some(idle.into_iter().filter(|peer| peer.begin_to_give(false)).map(|peer| peer.id).take(over).collect())
+        let most = self.most_connections.load(Ordering::Relaxed) as usize;
+        // Beside datagrams there are not more: one makes room.
+        let most = if self.over_both { most.saturating_sub(1) } else { most };
+        let over = connected.len().checked_sub(most).filter(|over| *over > 0);
+        if !self.is_full() {
+            self.wants_one_back.store(false, Ordering::Relaxed);
+        }
+        let mut idle: Vec<_> = connected.into_iter().map(|peer| (peer.used(), peer)).collect();
+        idle.retain(|(used, peer)| self.is_little(*used) && !peer.is_waited_on());
+        idle.sort_by_key(|(used, _)| *used);
+        idle.iter().for_each(|(_, peer)| self.report_packets(peer));
+        let begun = idle.into_iter().filter(|(_, peer)| peer.begin_to_give(false)).map(|(_, peer)| peer.id);
+        Some(begun.take(over?).collect())
+    }
+
+    /// Whether so many requests since the last look are so few that the connection may be given back.
+    fn is_little(&self, used: u64) -> bool {
+        used < if self.over_both { self.connect_after.into() } else { 1 }
     }
 
     /// Whether this rank gives back a connection as its peer wishes; if so, it has.
@@ -122,7 +142,7 @@ impl Inner {
         self.report_packets(peer);
         let own_counts = peer.giving.is_under_way() && self.rank < peer.id.rank;
         let stops = || peer.giving.is_under_way() || peer.begin_to_give(true);
-        if own_counts || !peer.is_idle() || !stops() {
+        if own_counts || !self.is_little(peer.used()) || peer.is_waited_on() || !stops() {
             peer.giving.kept.store(number, Ordering::Relaxed);
             return false;
         }
@@ -148,6 +168,7 @@ impl Inner {
             self.save();
             self.end_connection(peer);
             self.given_back.fetch_add(u64::from(peer.id.traffic == Traffic::Messages), Ordering::Relaxed);
+            self.wants_one_back.store(false, Ordering::Relaxed);
         }
         drop(revocation);
         self.ring();

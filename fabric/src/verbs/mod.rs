@@ -198,6 +198,8 @@ struct Inner {
     over_both: bool,
     connect_after: u32,
     counted: AtomicU32,
+    /// Whether one was refused for that limit since one was last given back.
+    wants_one_back: AtomicBool,
     /// How many connections of messages to others were made, were refused, and were given back.
     made: AtomicU64,
     refused: AtomicU64,
@@ -358,6 +360,7 @@ impl Verbs {
             over_both,
             connect_after,
             counted: AtomicU32::new(0),
+            wants_one_back: AtomicBool::new(false),
             made: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             given_back: AtomicU64::new(0),

@@ -51,7 +51,7 @@ pub(super) struct Peer {
     ready: AtomicBool,
     /// Whether the connection was asked for.
     pub(super) asked: AtomicBool,
-    /// Whether there is to be none: one of the two has [too many](super::Inner::is_limited).
+    /// Whether there is to be none for now: one of the two has [too many](super::Inner::is_limited).
     pub(super) refused: AtomicBool,
     /// The start of its home region.
     pub(super) home: Remote,
@@ -242,20 +242,9 @@ impl Peer {
         (self.is_ready() || self.connecting().connected.is_some()) && !self.is_broken()
     }
 
-    /// Whether there is to be no connection.
+    /// Whether there is to be no connection for now.
     pub(super) fn is_refused(&self) -> bool {
         self.refused.load(Ordering::Acquire)
-    }
-
-    /// There is to be none. Gives the queue pair back, unless the peer's is connected to it.
-    pub(super) fn refuse(&self) -> Option<Arc<QueuePair>> {
-        let mut connecting = self.connecting();
-        if connecting.connected.is_some() {
-            return None;
-        }
-        self.refused.store(true, Ordering::Release);
-        self.posting().pair = None;
-        connecting.pair.take()
     }
 
     /// Whether requests may be posted.

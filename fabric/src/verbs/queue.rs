@@ -258,7 +258,9 @@ impl Inner {
             self.post_in_turn::<1>(peer, posting, &[request], alive);
         } else {
             drop(posting);
-            self.ask_to_connect(peer);
+            if !self.is_limited(peer.id) {
+                self.ask_to_connect(peer); // otherwise messages count for it
+            }
         }
         room
     }

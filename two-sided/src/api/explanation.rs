@@ -62,7 +62,12 @@ impl fmt::Display for NoConnection {
         match self.1 {
             Absent::Counted { messages, of } => write!(f, " yet: {messages} of {of} messages counted"),
             Absent::Asked => f.write_str(" yet: it is being made"),
-            _ => f.write_str(": one of the two has as many as it may have (ONESIDED_MESSAGES_CONNECTIONS)"),
+            Absent::Refused { messages, of } => write!(
+                f,
+                ": one of the two had as many as it may have (ONESIDED_MESSAGES_CONNECTIONS); {messages} of {of} \
+                 messages counted to ask again"
+            ),
+            _ => Ok(()),
         }
     }
 }
