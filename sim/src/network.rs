@@ -154,11 +154,11 @@ struct Connected {
     counts: ChannelCounts,
     count: u32,
     /// When it last looked for one that is to give way.
-    looked: u64,
+    scanned_at: u64,
 }
 
-/// How long it is looked at what connections carry before one gives way, in nanoseconds.
-const LOOK: u64 = 100_000;
+/// How often a rank without room looks for one that carries little, in nanoseconds.
+const SCAN: u64 = 100_000;
 
 impl Wire {
     pub(crate) fn new(network: &Network, seed: u64) -> Self {
@@ -209,10 +209,10 @@ impl Wire {
     /// The least used connection of a rank that has no room, if it carried little for a while.
     fn least_used(&mut self, rank: Rank, now: u64) -> Option<[Rank; 2]> {
         let own = self.connected.entry(rank).or_default();
-        if now < own.looked + LOOK {
+        if now < own.scanned_at + SCAN {
             return None;
         }
-        own.looked = now;
+        own.scanned_at = now;
         let used = self.asked.iter_mut().filter_map(|(ends, used)| {
             let end = ends.iter().position(|end| *end == rank).filter(|_| ends[0] != ends[1])?;
             Some((std::mem::take(&mut used.as_mut()?[end]), *ends))

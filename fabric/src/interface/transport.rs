@@ -218,9 +218,9 @@ pub trait Transport: Debug + Send + 'static {
     /// # Cancel safety
     /// A future that is dropped before it is ready has sent nothing.
     fn send(&mut self, to: Rank, bytes: &[u8]) -> impl Future<Output = Result<(), Fault>> + Send {
-        let mut first = Some(self.count(to));
+        self.count(to);
         poll_fn(move |cx| {
-            let ChannelTo { channel, .. } = first.take().unwrap_or_else(|| self.channels(to)[0]);
+            let channel = self.channels(to)[0].channel; // the one before may have been given back
             self.poll_send(cx, to, Packet::new(channel, bytes))
         })
     }

@@ -457,8 +457,9 @@ impl Thread {
         }
         let Ok(peer) = inner.peer(ConnectionId { rank: from, traffic: hello.traffic }) else { return };
         let is_limited = inner.is_limited(peer.id);
+        let may_be_refused = is_limited && !peer.is_ready() && !peer.is_broken();
         if hello.full {
-            if is_limited && hello.generation == peer.generation() && !peer.is_ready() && !peer.is_broken() {
+            if may_be_refused && hello.generation == peer.generation() {
                 inner.refuse_connection(peer);
             }
             return;
@@ -475,8 +476,7 @@ impl Thread {
         }
         // It has refused the one that this rank may have asked for, and asks for a later one itself.
         let is_ahead = hello.generation > peer.generation() && !is_after_break(hello.generation, peer.generation());
-        if is_limited && hello.asks && is_ahead && !peer.is_ready() && !peer.is_broken() && !peer.giving.is_under_way()
-        {
+        if may_be_refused && hello.asks && is_ahead && !peer.giving.is_under_way() {
             peer.hear(hello.generation);
             inner.end_connection(peer);
         }

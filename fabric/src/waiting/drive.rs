@@ -213,7 +213,10 @@ impl Drop for Blocking {
 fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output = T>>) -> T {
     let mut value = None;
     drive_until(drive, &mut |cx| match future.as_mut().poll(cx) {
-        Poll::Ready(ready) => value.replace(ready).is_none(),
+        Poll::Ready(ready) => {
+            value = Some(ready);
+            true
+        }
         Poll::Pending => false,
     });
     value.unwrap_or_else(|| unreachable!("it was polled until it was ready"))
