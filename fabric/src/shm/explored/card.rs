@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use crate::shm::explored::interest::{self, Packets};
-use crate::shm::explored::{LOST, caught, holds, together};
+use crate::shm::explored::{LOST, caught_within, holds, together};
 use crate::util::sync::{Condvar, Mutex, MutexGuard};
 use crate::waiting::event_requests::EventRequests;
 use crate::{SolicitedEvents, Ticket};
@@ -329,13 +329,13 @@ fn the_handler_drains_to_empty() {
 
 #[test]
 fn every_flaw_of_a_card_s_events_is_caught() {
-    caught(LOST, armed(Flaw::RequestWhileOpen, &[Start, Short]));
-    caught(LOST, armed(Flaw::TakeWithoutRing, &[Start, Short]));
-    caught(LOST, armed(Flaw::TakeWithoutTelling, &[Short, Start]));
-    caught(LOST, disarmed(Flaw::ArmAfterLook, &[Start]));
-    caught(LOST, alone(Flaw::CountInsteadOfDrain));
-    caught(LOST, one_queue(Flaw::LookWithoutWait, true));
-    caught(LOST, one_queue(Flaw::LookWithoutWait, false));
+    caught_within(Some(2), LOST, armed(Flaw::RequestWhileOpen, &[Start, Short]));
+    caught_within(Some(2), LOST, armed(Flaw::TakeWithoutRing, &[Start, Short]));
+    caught_within(Some(2), LOST, armed(Flaw::TakeWithoutTelling, &[Short, Start]));
+    caught_within(Some(2), LOST, disarmed(Flaw::ArmAfterLook, &[Start]));
+    caught_within(Some(2), LOST, alone(Flaw::CountInsteadOfDrain));
+    caught_within(Some(2), LOST, one_queue(Flaw::LookWithoutWait, true));
+    caught_within(Some(2), LOST, one_queue(Flaw::LookWithoutWait, false));
 }
 
 #[test]

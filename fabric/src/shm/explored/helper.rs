@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake};
 
 use crate::Ticket;
 use crate::shm::explored::doorbell::{Flaw, Sleeper};
-use crate::shm::explored::{LOST, caught, holds, together};
+use crate::shm::explored::{LOST, caught, holds, holds_in_time, together};
 use crate::util::sync::atomic::Ordering::Acquire;
 use crate::util::sync::{Condvar, Mutex};
 use crate::waiting::tasks::{Driver, Tasks};
@@ -124,7 +124,7 @@ fn the_helper_wakes_what_a_sleeping_thread_polls() {
 
 #[test]
 fn the_helper_wakes_two_tasks_of_which_one_has_a_deadline() {
-    holds(Some(2), 98_751, || {
+    holds_in_time(2, [1_991, 98_751], || {
         let rank = Sleeper::new(Flaw::None);
         let endpoint = Arc::new(Tasks::new(Arc::clone(&rank)));
         let task = |word: usize, deadline| {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use onesided_job::segment::doorbell::Doorbell;
 
-use crate::shm::explored::{LOST, caught_within, holds, together};
+use crate::shm::explored::{LOST, caught_within, holds, holds_in_time, together};
 use crate::util::sync::atomic::AtomicU32;
 use crate::util::sync::{Condvar, Mutex, MutexGuard};
 use crate::waiting::listener::Listener;
@@ -216,7 +216,7 @@ fn mode_changes(flaw: Flaw, begins: bool) -> impl Fn() + Send + Sync + 'static {
 
 #[test]
 fn a_completion_reaches_who_waits_for_it() {
-    holds(Some(2), 177_372, one_completion(Flaw::None));
+    holds_in_time(2, [2_033, 177_372], one_completion(Flaw::None));
 }
 
 #[test]
@@ -226,8 +226,8 @@ fn two_completions_reach_who_waits_for_them() {
 
 #[test]
 fn a_completion_is_seen_while_the_mode_begins_or_ends() {
-    holds(Some(2), 45_481, mode_changes(Flaw::None, true));
-    holds(Some(2), 161_062, mode_changes(Flaw::None, false));
+    holds_in_time(2, [780, 45_481], mode_changes(Flaw::None, true));
+    holds_in_time(2, [1_610, 161_062], mode_changes(Flaw::None, false));
 }
 
 #[test]
