@@ -127,12 +127,13 @@
 //! 15.8 for `mcs`. A bare loop of the two compare-and-swaps of `mcs` takes 9.3 ns there, with the store
 //! that announces the owner 9.5.
 //!
-//! Instructions of an uncontended exclusive lock and unlock on shared memory, without `verbs` (November 2026,
-//! rustc 1.95; `scripts/instructions` counts them, and the tests hold them within a tenth):
+//! Instructions of an uncontended exclusive lock and unlock on shared memory (November 2026, rustc 1.95;
+//! `scripts/instructions` counts them, and the tests hold those without `verbs` within a tenth):
 //!
-//! | `test-and-set` | `mcs` | `ticket` | `fetch-add-queue` | `two-level` | `distributed-counters` |
-//! |---|---|---|---|---|---|
-//! | 72 | 253 | 237 | 251 | 329 | 3,258 |
+//! | | `test-and-set` | `mcs` | `ticket` | `fetch-add-queue` | `two-level` | `distributed-counters` |
+//! |---|---|---|---|---|---|---|
+//! | without `verbs` | 70 | 122 | 137 | 153 | 235 | 3,314 |
+//! | with it | 105 | 152 | 169 | 185 | 287 | 4,033 |
 //!
 //! # Messages between two processes
 //!

@@ -25,6 +25,9 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
 
     forward! {
         make fn transport(&self) -> Result<Self::Transport, Fault>;
+        #[cfg(not(onesided_loom))]
+        #[inline(always)]
+        call fn as_shm(&self) -> Option<&crate::shm::Shm>;
         call fn capabilities(&self) -> Capabilities;
         call fn host_of(&self, rank: Rank) -> u32;
 
@@ -138,6 +141,9 @@ impl<A: Segment, B: Segment> Segment for Either<A, B> {
     forward! {
         #[inline(always)]
         call fn rank(&self) -> Rank;
+        #[cfg(not(onesided_loom))]
+        #[inline(always)]
+        call fn as_shm(&self) -> Option<&crate::shm::ShmSegment>;
         call fn len(&self) -> u64;
         call fn key(&self) -> SegmentKey;
         call fn path(&self) -> Path;

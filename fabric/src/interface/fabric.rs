@@ -53,6 +53,15 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
         self.clone()
     }
 
+    /// This endpoint, if it is one of shared memory, where an operation is an instruction: what is to take a few
+    /// of them is written for that fabric, without dispatch. Its segments are then [those of shared
+    /// memory](Segment::as_shm).
+    #[cfg(not(onesided_loom))]
+    #[inline]
+    fn as_shm(&self) -> Option<&crate::shm::Shm> {
+        None
+    }
+
     /// The properties of this fabric.
     fn capabilities(&self) -> Capabilities;
 

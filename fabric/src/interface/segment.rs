@@ -35,6 +35,14 @@ pub trait Segment: Clone + Debug + Send + Sync + 'static {
         None
     }
 
+    /// This segment, if it is one of shared memory whose words are [those of that
+    /// fabric](crate::Fabric::as_shm).
+    #[cfg(not(onesided_loom))]
+    #[inline]
+    fn as_shm(&self) -> Option<&crate::shm::ShmSegment> {
+        None
+    }
+
     /// Allocates all pages now, near the CPU that runs this, if they would be allocated at the first
     /// touch. Does nothing where memory is registered with a card.
     ///

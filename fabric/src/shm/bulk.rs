@@ -52,6 +52,11 @@ impl Fabric for Shm {
         self.take_transport()
     }
 
+    #[inline(always)] // nothing is left of it
+    fn as_shm(&self) -> Option<&Self> {
+        Some(self)
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             completes_at_post: true,

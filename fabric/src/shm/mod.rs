@@ -48,7 +48,7 @@ pub use crate::shm::process_vm::bare;
 pub use crate::shm::process_vm::process_vm_works;
 #[doc(hidden)]
 pub use crate::shm::processes::{are_processes_open, introduce_process, test_process};
-pub use crate::shm::segment::ShmSegment;
+pub use crate::shm::segment::{OwnWords, ShmSegment};
 #[cfg(feature = "verbs")]
 pub(crate) use crate::shm::system_error::explain;
 pub use crate::shm::transport::ShmTransport;

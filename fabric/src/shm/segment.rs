@@ -163,8 +163,12 @@ impl ShmSegment {
     }
 }
 
+pub use self::access::OwnWords;
+
 #[allow(unsafe_code)] // checked access to a segment's bytes
 mod access {
+    use std::fmt;
+    use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
 
     use onesided_job::segment::copy;
@@ -174,7 +178,38 @@ mod access {
 
     use crate::Segment as _;
 
+    /// `N` consecutive words of this rank's own memory, found once: nothing is checked when they are used.
+    #[derive(Clone)]
+    pub struct OwnWords<const N: usize>(ShmSegment);
+
+    impl<const N: usize> fmt::Debug for OwnWords<N> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "{N} words of {:?}", self.0)
+        }
+    }
+
+    impl<const N: usize> OwnWords<N> {
+        /// The words.
+        #[inline]
+        pub fn get(&self) -> [ShmWord<'_>; N] {
+            // SAFETY: `own_words` made this segment, of N words that `words_at` had found at its start, in a
+            // mapping that it keeps; all ranks access them by atomics or racy copies.
+            let words = unsafe { self.0.start.cast::<[AtomicU64; N]>().as_ref() };
+            let owner = self.0.region.owner.own();
+            words.each_ref().map(|word| ShmWord { word, owner })
+        }
+    }
+
     impl ShmSegment {
+        /// `N` consecutive words, if they fit, and this is the rank's own memory.
+        pub fn own_words<const N: usize>(&self, offset: u64) -> Option<OwnWords<N>> {
+            const { assert!(N > 0, "user memory, which is not mapped, has no words") };
+            self.words_at::<N>(offset).filter(|_| self.region.owner.is_own())?;
+            // SAFETY: `words_at` has found N words there.
+            let start = unsafe { self.start.add(offset as usize) };
+            Some(OwnWords(Self { start, len: 8 * N as u64, region: Arc::clone(&self.region) }))
+        }
+
         #[inline]
         pub(crate) fn word(&self, offset: u64) -> Result<ShmWord<'_>, Fault> {
             match self.words_at(offset) {
@@ -325,6 +360,11 @@ impl Segment for ShmSegment {
 
     fn mapped(&self) -> Option<&[AtomicU64]> {
         self.words()
+    }
+
+    #[inline(always)] // nothing is left of it
+    fn as_shm(&self) -> Option<&Self> {
+        Some(self)
     }
 
     fn populate(&self) -> Result<(), Error> {

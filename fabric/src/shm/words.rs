@@ -38,6 +38,12 @@ impl WordOwner {
         self.0 & Self::OWN != 0
     }
 
+    /// The same, for memory that is known to be the own.
+    #[inline]
+    pub(super) const fn own(self) -> Self {
+        Self(self.0 | Self::OWN)
+    }
+
     #[inline]
     pub(super) const fn rank(self) -> Rank {
         Rank(self.0 & !Self::OWN)

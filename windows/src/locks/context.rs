@@ -2,8 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use onesided_fabric::Fabric;
-use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
+use onesided_fabric::shm::{OwnWords, Shm, ShmSegment, ShmWord};
+use onesided_fabric::{Fabric, Segment};
 use onesided_lock_algos::{Kept, LockAlgorithm, LockContext, LockUse, Mcs, Mode, Owner, Owners, WordOf};
 
 use crate::locks::layout::{LockId, request_slots_of_each};
@@ -15,27 +16,98 @@ use crate::window::target::Target;
 /// The rank with the lock-all word of a [global](crate::LockAllDesign::Global) lock.
 pub(crate) const LOCK_ALL_RANK: u32 = 0;
 
-/// The context of one target's lock for one owner. The first `N` words of its node are known already:
-/// all or none. A lock uses them so often that looking them up one by one takes a fifth of its time.
-pub(crate) struct WindowLockContext<'w, F: Fabric, const N: usize = 0> {
+/// The context of one target's lock for one owner.
+pub(crate) struct WindowLockContext<'w, F: Fabric, R = ByFabric> {
     pub(crate) inner: &'w Inner<F>,
     pub(crate) target: &'w Target<F>,
     pub(crate) id: LockId,
     pub(crate) owner: u64,
-    /// Those of the biased slot 0.
-    node: [F::Word<'w>; N],
+    resolve: R,
 }
 
-/// The words of a node that are used often; no lock with a biased slot has more.
-const CACHED: usize = Mcs::NODE_WORDS;
+/// How a context resolves words.
+pub(crate) trait Resolve<'w, F: Fabric>: Copy + Send + Sync {
+    type Memory: RemoteMemory;
+    /// Whether the owner has the biased slot.
+    const IS_BIASED: bool;
+    fn word_in(&self, fabric: &'w F, segment: &'w F::Segment, offset: u64) -> Result<WordIn<'w, Self, F>, Fault>;
+    fn same_host_word(&self, fabric: &'w F, segment: &'w F::Segment, offset: u64)
+    -> Result<WordIn<'w, Self, F>, Fault>;
+    /// The first word at the home, and those of the owner's node, as far as they are known already.
+    fn known(&self) -> &[WordIn<'w, Self, F>];
+}
 
-impl<F: Fabric, const N: usize> Clone for WindowLockContext<'_, F, N> {
+type WordIn<'w, R, F> = <<R as Resolve<'w, F>>::Memory as RemoteMemory>::Word<'w>;
+
+/// As words of the window's fabric.
+#[derive(Clone, Copy)]
+pub(crate) struct ByFabric;
+
+/// As words of shared memory, so that the algorithm runs there without dispatch. `N` of them are known: a lock
+/// uses them so often that looking them up one by one takes a fifth of its time.
+#[derive(Clone, Copy)]
+pub(crate) struct InShm<'w, const N: usize>([ShmWord<'w>; N]);
+
+/// The context of a lock's use in shared memory by an owner without a node.
+pub(crate) type ShmContext<'w, F> = WindowLockContext<'w, F, InShm<'w, 0>>;
+/// The same by the owner in the biased slot. The first word of the home is known, and those of its node.
+pub(crate) type BiasedContext<'w, F> = WindowLockContext<'w, F, InShm<'w, { 1 + BIASED_WORDS }>>;
+
+/// The words of a node that are used often; no lock with a biased slot has more.
+pub(crate) const BIASED_WORDS: usize = Mcs::NODE_WORDS;
+
+impl<'w, F: Fabric> Resolve<'w, F> for ByFabric {
+    type Memory = F;
+    const IS_BIASED: bool = false;
+
+    #[inline(always)] // as `WindowLockContext::home`
+    fn word_in(&self, fabric: &'w F, segment: &'w F::Segment, offset: u64) -> Result<F::Word<'w>, Fault> {
+        fabric.word_in(segment, offset)
+    }
+
+    fn same_host_word(&self, fabric: &'w F, segment: &'w F::Segment, offset: u64) -> Result<F::Word<'w>, Fault> {
+        fabric.same_host_word(segment, offset)
+    }
+
+    #[inline(always)] // as `word_in`
+    fn known(&self) -> &[F::Word<'w>] {
+        &[]
+    }
+}
+
+impl<'w, F: Fabric, const N: usize> Resolve<'w, F> for InShm<'w, N> {
+    type Memory = Shm;
+    const IS_BIASED: bool = N > 0;
+
+    #[inline(always)] // as `WindowLockContext::home`
+    fn word_in(&self, fabric: &'w F, segment: &'w F::Segment, offset: u64) -> Result<ShmWord<'w>, Fault> {
+        let (fabric, segment) = in_shm(fabric, segment)?;
+        fabric.word_in(segment, offset)
+    }
+
+    fn same_host_word(&self, fabric: &'w F, segment: &'w F::Segment, offset: u64) -> Result<ShmWord<'w>, Fault> {
+        let (fabric, segment) = in_shm(fabric, segment)?;
+        fabric.same_host_word(segment, offset)
+    }
+
+    #[inline(always)] // as `word_in`
+    fn known(&self) -> &[ShmWord<'w>] {
+        &self.0
+    }
+}
+
+#[inline(always)] // as `word_in`
+fn in_shm<'w, F: Fabric>(fabric: &'w F, segment: &'w F::Segment) -> Result<(&'w Shm, &'w ShmSegment), Fault> {
+    fabric.as_shm().zip(segment.as_shm()).ok_or(Fault::new(FaultKind::NoSuchRegion))
+}
+
+impl<F: Fabric, R: Copy> Clone for WindowLockContext<'_, F, R> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<F: Fabric, const N: usize> Copy for WindowLockContext<'_, F, N> {}
+impl<F: Fabric, R: Copy> Copy for WindowLockContext<'_, F, R> {}
 
 impl<F: Fabric> Inner<F> {
     /// The lock context of a target, for an owner.
@@ -46,7 +118,7 @@ impl<F: Fabric> Inner<F> {
         id: LockId,
         owner: u64,
     ) -> WindowLockContext<'w, F> {
-        WindowLockContext { inner: self, target, id, owner, node: [] }
+        WindowLockContext { inner: self, target, id, owner, resolve: ByFabric }
     }
 
     /// The use of a lock by an owner whose acquire has started.
@@ -60,21 +132,36 @@ impl<F: Fabric> Inner<F> {
         let context = self.lock_context(target, id, owner);
         Ok(LockUse::new(self.fabric(), context, (context.home(0)?, owner), mode))
     }
-}
 
-impl<'w, F: Fabric> WindowLockContext<'w, F> {
-    /// The first word at the home, and the context for the owner of the biased slot 0. `None` if one of
-    /// the words is not there: which, a look-up tells that the usual path does without.
-    #[inline(always)]
-    pub(crate) fn biased(self) -> Option<(F::Word<'w>, WindowLockContext<'w, F, CACHED>)> {
-        let Self { inner, target, id, owner, node: [] } = self;
-        let [home] = inner.fabric().words_in(&target.locks, inner.locks.layout.word(0))?;
-        let node = inner.fabric().words_in(&inner.memory.hidden, inner.locks.layout.node(BIASED_SLOT, 0))?;
-        Some((home, WindowLockContext { inner, target, id, owner, node }))
+    /// The context in shared memory; `None` if the window is not there.
+    #[inline(always)] // see `LockRequest::wait`
+    pub(crate) fn shm_context<'w>(
+        &'w self,
+        target: &'w Target<F>,
+        id: LockId,
+        owner: u64,
+    ) -> Option<(&'w Shm, ShmContext<'w, F>)> {
+        let memory = self.fabric().as_shm()?;
+        Some((memory, WindowLockContext { inner: self, target, id, owner, resolve: InShm([]) }))
+    }
+
+    /// The context of the owner in the biased slot, given its node. `None` if the home's word is not there:
+    /// why, a look-up tells that the usual path does without.
+    #[inline(always)] // see `LockRequest::wait`
+    pub(crate) fn biased_context<'w>(
+        &'w self,
+        target: &'w Target<F>,
+        owner: u64,
+        (memory, node): (&'w Shm, &'w OwnWords<BIASED_WORDS>),
+    ) -> Option<BiasedContext<'w, F>> {
+        let [home] = memory.words_in(target.locks.as_shm()?, self.locks.layout.word(0))?;
+        let [first, second, third] = node.get();
+        let resolve = InShm([home, first, second, third]);
+        Some(WindowLockContext { inner: self, target, id: LockId::WINDOW, owner, resolve })
     }
 }
 
-impl<'w, F: Fabric, const N: usize> WindowLockContext<'w, F, N> {
+impl<'w, F: Fabric, R: Resolve<'w, F>> WindowLockContext<'w, F, R> {
     /// The hidden region of a rank of the fabric.
     #[inline]
     fn hidden(&self, rank: Rank) -> Result<&'w F::Segment, Fault> {
@@ -88,34 +175,45 @@ impl<'w, F: Fabric, const N: usize> WindowLockContext<'w, F, N> {
     /// The owner's slot.
     #[inline(always)] // as its callers
     fn slot(&self) -> u16 {
-        if N > 0 { BIASED_SLOT } else { LockContext::owner(self).slot }
+        if R::IS_BIASED { BIASED_SLOT } else { LockContext::owner(self).slot }
     }
 }
 
-impl<'w, F: Fabric, const N: usize> LockContext<'w, F> for WindowLockContext<'w, F, N> {
+impl<'w, F: Fabric, R: Resolve<'w, F>> LockContext<'w, R::Memory> for WindowLockContext<'w, F, R> {
     #[inline(always)] // a call is a tenth of an uncontended lock
-    fn home(&self, index: usize) -> Result<F::Word<'w>, Fault> {
-        let Self { inner, target, id, .. } = *self;
+    fn home(&self, index: usize) -> Result<WordIn<'w, R, F>, Fault> {
+        let Self { inner, target, id, resolve, .. } = *self;
+        if index == 0
+            && let Some(word) = resolve.known().first()
+        {
+            return Ok(*word);
+        }
         match id.is_window_lock() {
-            true => inner.fabric().word_in(&target.locks, inner.locks.layout.word(index)),
+            true => resolve.word_in(inner.fabric(), &target.locks, inner.locks.layout.word(index)),
             false if id.is_all() => self.word(WordOf::LockAll(index)),
-            false => inner.fabric().word_in(&target.data, inner.locks.table.word(id, index as u64)),
+            false => resolve.word_in(inner.fabric(), &target.data, inner.locks.table.word(id, index as u64)),
         }
     }
 
     #[inline(always)] // each call is for one kind of word
-    fn word(&self, of: WordOf) -> Result<F::Word<'w>, Fault> {
-        let Self { inner, target, id, .. } = *self;
+    fn word(&self, of: WordOf) -> Result<WordIn<'w, R, F>, Fault> {
+        let Self { inner, target, id, resolve, .. } = *self;
         let (fabric, world, layout) = (inner.fabric(), &inner.world, &inner.locks.layout);
         match of {
             WordOf::Rank(rank) | WordOf::Host(rank, _) if !id.is_window_lock() => {
                 Err(Fault::of(FaultKind::Unsupported, rank)) // tables have no such words
             }
-            WordOf::Rank(rank) => fabric.word_in(self.hidden(rank)?, layout.per_rank(target.rank)),
-            WordOf::Host(rank, index) => fabric.same_host_word(self.hidden(rank)?, layout.per_host(target.rank, index)),
-            WordOf::LockAll(index) => fabric.word_in(&inner.target(LOCK_ALL_RANK)?.locks, layout.lock_all(index)),
-            WordOf::Request(rank, line) => fabric.word_in(&target.locks, layout.request_slot(world, rank, line)?),
-            WordOf::SlotsInUse(rank) => fabric.word_in(self.hidden(rank)?, slots::in_use(world.size())),
+            WordOf::Rank(rank) => resolve.word_in(fabric, self.hidden(rank)?, layout.per_rank(target.rank)),
+            WordOf::Host(rank, index) => {
+                resolve.same_host_word(fabric, self.hidden(rank)?, layout.per_host(target.rank, index))
+            }
+            WordOf::LockAll(index) => {
+                resolve.word_in(fabric, &inner.target(LOCK_ALL_RANK)?.locks, layout.lock_all(index))
+            }
+            WordOf::Request(rank, line) => {
+                resolve.word_in(fabric, &target.locks, layout.request_slot(world, rank, line)?)
+            }
+            WordOf::SlotsInUse(rank) => resolve.word_in(fabric, self.hidden(rank)?, slots::in_use(world.size())),
         }
     }
 
@@ -129,17 +227,18 @@ impl<'w, F: Fabric, const N: usize> LockContext<'w, F> for WindowLockContext<'w,
     }
 
     #[inline]
-    fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<F::Word<'w>, Fault> {
-        self.inner.fabric().word_in(self.hidden(rank)?, self.inner.locks.layout.node(slot, index))
+    fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<WordIn<'w, R, F>, Fault> {
+        self.resolve.word_in(self.inner.fabric(), self.hidden(rank)?, self.inner.locks.layout.node(slot, index))
     }
 
     #[inline(always)] // as `home`
-    fn node(&self, index: usize) -> Result<F::Word<'w>, Fault> {
-        if let Some(word) = self.node.get(index) {
+    fn node(&self, index: usize) -> Result<WordIn<'w, R, F>, Fault> {
+        if let Some(word) = self.resolve.known().get(1 + index) {
             return Ok(*word);
         }
         // The slot is one of those that exist.
-        self.inner.fabric().word_in(&self.inner.memory.hidden, self.inner.locks.layout.node(self.slot(), index))
+        let Self { inner, resolve, .. } = self;
+        resolve.word_in(inner.fabric(), &inner.memory.hidden, inner.locks.layout.node(self.slot(), index))
     }
 
     #[inline(always)] // as `home`

@@ -10,8 +10,8 @@ use crate::locks::layout::{HiddenLayout, Table};
 use crate::locks::lease::{LeaseChoice, Leases};
 use crate::locks::server::LockServer;
 use crate::locks::slots::{BIASED_SLOT, Slots};
-use crate::locks::window_lock::{Erased, LockWords, WindowLock, by_design};
-use crate::passive::biased::Biased;
+use crate::locks::window_lock::{LockWords, WindowLock, by_design};
+use crate::passive::biased::{Biased, Steps};
 use crate::{LeasePolicy, LockAllDesign, LockDesign};
 
 /// The locks of a window.
@@ -26,8 +26,8 @@ pub(crate) struct Locks<F: Fabric> {
     pub(crate) leases: Option<Leases>,
     /// Where the locks of a lock table lie in window memory.
     pub(crate) table: Table,
-    /// The bits of the owner in slot 0, but for its generation, and its steps, where operations complete
-    /// at post and one thread may have that slot for itself.
+    /// The bits of the owner in slot 0, but for its generation, and its steps, in shared memory, where one
+    /// thread may have that slot for itself.
     pub(crate) biased: Option<(u64, Box<dyn Biased<F>>)>,
     /// The bits of an owner without a slot, where operations complete at post.
     pub(crate) slotless_owner: Option<u64>,
@@ -39,21 +39,21 @@ pub(crate) struct Locks<F: Fabric> {
 
 impl<F: Fabric> Locks<F> {
     pub(crate) fn new(
-        world: &World<F>,
+        (world, hidden): (&World<F>, &F::Segment),
         (design, lock_all, algorithm): (LockDesign, LockAllDesign, WindowLock<F>),
         (lease, slots): (LeaseChoice, u16),
         table: Table,
     ) -> Self {
         let size = world.size();
-        let steps: Option<Box<dyn Biased<F>>> =
-            by_design!(&algorithm, lock => Some(Box::new(Erased(*lock))), _other => None);
         let layout =
             HiddenLayout::new((size, slots), algorithm.lock_words(), lease.policy() == Some(LeasePolicy::Revoke));
-        let owner_in = |slot| {
-            let owner = Owner { rank: world.fabric().rank(), slot, generation: 0 }.to_bits();
-            world.fabric().capabilities().completes_at_post.then_some(owner)
-        };
-        let slots = Slots::new((size, slots), steps.is_some(), lock_all == LockAllDesign::Global);
+        let fabric = world.fabric();
+        let owner_in = |slot| Owner { rank: fabric.rank(), slot, generation: 0 }.to_bits();
+        let node = layout.node(BIASED_SLOT, 0);
+        let (may_bias, steps) = by_design!(
+            &algorithm, lock => (true, Steps::boxed(*lock, fabric, hidden, node)), _other => (false, None)
+        );
+        let slots = Slots::new((size, slots), may_bias, lock_all == LockAllDesign::Global);
         Self {
             leases: lease.leases(slots.slots),
             slots,
@@ -64,8 +64,8 @@ impl<F: Fabric> Locks<F> {
             lock_all,
             algorithm,
             table,
-            biased: owner_in(BIASED_SLOT).zip(steps),
-            slotless_owner: owner_in(Owner::NO_SLOT),
+            biased: steps.map(|steps| (owner_in(BIASED_SLOT), steps)),
+            slotless_owner: fabric.capabilities().completes_at_post.then(|| owner_in(Owner::NO_SLOT)),
             server: OnceLock::new(),
         }
     }

@@ -59,10 +59,11 @@ impl<'w, F: Fabric> Started<'w, F> {
             Some(target) => target,
             None => inner.resolve(rank)?,
         };
-        if let (Some(lock), Some(owner)) = (inner.locks.algorithm.only_word(mode), inner.locks.slotless_owner) {
-            let context = inner.lock_context(target, id, owner);
+        if let (Some(lock), Some(owner)) = (inner.locks.algorithm.only_word(mode), inner.locks.slotless_owner)
+            && let Some((memory, context)) = inner.shm_context(target, id, owner)
+        {
             let (word, owner) = lock.words(context, Intent::LOCK)?;
-            let outcome = done(lock.start(LockUse::new(inner.fabric(), context, (word, owner), mode))?);
+            let outcome = done(lock.start(LockUse::new(memory, context, (word, owner), mode))?);
             let first = match outcome {
                 Ok(first) if lock.holds(owner, mode, first) => First::Held(Holding::cleanly(mode)),
                 outcome => First::Under(FirstOp::Done(outcome)),
@@ -100,7 +101,7 @@ impl<'w, F: Fabric> Started<'w, F> {
     }
 }
 
-/// The first operation of the owner in the biased slot, where operations complete at post.
+/// The first operation of the owner in the biased slot.
 #[inline(always)]
 fn start_biased<F: Fabric>(
     inner: &Inner<F>,

@@ -1,16 +1,17 @@
-//! The steps of the owner in the biased slot, for one design: where operations complete at post, a lock
+//! The steps of the owner in the biased slot, for one design: in shared memory, a lock
 //! without contention calls one of them to acquire and one to release.
 //!
 //! Each is small and keeps what it has in registers: what may follow is another function, called last.
 
 use std::sync::Arc;
 
-use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_lock_algos::{Intent, LockAlgorithm, LockUse, Mode, Rest};
+use onesided_fabric::shm::{OwnWords, Shm};
+use onesided_fabric::{Fabric, Segment};
+use onesided_lock_algos::{Intent, LockAlgorithm, LockContext, LockUse, Mode, Rest};
 
+use crate::locks::context::{BIASED_WORDS, BiasedContext};
 use crate::locks::layout::LockId;
-use crate::locks::window_lock::Erased;
 use crate::passive::acquire::done;
 use crate::passive::release::{defer_error, finish_now, release_with_slot};
 use crate::window::inner::Inner;
@@ -31,85 +32,111 @@ pub(crate) trait Biased<F: Fabric>: Send + Sync {
     fn release_shared(&self, inner: &Arc<Inner<F>>, target: &Target<F>, owner: u64);
 }
 
-impl<F: Fabric, A: LockAlgorithm> Biased<F> for Erased<A> {
+/// The steps of one design in shared memory, with what does not change.
+pub(crate) struct Steps<A> {
+    lock: A,
+    shm: Shm,
+    node: OwnWords<BIASED_WORDS>,
+}
+
+impl<A: LockAlgorithm> Steps<A> {
+    /// `None` if the window is not in shared memory. `node`: where the node lies in this rank's hidden region.
+    pub(crate) fn boxed<F: Fabric>(lock: A, fabric: &F, hidden: &F::Segment, node: u64) -> Option<Box<dyn Biased<F>>> {
+        let (shm, node) = (fabric.as_shm()?.clone(), hidden.as_shm()?.own_words(node)?);
+        Some(Box::new(Self { lock, shm, node }))
+    }
+
+    #[inline(always)] // for each mode
+    fn used<'w, F: Fabric>(
+        &'w self,
+        inner: &'w Inner<F>,
+        target: &'w Target<F>,
+        owner: u64,
+        mode: Mode,
+    ) -> Option<LockUse<'w, Shm, BiasedContext<'w, F>>> {
+        let context = inner.biased_context(target, owner, (&self.shm, &self.node))?;
+        Some(LockUse::new(&self.shm, context, (context.home(0).ok()?, owner), mode))
+    }
+
+    #[inline(always)] // for each mode
+    fn start<F: Fabric>(
+        &self,
+        (inner, target): (&Inner<F>, &Target<F>),
+        owner: u64,
+        mode: Mode,
+        outcome: &mut Outcome,
+    ) -> (u64, bool) {
+        let Some(used) = self.used(inner, target, owner, mode) else {
+            *outcome = Some(Err(Fault::of(FaultKind::OutOfRange, target.fabric_rank())));
+            return (owner, false);
+        };
+        let words = match self.lock.words(used.context, Intent::LOCK) {
+            Ok(words) => words,
+            Err(fault) => {
+                *outcome = Some(Err(fault));
+                return (owner, false);
+            }
+        };
+        match self.lock.start(LockUse::new(&self.shm, used.context, words, mode)).and_then(done) {
+            Ok(found) if self.lock.holds(words.1, mode, found) => (words.1, true),
+            first => {
+                *outcome = Some(first);
+                (words.1, false)
+            }
+        }
+    }
+
+    /// `ALONE`: if no other owner is known to wait.
+    #[inline(always)] // for each mode
+    fn release<F: Fabric, const EXCLUSIVE: bool, const ALONE: bool>(
+        &self,
+        inner: &Arc<Inner<F>>,
+        target: &Target<F>,
+        owner: u64,
+    ) {
+        let mode = if EXCLUSIVE { Mode::Exclusive } else { Mode::Shared };
+        let Some(used) = self.used(inner, target, owner, mode) else {
+            return release_with_slot(inner, (target, LockId::WINDOW), owner, mode); // which tells why
+        };
+        let started = if ALONE { self.lock.start_release_alone(used) } else { self.lock.start_release(used).map(Some) };
+        let found = match started {
+            Ok(Some(op)) => done(op),
+            Ok(None) => return self.release_before_others::<F, EXCLUSIVE>(inner, target, owner),
+            Err(fault) => return defer_error(inner, target.rank, fault),
+        };
+        match found {
+            Ok(found) if self.lock.released(used, Some(found)) == Ok(Rest::Nothing) => inner.locks.slots.free_biased(),
+            found => finish::<F, EXCLUSIVE>(inner, target, owner, found),
+        }
+    }
+
+    #[inline(never)]
+    fn release_before_others<F: Fabric, const EXCLUSIVE: bool>(
+        &self,
+        inner: &Arc<Inner<F>>,
+        target: &Target<F>,
+        owner: u64,
+    ) {
+        self.release::<F, EXCLUSIVE, false>(inner, target, owner);
+    }
+}
+
+impl<F: Fabric, A: LockAlgorithm> Biased<F> for Steps<A> {
     fn start_exclusive(&self, inner: &Inner<F>, target: &Target<F>, owner: u64, outcome: &mut Outcome) -> (u64, bool) {
-        start(&self.0, (inner, target), owner, Mode::Exclusive, outcome)
+        self.start((inner, target), owner, Mode::Exclusive, outcome)
     }
 
     fn start_shared(&self, inner: &Inner<F>, target: &Target<F>, owner: u64, outcome: &mut Outcome) -> (u64, bool) {
-        start(&self.0, (inner, target), owner, Mode::Shared, outcome)
+        self.start((inner, target), owner, Mode::Shared, outcome)
     }
 
     fn release_exclusive(&self, inner: &Arc<Inner<F>>, target: &Target<F>, owner: u64) {
-        release::<F, A, true, true>(&self.0, inner, target, owner);
+        self.release::<F, true, true>(inner, target, owner);
     }
 
     fn release_shared(&self, inner: &Arc<Inner<F>>, target: &Target<F>, owner: u64) {
-        release::<F, A, false, true>(&self.0, inner, target, owner);
+        self.release::<F, false, true>(inner, target, owner);
     }
-}
-
-#[inline(always)] // for each mode
-fn start<F: Fabric>(
-    lock: &impl LockAlgorithm,
-    (inner, target): (&Inner<F>, &Target<F>),
-    owner: u64,
-    mode: Mode,
-    outcome: &mut Outcome,
-) -> (u64, bool) {
-    let Some((_, context)) = inner.lock_context(target, LockId::WINDOW, owner).biased() else {
-        *outcome = Some(Err(Fault::of(FaultKind::OutOfRange, target.fabric_rank())));
-        return (owner, false);
-    };
-    let words = match lock.words(context, Intent::LOCK) {
-        Ok(words) => words,
-        Err(fault) => {
-            *outcome = Some(Err(fault));
-            return (owner, false);
-        }
-    };
-    match lock.start(LockUse::new(inner.fabric(), context, words, mode)).and_then(done) {
-        Ok(found) if lock.holds(words.1, mode, found) => (words.1, true),
-        first => {
-            *outcome = Some(first);
-            (words.1, false)
-        }
-    }
-}
-
-/// `ALONE`: if no other owner is known to wait.
-#[inline(always)] // for each mode
-fn release<F: Fabric, A: LockAlgorithm, const EXCLUSIVE: bool, const ALONE: bool>(
-    lock: &A,
-    inner: &Arc<Inner<F>>,
-    target: &Target<F>,
-    owner: u64,
-) {
-    let mode = if EXCLUSIVE { Mode::Exclusive } else { Mode::Shared };
-    let Some((home, context)) = inner.lock_context(target, LockId::WINDOW, owner).biased() else {
-        return release_with_slot(inner, (target, LockId::WINDOW), owner, mode); // which tells why
-    };
-    let used = LockUse::new(inner.fabric(), context, (home, owner), mode);
-    let started = if ALONE { lock.start_release_alone(used) } else { lock.start_release(used).map(Some) };
-    let found = match started {
-        Ok(Some(op)) => done(op),
-        Ok(None) => return release_before_others::<F, A, EXCLUSIVE>(lock, inner, target, owner),
-        Err(fault) => return defer_error(inner, target.rank, fault),
-    };
-    match found {
-        Ok(found) if lock.released(used, Some(found)) == Ok(Rest::Nothing) => inner.locks.slots.free_biased(),
-        found => finish::<F, EXCLUSIVE>(inner, target, owner, found),
-    }
-}
-
-#[inline(never)]
-fn release_before_others<F: Fabric, A: LockAlgorithm, const EXCLUSIVE: bool>(
-    lock: &A,
-    inner: &Arc<Inner<F>>,
-    target: &Target<F>,
-    owner: u64,
-) {
-    release::<F, A, EXCLUSIVE, false>(lock, inner, target, owner);
 }
 
 /// With few arguments, so that they need no memory.

@@ -14,7 +14,7 @@ use onesided_lock_algos::{Intent, Mode};
 
 use crate::locks::layout::LockId;
 use crate::operation::handles::over;
-use crate::passive::acquire::{First, Started, contend};
+use crate::passive::acquire::{First, FirstOp, Started, contend};
 use crate::passive::cancelled::{Cancellable, cancel};
 use crate::passive::previous_owner::Holding;
 use crate::window::inner::Inner;
@@ -394,10 +394,7 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
         let Started { target, owner, first } = ManuallyDrop::new(self).take()?;
         let holding = match first {
             First::Held(holding) => holding,
-            First::Under(op) => match wait_for(inner.fabric(), op) {
-                Ok(first) if inner.locks.algorithm.holds(owner, mode, first) => Holding::cleanly(mode),
-                first => contend(inner, (target, id), owner, (mode, intent), first)?,
-            },
+            First::Under(op) => wait_under(inner, (target, id), owner, (mode, intent), op)?,
         };
         Ok(Epoch::new(inner, (target, id), owner, holding))
     }
@@ -409,6 +406,21 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
         F: Drive,
     {
         block_on(self.inner().fabric(), poll_fn(|cx| self.poll_held(cx))).map(|(epoch, _)| epoch)
+    }
+}
+
+/// Waits for the first operation, and for the lock if that did not take it.
+#[inline(never)] // what the operation is would be asked where it is known
+fn wait_under<'w, F: Drive>(
+    inner: &'w Inner<F>,
+    (target, id): (&'w Target<F>, LockId),
+    owner: u64,
+    (mode, intent): (Mode, Intent),
+    op: FirstOp<F>,
+) -> Result<Holding, Fault> {
+    match wait_for(inner.fabric(), op) {
+        Ok(first) if inner.locks.algorithm.holds(owner, mode, first) => Ok(Holding::cleanly(mode)),
+        first => contend(inner, (target, id), owner, (mode, intent), first),
     }
 }
 

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use onesided_fabric::Fabric;
 use onesided_fabric::bootstrap::fork::{self, is_child};
-use onesided_fabric::remote_memory::{Fault, FaultKind, Link};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Link, RemoteMemory};
 use onesided_lock_algos::{LockContext, Mode, Owner, Rest, TestAndSet, held_by_word};
 
 use crate::locks::layout::LockId;
@@ -78,7 +78,8 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         self.note_release();
         let held = ManuallyDrop::new(self);
         if held_by_word(held.owner, held.mode()) {
-            match release_link(inner, (held.access.target, held.id), held.owner) {
+            let home = inner.lock_context(held.access.target, held.id, held.owner).home(0);
+            match home.map(|home| TestAndSet::release_link(inner.fabric(), (home, held.owner))) {
                 // The read is answered from memory, after the writes before it; a link takes effect after the
                 // previous one.
                 Ok(release) => {
@@ -140,9 +141,12 @@ fn post_release<'w, F: Fabric>(
             Mode::Shared => steps.release_shared(inner, target, owner),
         }
     } else if held_by_word(owner, holding.mode()) {
-        match release_link(inner, (target, id), owner) {
-            Ok(release) => drop(inner.fabric().post_link(release)),
-            Err(fault) => defer_error(inner, target.rank, fault),
+        let posted = match inner.shm_context(target, id, owner) {
+            Some((memory, context)) => post_word(memory, context, owner),
+            None => post_word(inner.fabric(), inner.lock_context(target, id, owner), owner),
+        };
+        if let Err(fault) = posted {
+            defer_error(inner, target.rank, fault);
         }
     } else {
         release_with_slot(inner, (target, id), owner, holding.mode());
@@ -151,13 +155,9 @@ fn post_release<'w, F: Fabric>(
 
 /// The release of an owner that [holds the lock by its word](held_by_word).
 #[inline(always)] // as `post_release`
-fn release_link<'w, F: Fabric>(
-    inner: &'w Inner<F>,
-    (target, id): (&'w Target<F>, LockId),
-    owner: u64,
-) -> Result<Link<F::Word<'w>>, Fault> {
-    let word = inner.lock_context(target, id, owner).home(0)?;
-    Ok(TestAndSet::release_link(inner.fabric(), (word, owner)))
+fn post_word<'w, M: RemoteMemory>(memory: &'w M, context: impl LockContext<'w, M>, owner: u64) -> Result<(), Fault> {
+    drop(memory.post_link(TestAndSet::release_link(memory, (context.home(0)?, owner))));
+    Ok(())
 }
 
 /// The release of any other owner that may have a queue node.

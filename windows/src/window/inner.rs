@@ -83,8 +83,8 @@ impl<F: Fabric> Inner<F> {
         Self {
             completes_at_post: world.fabric().capabilities().completes_at_post,
             helper_requests: HelperRequests::new(keys.len() as u32),
+            locks: Locks::new((&world, &segments.1), locks, (lease, slots), table),
             memory: Regions::new(segments, keys, flavor, counted),
-            locks: Locks::new(&world, locks, (lease, slots), table),
             lifecycle: Lifecycle::default(),
             sequence: Arc::default(),
             lane,

@@ -33,6 +33,29 @@ fn one_value_goes_round() {
 }
 
 #[test]
+fn own_words_are_those_of_the_segment_and_keep_it() {
+    threads(2, |shm| {
+        let world = World::new(shm.clone());
+        let own = shm.allocate(64).unwrap();
+        let words = own.own_words::<2>(16).unwrap();
+        assert!(own.own_words::<6>(16).is_some());
+        assert!(own.own_words::<7>(16).is_none() && own.own_words::<2>(20).is_none());
+        let keys = block_on(&shm, world.all_gather(&own.key().to_bytes())).unwrap();
+        let next = SegmentKey::from_bytes(&keys[1 - world.rank() as usize]).unwrap();
+        assert!(shm.open(&next).unwrap().own_words::<2>(16).is_none());
+
+        shm.store(shm.word_in(&own, 24).unwrap(), 7).unwrap();
+        drop(own);
+        let [first, second] = words.get();
+        assert_eq!((shm.load(first), shm.load(second)), (Ok(0), Ok(7)));
+        shm.store(first, 6).unwrap();
+        assert_eq!(words.get().map(|word| shm.load(word).unwrap()), [6, 7]);
+        world.barrier().wait().unwrap();
+    })
+    .unwrap();
+}
+
+#[test]
 fn a_sleeper_is_woken_and_a_deadline_kept() {
     threads(2, |shm| {
         let own = shm.world_segment(shm.rank()).unwrap();
