@@ -23,12 +23,6 @@ pub enum Error {
     Message(#[from] onesided_two_sided::Error),
 }
 
-impl From<onesided_fabric::bootstrap::Error> for Error {
-    fn from(error: onesided_fabric::bootstrap::Error) -> Self {
-        Self::World(error.into())
-    }
-}
-
 impl<M> From<onesided_windows::BufferError<M>> for Error {
     fn from(failed: onesided_windows::BufferError<M>) -> Self {
         Self::Window(failed.into())

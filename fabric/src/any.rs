@@ -85,7 +85,7 @@ impl World<Any> {
     /// of its last handle returns after all other ranks have left.
     ///
     /// # Errors
-    /// [`Error::Job`], [`Error::Operation`]: the job cannot be joined, or not all ranks arrive.
+    /// [`Error::Join`], [`Error::Operation`]: the job cannot be joined, or not all ranks arrive.
     /// [`Error::NoFabric`], and what the fabric reports.
     pub fn init() -> Result<Self, Error> {
         let job = match onesided_job::join()? {
@@ -111,7 +111,7 @@ impl World<Any> {
 /// ```
 ///
 /// # Errors
-/// - [`Error::Job`]: no memory for the job segment, or no threads.
+/// - [`Error::Join`]: no memory for the job segment, or no threads.
 /// - Whatever the fabric reports.
 ///
 /// # Panics

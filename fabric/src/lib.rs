@@ -41,10 +41,13 @@ mod shm {
 
 #[doc(no_inline)]
 pub use onesided_job as bootstrap;
+pub use onesided_job::Error;
 #[doc(hidden)]
 pub use onesided_job::explain;
 pub use onesided_job::segment::{Ticket, WORLD_BYTES};
 pub use onesided_remote_memory as remote_memory;
+#[doc(hidden)]
+pub use onesided_remote_memory::questions;
 
 #[cfg(not(onesided_loom))]
 pub use crate::any::{Any, endpoint, threads};
@@ -58,7 +61,6 @@ pub use crate::dispatch::{Either, EitherFuture, EitherPause};
 pub use crate::interface::background::{Background, BackgroundSlot};
 pub use crate::interface::capabilities::{AtomicAgent, Capabilities, Path, keeps_order};
 pub use crate::interface::endpoint::{Endpoint, Task};
-pub use crate::interface::error::Error;
 pub use crate::interface::fabric::Fabric;
 pub use crate::interface::fencing::{Fence, Fencing};
 #[doc(hidden)]

@@ -1,18 +1,18 @@
-//! Errors of a job.
+//! Errors of a job, and of the fabrics that join it.
 
 use std::{fmt, io, iter};
 
-use onesided_remote_memory::{Fault, FaultKind, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Rank, questions};
 use rustix::io::Errno;
 
-/// The error of a job, with its cause and advice.
+/// The error of a job or a fabric, with its cause and advice.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Memory could not be published to the other ranks.
-    #[error("allocate {len} bytes: {what}")]
+    /// Memory could not be registered, or published to the other ranks.
+    #[error("allocate {}: {what}", requested(*.len))]
     Allocate {
-        /// The requested length in bytes.
+        /// The requested length in bytes; `u64::MAX` if it is more than that.
         len: u64,
         /// The step that failed, and advice.
         what: String,
@@ -76,6 +76,29 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// The requested fabric is not available.
+    #[error("fabric {name}: {what}")]
+    NoFabric {
+        /// Its name.
+        name: String,
+        /// The reason, and advice.
+        what: String,
+    },
+    /// A call of the verbs library failed.
+    #[error("{call}: {source}{hint}")]
+    Verbs {
+        /// The function.
+        call: &'static str,
+        /// Its error number.
+        #[source]
+        source: io::Error,
+        /// Advice, where there is any; begins with `; `.
+        hint: &'static str,
+    },
+}
+
+fn requested(len: u64) -> String {
+    if len == u64::MAX { "too many bytes".into() } else { format!("{len} bytes") }
 }
 
 /// Advice for a refusal of the system, where there is any; begins with `; `.
@@ -114,16 +137,40 @@ pub fn explain(error: &dyn std::error::Error, f: &mut fmt::Formatter<'_>) -> fmt
     f.write_str(&text)
 }
 
+questions!(Error);
+
 impl Error {
     /// The kind of failure.
+    #[must_use]
+    pub fn kind(&self) -> FaultKind {
+        self.fault().kind()
+    }
+
+    /// The kind of failure, and the rank concerned.
     #[must_use]
     pub fn fault(&self) -> Fault {
         match self {
             Self::Allocate { fault, .. } | Self::Open { fault, .. } | Self::Operation { fault, .. } => *fault,
-            Self::Join { .. } | Self::Secret | Self::Launch { .. } | Self::Program { .. } => {
-                Fault::new(FaultKind::Refused)
+            Self::Verbs { source, .. } => {
+                Fault::new(FaultKind::Refused).with_detail(source.raw_os_error().unwrap_or(0) as u32)
             }
+            _ => Fault::new(FaultKind::Refused),
         }
+    }
+
+    /// Memory of this length could not be registered.
+    pub fn allocate(len: u64, what: impl Into<String>, fault: Fault) -> Self {
+        Self::Allocate { len, what: what.into(), fault, source: None }
+    }
+
+    /// Memory of this rank could not be opened.
+    pub fn open(rank: Rank, what: impl Into<String>, kind: FaultKind) -> Self {
+        Self::Open { rank, what: what.into(), fault: Fault::of(kind, rank), source: None }
+    }
+
+    /// Names the operation that failed.
+    pub fn operation(operation: &'static str) -> impl FnOnce(Fault) -> Self {
+        move |fault| Self::Operation { operation, fault }
     }
 }
 

@@ -321,6 +321,61 @@ impl fmt::Display for Fault {
 
 impl core::error::Error for Fault {}
 
+/// The questions that every error of the library answers, from its `fault`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! questions {
+    ($error:ty) => {
+        impl $error {
+            fn is_of(&self, kind: $crate::FaultKind) -> bool {
+                Option::from(self.fault()).is_some_and(|fault: $crate::Fault| fault.kind() == kind)
+            }
+
+            /// Whether a lock request failed because the lock is poisoned: its exclusive owner
+            /// died or left, may have, panicked, or exceeded its lease. [`fault`](Self::fault)
+            /// names it. A request with `recover` takes the lock over, except from an expired owner that
+            /// `LeasePolicy::Kill` could not kill.
+            #[must_use]
+            pub fn is_poisoned(&self) -> bool {
+                Option::from(self.fault()).is_some_and($crate::Fault::is_poison)
+            }
+
+            /// Whether a lock request failed because the exclusive owner died, where the lock
+            /// records that; [`fault`](Self::fault) names it.
+            #[must_use]
+            pub fn is_owner_died(&self) -> bool {
+                self.is_of($crate::FaultKind::OwnerDied)
+            }
+
+            /// Whether a rank that the operation needs died; [`fault`](Self::fault) names it.
+            #[must_use]
+            pub fn is_peer_died(&self) -> bool {
+                self.is_of($crate::FaultKind::PeerDied)
+            }
+
+            /// Whether access between this rank and another was revoked because one of them
+            /// exceeded its lease (`LeasePolicy::Revoke`), or because the other rank counts this
+            /// one as dead. [`fault`](Self::fault) names the other rank.
+            #[must_use]
+            pub fn is_revoked(&self) -> bool {
+                self.is_of($crate::FaultKind::Revoked)
+            }
+
+            /// Whether a deadline passed.
+            #[must_use]
+            pub fn is_timed_out(&self) -> bool {
+                self.is_of($crate::FaultKind::TimedOut)
+            }
+
+            /// Whether the operation is indeterminate: it may have taken effect.
+            #[must_use]
+            pub fn is_unknown(&self) -> bool {
+                self.is_of($crate::FaultKind::Unknown)
+            }
+        }
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -336,10 +336,8 @@ fn an_allocation_beyond_all_addresses_names_its_elements() {
 #[test]
 fn the_debug_form_is_the_text_and_its_causes() {
     let refused = || std::io::Error::from_raw_os_error(24);
-    let job = || onesided::fabric::bootstrap::Error::Join { what: "map it".into(), source: Some(refused()) };
+    let fabric = || onesided::fabric::Error::Join { what: "map it".into(), source: Some(refused()) };
     let text = format!("join the job: map it; no file descriptors left (raise `ulimit -n`): {}", refused());
-    assert_eq!(format!("{:?}", job()), text);
-    let fabric = || onesided::fabric::Error::from(job());
     assert_eq!(format!("{:?}", fabric()), text);
     assert_eq!(format!("{:?}", Error::from(fabric())), text);
     let window = WindowError::Create { window: "a".into(), source: fabric() };

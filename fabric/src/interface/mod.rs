@@ -3,7 +3,6 @@
 pub(crate) mod background;
 pub(crate) mod capabilities;
 pub(crate) mod endpoint;
-pub(crate) mod error;
 pub(crate) mod fabric;
 pub(crate) mod fencing;
 pub(crate) mod note;

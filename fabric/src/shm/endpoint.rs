@@ -129,7 +129,7 @@ impl Drop for Inner {
 /// the layers above; others use [`crate::threads`].
 ///
 /// # Errors
-/// [`Error::Job`]: no memory for the job segment, or no threads.
+/// [`Error::Join`]: no memory for the job segment, or no threads.
 ///
 /// # Panics
 /// If a rank panics. The other ranks see it as dead; the panic resumes after all have ended.

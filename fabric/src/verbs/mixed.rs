@@ -141,7 +141,7 @@ impl Inner {
                 }
                 // The card has just found it, so it is user memory, which only its owner can map.
                 Err(error) if error.fault().kind() == FaultKind::NoSuchRegion => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             }
         }
         Ok(segment)

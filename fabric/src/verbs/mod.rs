@@ -252,7 +252,7 @@ impl Verbs {
     /// - [`Error::NoFabric`]: no device with the required features.
     /// - [`Error::Verbs`], [`Error::Allocate`]: the device or the limit of locked memory is
     ///   insufficient.
-    /// - [`Error::Operation`]: other ranks do not arrive. [`Error::Job`]: the host daemon is gone.
+    /// - [`Error::Operation`]: other ranks do not arrive. [`Error::Join`]: the host daemon is gone.
     pub fn new(job: Job) -> Result<Self, Error> {
         Self::join(job, HostPaths::none())
     }
@@ -472,7 +472,7 @@ fn exchange_addresses(
         let address = EndpointAddress::get(job, Rank(rank))?;
         if address.packets.is_some() != packets.is_some() {
             let what = format!("rank {rank} has another {MESSAGES_CHANNEL} than {}", job.rank);
-            return Err(onesided_job::Error::Join { what, source: None });
+            return Err(Error::Join { what, source: None });
         }
         Ok(address)
     });
@@ -481,7 +481,7 @@ fn exchange_addresses(
 
 /// Starts a thread of this endpoint, which ends with it.
 fn start_thread(name: &str, what: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
-    let failed = |source| onesided_job::Error::Join { what: what.to_owned(), source: Some(source) };
+    let failed = |source| Error::Join { what: what.to_owned(), source: Some(source) };
     std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(failed)?;
     Ok(())
 }
