@@ -1,5 +1,7 @@
 //! The fabric that a process chooses at run time.
 
+#[cfg(feature = "verbs")]
+use onesided_job::setting;
 use onesided_job::{Job, environment};
 
 use crate::shm::Shm;
@@ -56,10 +58,10 @@ pub fn endpoint(name: &str, job: Job) -> Result<Any, Error> {
 
 #[cfg(feature = "verbs")]
 fn mixed(job: Job) -> Result<Verbs, Error> {
-    let Some(hosts) = std::env::var_os(PRETEND) else { return Verbs::mixed(job) };
-    let number = hosts.to_str().and_then(|hosts| hosts.parse().ok()).filter(|hosts| *hosts > 0);
-    let wrong = || Error::NoFabric { name: "mixed".into(), what: format!("{PRETEND}={hosts:?} is no number of hosts") };
-    Verbs::pretending(job, number.ok_or_else(wrong)?)
+    match setting::number(PRETEND, 1.., "of hosts")? {
+        None => Verbs::mixed(job),
+        Some(hosts) => Verbs::pretending(job, hosts),
+    }
 }
 
 /// An endpoint of the fabric that `ONESIDED_FABRIC` names, or of shared memory.

@@ -75,9 +75,9 @@ pub use crate::interface::transport::{
 pub use crate::interface::user_memory::UserMemory;
 #[doc(hidden)]
 pub use crate::util::spin_lock::{SpinGuard, SpinLock};
-pub use crate::waiting::drive::{Core, Drive, NOBODY, Polls, block_longer, block_on, poll_now, wait_for, wait_timeout};
 #[cfg(all(feature = "verbs", not(onesided_loom)))]
-pub use crate::waiting::full_after::FULL_AFTER;
+pub use crate::verbs::FULL_AFTER;
+pub use crate::waiting::drive::{Core, Drive, NOBODY, Polls, block_longer, block_on, poll_now, wait_for, wait_timeout};
 pub use crate::waiting::limit::Limit;
 pub use crate::waiting::request_sets::WaitAll;
 pub use crate::waiting::server_threads::ServerThread;

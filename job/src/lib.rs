@@ -64,6 +64,8 @@ pub mod rendezvous;
 #[cfg(not(onesided_loom))]
 mod secret;
 pub mod segment;
+#[doc(hidden)]
+pub mod setting;
 #[cfg(not(onesided_loom))]
 mod start;
 mod statistics;

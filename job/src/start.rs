@@ -8,7 +8,7 @@ use onesided_remote_memory::Rank;
 
 use crate::Error;
 use crate::environment::{Environment, SECRET_FILE};
-use crate::{Job, client, pmi, rendezvous};
+use crate::{Job, client, pmi, rendezvous, setting};
 
 /// How many seconds the ranks of a job may take to arrive, unless `onesided run` starts them.
 pub const JOIN_TIMEOUT: &str = "ONESIDED_JOIN_TIMEOUT";
@@ -120,10 +120,8 @@ pub fn join() -> Result<Option<Job>, Error> {
 
 /// How long the ranks may take to arrive.
 pub fn patience() -> Result<Duration, Error> {
-    let Some(value) = std::env::var_os(JOIN_TIMEOUT) else { return Ok(PATIENCE) };
-    let seconds = value.to_str().and_then(|value| value.parse::<u32>().ok()).filter(|seconds| *seconds > 0);
-    let wrong = || Error::Join { what: format!("{JOIN_TIMEOUT} is not a whole number of seconds"), source: None };
-    seconds.map(|seconds| Duration::from_secs(seconds.into())).ok_or_else(wrong)
+    let seconds = setting::number(JOIN_TIMEOUT, 1_u32.., "of whole seconds")?;
+    Ok(seconds.map_or(PATIENCE, |seconds| Duration::from_secs(seconds.into())))
 }
 
 #[cfg(test)]

@@ -16,16 +16,22 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
+use std::time::Duration;
 
-use onesided_job::Process;
+use onesided_job::{Process, setting};
 use onesided_remote_memory::{Fault, Liveness, Patience, Rank, RemoteMemory, Watch};
 
+use crate::Error;
 use crate::verbs::peer::{Peer, REFUSED};
 use crate::verbs::queue::InFlight;
 use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::verbs::{Inner, Verbs};
 use crate::waiting::drive::now;
 use crate::waiting::peer_status::PeerStatus;
+
+/// After how many seconds a post fails while its target accepts nothing; 60 without a setting.
+pub const FULL_AFTER: &str = "ONESIDED_FULL_AFTER";
+const MINUTE: f64 = 60.0;
 
 /// The poll interval, in nanoseconds.
 const POLL_INTERVAL: u64 = 250_000_000;
@@ -52,6 +58,8 @@ pub(super) struct Keepalive {
     turns: AtomicU32,
     /// [`GIVE_UP_AFTER`], except in tests.
     silent: AtomicU64,
+    /// The nanoseconds of [`FULL_AFTER`].
+    full_after: AtomicU64,
     /// Held by the thread that checks.
     checks: Mutex<()>,
 }
@@ -74,14 +82,25 @@ impl Observation {
 }
 
 impl Keepalive {
-    pub(super) fn new() -> Self {
+    /// Reads the environment.
+    pub(super) fn new() -> Result<Self, Error> {
+        let seconds = setting::number(FULL_AFTER, 0.1..=1e6, "of seconds, 0.1 to 1000000")?;
+        let full_after = Duration::from_secs_f64(seconds.unwrap_or(MINUTE));
+        let full_after = AtomicU64::new(full_after.as_nanos() as u64);
         let (due, turns, silent) = (AtomicU64::new(0), AtomicU32::new(0), AtomicU64::new(GIVE_UP_AFTER));
-        Self { due, turns, silent, checks: Mutex::new(()) }
+        Ok(Self { due, turns, silent, full_after, checks: Mutex::new(()) })
+    }
+
+    /// How long a post waits for space, in nanoseconds.
+    pub(super) fn full_after(&self) -> u64 {
+        self.full_after.load(Ordering::Relaxed)
     }
 
     /// For tests.
-    pub(super) fn set_silent(&self, nanos: u64) {
-        self.silent.store(nanos, Ordering::Relaxed);
+    pub(super) fn set_full_after(&self, after: Duration) {
+        let nanos = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
+        self.full_after.store(nanos, Ordering::Relaxed);
+        self.silent.store(nanos.saturating_mul(2), Ordering::Relaxed);
     }
 }
 
@@ -191,7 +210,7 @@ impl Inner {
         // not without bound, and neither do the requests after it.
         let silent = self.keepalive.silent.load(Ordering::Relaxed);
         let patience =
-            if peer.needs_receive() { self.full_after.nanos().saturating_mul(2).max(silent) } else { silent };
+            if peer.needs_receive() { self.keepalive.full_after().saturating_mul(2).max(silent) } else { silent };
         if busy && idle >= patience && idle - patience >= self.time_for_bytes(peer) {
             peer.fail();
         }

@@ -63,7 +63,7 @@
 //! - A rank that makes no progress has space for [`RECEIVES`] doorbells, and for as many packets.
 //!   After that the senders of either, and their later requests of the same kind to it, wait until
 //!   it makes progress or dies. Once the queue of requests to it is full as well, a post blocks. After
-//!   [`FULL_AFTER`](crate::FULL_AFTER) without any completion the request fails as `Full` and was
+//!   [`FULL_AFTER`] without any completion the request fails as `Full` and was
 //!   not posted. After twice that time the connection is given up, so that posted requests end too.
 //!
 //! Start with [`Verbs`], then `queue` (posting and completing), `drive` (progress and sleep),
@@ -94,7 +94,6 @@ mod raw;
 mod renewal;
 mod revoke;
 mod segment;
-mod setting;
 mod solicited;
 mod traffic;
 mod transport;
@@ -108,7 +107,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use onesided_job::{Exchange, Job};
+use onesided_job::{Exchange, Job, setting};
 use onesided_remote_memory::{Liveness, Notify, Rank, RemoteMemory};
 
 use crate::shm::JobSegment;
@@ -129,7 +128,6 @@ use crate::verbs::raw::{CompletionQueue, DatagramQueue, ProtectionDomain, QueueP
 use crate::verbs::segment::{Opened, RegionTable};
 use crate::verbs::solicited::HandlerWait;
 use crate::verbs::traffic::{ConnectionId, Traffic};
-use crate::waiting::full_after::FullAfter;
 use crate::waiting::oversubscription::Oversubscription;
 use crate::waiting::tasks::Tasks;
 use crate::{AtomicAgent, Capabilities, Error, Fabric, block_on};
@@ -139,6 +137,7 @@ pub use crate::verbs::bulk::{CardGet, VerbsFlush, VerbsGet, VerbsTransfer};
 pub use crate::verbs::datagrams::{CONNECT_AFTER, MESSAGES_CHANNEL, VerbsDatagrams, VerbsWaits};
 pub use crate::verbs::device::{DeviceInfo, devices};
 pub use crate::verbs::giving::MESSAGES_CONNECTIONS;
+pub use crate::verbs::keepalive::FULL_AFTER;
 pub use crate::verbs::rails::RAILS;
 pub use crate::verbs::segment::{VerbsSegment, VerbsWord};
 pub use crate::verbs::transport::{ConnectionTransport, VerbsTransport};
@@ -209,7 +208,6 @@ struct Inner {
     endpoint: Tasks,
     keepalive: Keepalive,
     failures: Failures,
-    full_after: FullAfter,
     buffers: BounceBuffers,
     /// The in-flight references to the segments of transfers, by slot.
     in_flight: Mutex<HashMap<u32, InFlight>>,
@@ -280,11 +278,10 @@ impl Verbs {
         self.0.unanswered
     }
 
-    /// Overrides [`FULL_AFTER`](crate::FULL_AFTER), for tests.
+    /// Overrides [`FULL_AFTER`], for tests.
     #[doc(hidden)]
     pub fn set_full_after(&self, after: Duration) {
-        self.0.full_after.set(after);
-        self.0.keepalive.set_silent(self.0.full_after.nanos().saturating_mul(2));
+        self.0.keepalive.set_full_after(after);
     }
 
     /// Overrides [`MESSAGES_CONNECTIONS`], for tests.
@@ -295,15 +292,17 @@ impl Verbs {
     }
 
     fn join(job: Job, paths: HostPaths) -> Result<Self, Error> {
-        let full_after = FullAfter::read()?;
+        let keepalive = Keepalive::new()?;
         let channel = setting::chosen(MESSAGES_CHANNEL, ["rc", "ud", "both"])?;
         let (over_datagrams, over_both) = (channel > 0, channel == 2);
         let has_one_queue = setting::chosen(MESSAGES_QUEUES, ["two", "one"])? == 1 || over_datagrams;
-        let most_connections = setting::number(MESSAGES_CONNECTIONS)?;
+        let count = |name| setting::number(name, 1_u32.., "of at least 1");
+        let most_connections = count(MESSAGES_CONNECTIONS)?;
         let most_connections = most_connections.unwrap_or(if over_both { datagrams::CONNECTIONS } else { u32::MAX });
-        let connect_after = setting::number(CONNECT_AFTER)?.unwrap_or(datagrams::COUNTED);
+        let connect_after = count(CONNECT_AFTER)?.unwrap_or(datagrams::COUNTED);
         let mut devices = Device::choose(!job.job_segment.is_again())?;
-        let rails = rails::chosen()?.unwrap_or(devices.len().min(Traffic::RAILS.len()) as u32);
+        let rails = setting::number(RAILS, 1..=Traffic::RAILS.len() as u32, "from 1 to 3")?;
+        let rails = rails.unwrap_or(devices.len().min(Traffic::RAILS.len()) as u32);
         let rails = if over_datagrams { 1 } else { rails };
         devices.truncate(rails as usize);
         let (device, size) = (&devices[0], job.job_segment.size());
@@ -382,9 +381,8 @@ impl Verbs {
             event_wait,
             handler_wait,
             endpoint: Tasks::new(drive::EventSource(Weak::clone(inner))),
-            keepalive: Keepalive::new(),
+            keepalive,
             failures: Failures::new(size),
-            full_after,
             buffers: BounceBuffers::new(&domain),
             in_flight: Mutex::default(),
             region_table,

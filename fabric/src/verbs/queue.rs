@@ -103,7 +103,7 @@ impl Inner {
 
     #[cold]
     fn wait_for_slot(&self, len: usize) -> Result<TakenSlot<'_>, Fault> {
-        let until = now().saturating_add(self.full_after.nanos());
+        let until = now().saturating_add(self.keepalive.full_after());
         loop {
             if self.progress() == 0 {
                 self.known_peers().for_each(|peer| self.report_packets(peer));
@@ -201,7 +201,7 @@ impl Inner {
                 // A long transfer gets more time.
                 let idle = now().saturating_sub(since).saturating_sub(self.time_for_bytes(peer));
                 // A post after one that gave up does not wait again.
-                if idle >= self.full_after.nanos() || peer.stalled.load(Ordering::Relaxed) == completed {
+                if idle >= self.keepalive.full_after() || peer.stalled.load(Ordering::Relaxed) == completed {
                     peer.stalled.store(completed, Ordering::Relaxed);
                     return None;
                 }

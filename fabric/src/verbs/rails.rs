@@ -19,11 +19,9 @@
 //! - *The first rail fails*: the transfer fails. Its further rails end with it, on both sides before
 //!   either reports the loss, and those of the next connection carry nothing of this transfer.
 
-use std::ffi::OsString;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-use onesided_job::Error as JobError;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Patience, Rank};
 
 use crate::Segment;
@@ -50,20 +48,6 @@ const SAMPLE: u64 = 4 << 20;
 /// How long the peer may take to end a failed rail, in nanoseconds, and how often it is looked at.
 const GIVE_UP_AFTER: u64 = 30_000_000_000;
 const LOOK_AFTER: u64 = 20_000_000;
-
-pub(super) fn chosen() -> Result<Option<u32>, JobError> {
-    parse(std::env::var_os(RAILS))
-}
-
-fn parse(value: Option<OsString>) -> Result<Option<u32>, JobError> {
-    let Some(value) = value else { return Ok(None) };
-    let most = Traffic::RAILS.len();
-    let number =
-        value.to_str().and_then(|value| value.parse().ok()).filter(|number| (1..=most as u32).contains(number));
-    number
-        .map(Some)
-        .ok_or_else(|| JobError::Join { what: format!("{RAILS} is no number from 1 to {most}"), source: None })
-}
 
 /// A read or a write.
 pub(super) const fn moves(writes: bool, remote: Remote) -> Verb {
@@ -423,14 +407,6 @@ impl Verbs {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_number_of_rails_is_small() {
-        assert_eq!((parse(None).unwrap(), parse(Some("3".into())).unwrap()), (None, Some(3)));
-        for wrong in ["", "0", "4", "-1", "two"] {
-            assert!(parse(Some(wrong.into())).unwrap_err().to_string().contains(RAILS), "{wrong}");
-        }
-    }
 
     #[test]
     fn a_chunk_goes_where_it_is_moved_first() {

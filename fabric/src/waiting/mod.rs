@@ -3,8 +3,6 @@
 pub(crate) mod drive;
 #[cfg(any(feature = "verbs", onesided_loom))]
 pub(crate) mod event_requests;
-#[cfg(all(feature = "verbs", not(onesided_loom)))]
-pub(crate) mod full_after;
 pub(crate) mod limit;
 #[cfg(any(feature = "verbs", onesided_loom))]
 pub(crate) mod listener;

@@ -32,7 +32,7 @@ pub(crate) use crate::daemon::relay::stream::{End, Lost, RelayStream, Stream};
 use crate::Error;
 use crate::daemon::tables::Tables;
 use crate::frame::{Bytes, Name};
-use crate::timespec;
+use crate::{setting, timespec};
 
 /// After how many seconds of silence a host's ranks are declared dead.
 pub const SUSPECT_AFTER: &str = "ONESIDED_SUSPECT_AFTER";
@@ -48,12 +48,8 @@ const A_TURN: usize = 256;
 /// # Errors
 /// [`Error::Join`]: the value is not a number of seconds, or is less than 0.1.
 pub(crate) fn suspect_after(value: Option<OsString>) -> Result<Duration, Error> {
-    let Some(value) = value else { return Ok(SUSPECT) };
-    let seconds = value.to_str().and_then(|value| value.parse::<f64>().ok());
-    let wrong =
-        || Error::Join { what: format!("{SUSPECT_AFTER} is not a number of seconds, at least 0.1"), source: None };
-    let seconds = seconds.filter(|seconds| (0.1..=1e6).contains(seconds)).ok_or_else(wrong)?;
-    Ok(Duration::from_secs_f64(seconds))
+    let seconds = setting::parse_number(SUSPECT_AFTER, value, 0.1..=1e6, "of seconds, at least 0.1")?;
+    Ok(seconds.map_or(SUSPECT, Duration::from_secs_f64))
 }
 
 /// The heartbeat interval for a peer with this failure-detection timeout.
