@@ -113,15 +113,8 @@ impl DatagramWaits for SimWaits {
         self.fabric.state().wire.connect(self.fabric.rank(), to, now);
     }
 
-    fn send_apart(
-        &mut self,
-        _: &mut Context<'_>,
-        to: Rank,
-        number: u32,
-        packet: Packet<'_>,
-    ) -> Poll<Result<(), Fault>> {
-        let head = [&number.to_le_bytes(), packet.head].concat();
-        if !self.post(to, (&head, packet.body), packet.solicited)? {
+    fn send_apart(&mut self, _: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>> {
+        if !self.post(to, (packet.head, packet.body), packet.solicited)? {
             return Poll::Pending;
         }
         self.fabric.state().wire.use_connection(self.fabric.rank(), to);

@@ -105,20 +105,38 @@ impl Peer {
         Self { incarnation, is_active: false, status: Status::Fresh }
     }
 
-    /// `None`: lost.
-    fn met(&mut self, now: u64, first: u32) -> Option<&mut Met> {
+    /// `None`: lost, or gone, unless that `may_be`.
+    fn met(&mut self, now: u64, first: u32, may_be_gone: bool) -> Option<&mut Met> {
         if let Status::Fresh = self.status {
             let (sender, receiver) = (Sender::new(first), Receiver::new(first));
             self.status = Status::Met(Box::new(Met { sender, receiver, since: now }));
         }
         match &mut self.status {
             Status::Met(met) => Some(met),
+            Status::Gone(met) if may_be_gone => Some(met),
             _ => None,
         }
     }
 }
 
 impl Met {
+    /// Takes in a packet of this peer, and delivers those that are in order now.
+    fn arrived(
+        &mut self,
+        (from, incarnation): (Rank, u32),
+        number: u32,
+        packet: (Channel, impl Into<Box<[u8]>>),
+        (ready, counts): (&mut VecDeque<(Rank, u32, Came)>, &mut DatagramCounts),
+    ) -> Arrived {
+        let before = ready.len();
+        let arrived = self.receiver.arrived(number, packet, &mut |packet| ready.push_back((from, incarnation, packet)));
+        counts.received += (ready.len() - before) as u64;
+        counts.overtook += u64::from(arrived == Arrived::Ahead);
+        counts.duplicates += u64::from(arrived == Arrived::Duplicate);
+        counts.beyond += u64::from(arrived == Arrived::Beyond);
+        arrived
+    }
+
     fn due(&self) -> u64 {
         self.sender.due().min(self.receiver.due())
     }
@@ -180,6 +198,15 @@ impl DatagramChannel {
         self.peers.get(rank.index()).is_some_and(|peer| matches!(peer.status, Status::Lost))
     }
 
+    /// What is under way to a peer that takes packets. `Pending`: it is gone.
+    fn met(&mut self, now: u64, to: Rank) -> Poll<Result<&mut Met, Fault>> {
+        let peer = self.peers.get_mut(to.index()).ok_or(Fault::of(FaultKind::NoSuchRank, to))?;
+        if let Status::Gone(_) = peer.status {
+            return Poll::Pending;
+        }
+        Poll::Ready(peer.met(now, self.first, false).ok_or(Fault::of(FaultKind::ConnectionLost, to)))
+    }
+
     /// Takes a packet for a peer, the bytes of `head`, then those of `body`: they leave with the
     /// next [`transmit`](Self::transmit), and the packet is solicited each time. `Pending`: there
     /// is no room, or the peer is gone, and others tell how.
@@ -193,11 +220,7 @@ impl DatagramChannel {
         (head, body): (&[u8], &[u8]),
         is_solicited: bool,
     ) -> Poll<Result<(), Fault>> {
-        let peer = self.peers.get_mut(to.index()).ok_or(Fault::of(FaultKind::NoSuchRank, to))?;
-        if let Status::Gone(_) = peer.status {
-            return Poll::Pending;
-        }
-        let met = peer.met(now, self.first).ok_or(Fault::of(FaultKind::ConnectionLost, to))?;
+        let Poll::Ready(met) = self.met(now, to)? else { return Poll::Pending };
         if met.sender.is_idle() {
             met.since = now;
         }
@@ -213,11 +236,7 @@ impl DatagramChannel {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn number_apart(&mut self, now: u64, to: Rank) -> Poll<Result<u32, Fault>> {
-        let peer = self.peers.get_mut(to.index()).ok_or(Fault::of(FaultKind::NoSuchRank, to))?;
-        if let Status::Gone(_) = peer.status {
-            return Poll::Pending;
-        }
-        let met = peer.met(now, self.first).ok_or(Fault::of(FaultKind::ConnectionLost, to))?;
+        let Poll::Ready(met) = self.met(now, to)? else { return Poll::Pending };
         met.sender.number_apart().map_or(Poll::Pending, |number| Poll::Ready(Ok(number)))
     }
 
@@ -242,17 +261,11 @@ impl DatagramChannel {
     ) -> Result<(), Fault> {
         let peer = self.peers.get_mut(from.index()).ok_or(Fault::of(FaultKind::NoSuchRank, from))?;
         let incarnation = peer.incarnation;
-        let met = match &mut peer.status {
-            Status::Gone(met) => Some(&mut **met),
-            _ => peer.met(now, self.first),
-        };
-        let Some(met) = met else { return Ok(()) }; // it is lost
-        let (before, ready, is_ahead) = (self.ready.len(), &mut self.ready, met.receiver.is_ahead(number));
-        if !met.receiver.arrived_apart(number, packet, |packet| ready.push_back((from, incarnation, packet))) {
+        let Some(met) = peer.met(now, self.first, true) else { return Ok(()) }; // it is lost
+        let arrived = met.arrived((from, incarnation), number, packet, (&mut self.ready, &mut self.counts));
+        if matches!(arrived, Arrived::Duplicate | Arrived::Beyond) {
             return Err(Fault::of(FaultKind::Protocol, from));
         }
-        self.counts.overtook += u64::from(is_ahead);
-        self.counts.received += (self.ready.len() - before) as u64;
         if met.receiver.due() == 0 {
             self.activate(from, 0);
         }
@@ -290,16 +303,13 @@ impl DatagramChannel {
         let incarnation = peer.incarnation;
         let is_old = header.incarnation < incarnation;
         let is_gone = matches!(peer.status, Status::Gone(_));
-        let met = match &mut peer.status {
-            _ if is_old => None,
-            Status::Gone(met) if header.to == self.own.incarnation => Some(&mut **met),
-            _ => peer.met(now, self.first),
-        };
+        let is_to_this = header.to == self.own.incarnation;
+        let met = if is_old { None } else { peer.met(now, self.first, is_to_this) };
         let Some(met) = met else {
             self.counts.stale += 1;
             return;
         };
-        if header.to != self.own.incarnation {
+        if !is_to_this {
             self.counts.stale += 1;
             if header.carries || header.asks {
                 met.receiver.hurry(); // the answer says who is here now
@@ -313,15 +323,11 @@ impl DatagramChannel {
         }
         met.since = now;
         if header.carries {
-            let ready = &mut self.ready;
-            let (before, is_ahead) = (ready.len(), met.receiver.is_ahead(header.sequence));
-            let arrived = met.receiver.arrived(now + met.sender.delay(), header.sequence, packet, |packet| {
-                ready.push_back((from, incarnation, packet));
-            });
-            self.counts.received += (ready.len() - before) as u64;
-            self.counts.overtook += u64::from(is_ahead && arrived == Arrived::New);
-            self.counts.duplicates += u64::from(arrived == Arrived::Duplicate);
-            self.counts.beyond += u64::from(arrived == Arrived::Beyond);
+            let (packet, tallies) = ((Channel::Datagrams, packet), (&mut self.ready, &mut self.counts));
+            match met.arrived((from, incarnation), header.sequence, packet, tallies) {
+                Arrived::InOrder | Arrived::Ahead => met.receiver.acknowledge_by(now + met.sender.delay()),
+                Arrived::Duplicate | Arrived::Beyond => met.receiver.hurry(), // the sender does not know
+            }
         }
         if header.asks {
             met.receiver.hurry();

@@ -27,7 +27,9 @@ pub(super) type Came = (Channel, Box<[u8]>);
 /// What became of a packet.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Arrived {
-    New,
+    InOrder,
+    /// One that was sent before it is missing.
+    Ahead,
     Duplicate,
     /// There is no room for it.
     Beyond,
@@ -51,11 +53,6 @@ impl Receiver {
         LARGEST.saturating_sub(self.unread) // what came by another channel needs none
     }
 
-    /// Whether one that was sent before this packet is missing.
-    pub(super) const fn is_ahead(&self, number: u32) -> bool {
-        number.wrapping_sub(self.next) as i32 > 0
-    }
-
     /// What is acknowledged now; none is due then.
     pub(super) fn acknowledge(&mut self) -> Acknowledgement {
         self.due = NEVER;
@@ -65,39 +62,29 @@ impl Receiver {
         Acknowledgement { next: self.next, room: self.room() as u16, selective }
     }
 
-    /// Takes in a packet; those that are in order now are delivered. Its acknowledgement waits
-    /// until `acknowledged_at` at most.
+    /// Takes in a packet, of another channel whatever is unread: its sender sees to that. Those that are in
+    /// order now are delivered.
     pub(super) fn arrived(
         &mut self,
-        acknowledged_at: u64,
         number: u32,
-        packet: &[u8],
-        mut deliver: impl FnMut(Came),
+        (channel, packet): (Channel, impl Into<Box<[u8]>>),
+        deliver: &mut impl FnMut(Came),
     ) -> Arrived {
         let ahead = number.wrapping_sub(self.next);
-        if ahead >= self.room() {
-            self.hurry(); // the sender does not know
-            return if (ahead as i32) < 0 { Arrived::Duplicate } else { Arrived::Beyond };
-        }
-        let place = ahead as usize;
-        if self.early.get(place).is_some_and(Option::is_some) {
-            self.hurry();
+        let room = if channel == Channel::Datagrams { self.room() } else { LARGEST };
+        if (ahead as i32) < 0 || self.early.get(ahead as usize).is_some_and(Option::is_some) {
             return Arrived::Duplicate;
         }
-        self.keep(place, (Channel::Datagrams, packet.into()), &mut deliver);
-        self.due = self.due.min(acknowledged_at);
-        Arrived::New
+        if ahead >= room {
+            return Arrived::Beyond;
+        }
+        self.keep(ahead as usize, (channel, packet.into()), deliver);
+        if ahead > 0 { Arrived::Ahead } else { Arrived::InOrder }
     }
 
-    /// Takes in a packet that came once and in the order of another channel. `false`: it has come before,
-    /// or is further ahead than its sender may send.
-    pub(super) fn arrived_apart(&mut self, number: u32, packet: Came, mut deliver: impl FnMut(Came)) -> bool {
-        let place = number.wrapping_sub(self.next) as usize;
-        let is_new = place < LARGEST as usize && self.early.get(place).is_none_or(Option::is_none);
-        if is_new {
-            self.keep(place, packet, &mut deliver);
-        }
-        is_new
+    /// An acknowledgement waits until then at most.
+    pub(super) fn acknowledge_by(&mut self, time: u64) {
+        self.due = self.due.min(time);
     }
 
     /// Keeps a packet until those before it have come, and delivers what is in order.

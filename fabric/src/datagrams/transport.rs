@@ -186,19 +186,14 @@ pub trait DatagramWaits: Debug + Send + 'static {
     /// Asks for the connection to a rank.
     fn connect(&self, to: Rank);
 
-    /// Sends a packet with its number over the connection to a rank: see [`Transport::poll_send`].
+    /// Sends a packet, which begins with its number, over the connection to a rank: see
+    /// [`Transport::poll_send`].
     ///
     /// # Errors
     /// As there.
-    fn send_apart(
-        &mut self,
-        cx: &mut Context<'_>,
-        to: Rank,
-        number: u32,
-        packet: Packet<'_>,
-    ) -> Poll<Result<(), Fault>>;
+    fn send_apart(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>>;
 
-    /// The next packet that came over a connection: its sender, its number and its bytes.
+    /// The next packet that came over a connection: its sender, its number and the bytes behind that.
     fn next_apart(&mut self) -> Option<(Rank, u32, Box<[u8]>)>;
 
     /// The wait for room to send to a rank, or else for a packet, is over.
@@ -252,9 +247,7 @@ impl<W: DatagramWaits> DatagramTransport<W> {
 
 impl<W: DatagramWaits> DatagramTransport<W> {
     /// Sends a packet over the connection to a rank.
-    fn poll_send_apart(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>> {
-        packet.check(self.channels[0].packet_max)?;
-        self.waits.needs(to)?;
+    fn send_apart(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>> {
         let mut machine = lock(&self.machine);
         let now = machine.datagrams.now();
         let mut number = machine.channel.number_apart(now, to)?;
@@ -262,15 +255,25 @@ impl<W: DatagramWaits> DatagramTransport<W> {
             machine.drive(); // what is before it leaves
             number = machine.channel.number_apart(now, to)?;
         }
-        if let Poll::Ready(number) = number
-            && self.waits.send_apart(cx, to, number, packet)?.is_ready()
-        {
+        let Poll::Ready(number) = number else { return Poll::Pending };
+        let head = [&number.to_le_bytes(), packet.head].concat();
+        let sent = self.waits.send_apart(cx, to, Packet { head: &head, ..packet })?;
+        if sent.is_ready() {
             machine.channel.left_apart(to);
-            self.waits.withdraw(Some(to));
-            return Poll::Ready(Ok(()));
         }
-        self.waits.pend(cx, Some(to), Patience::on(to), machine.channel.due())?;
-        Poll::Pending
+        sent.map(Ok)
+    }
+
+    /// Sends a packet as a datagram.
+    fn send_datagram(&mut self, to: Rank, Packet { head, body, solicited, .. }: Packet<'_>) -> Poll<Result<(), Fault>> {
+        let is_listed = self.list.is_some();
+        let mut sent = lock(&self.machine).send(to, (head, body), solicited, is_listed);
+        if sent.is_pending() {
+            self.waits.progress();
+            sent = lock(&self.machine).send(to, (head, body), solicited, is_listed);
+        }
+        self.list = self.list.map(|_| true);
+        sent
     }
 }
 
@@ -333,25 +336,16 @@ impl<W: DatagramWaits> Transport for DatagramTransport<W> {
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>> {
-        if packet.channel == Channel::Connection {
-            return self.poll_send_apart(cx, to, packet);
-        }
-        packet.check(self.channels[1].packet_max)?;
+        let is_apart = packet.channel == Channel::Connection;
+        packet.check(self.channels[usize::from(!is_apart)].packet_max)?;
         self.waits.needs(to)?;
-        let mut machine = lock(&self.machine);
-        let mut sent = machine.send(to, (packet.head, packet.body), packet.solicited, self.list.is_some());
-        if sent.is_pending() {
-            drop(machine);
-            self.waits.progress();
-            machine = lock(&self.machine);
-            sent = machine.send(to, (packet.head, packet.body), packet.solicited, self.list.is_some());
-        }
-        self.list = self.list.map(|_| true);
+        let sent = if is_apart { self.send_apart(cx, to, packet) } else { self.send_datagram(to, packet) };
         if sent.is_ready() {
             self.waits.withdraw(Some(to));
             return sent;
         }
-        self.waits.pend(cx, Some(to), Patience::on(to), machine.channel.due())?;
+        let due = lock(&self.machine).channel.due();
+        self.waits.pend(cx, Some(to), Patience::on(to), due)?;
         Poll::Pending
     }
 

@@ -300,16 +300,8 @@ impl DatagramWaits for VerbsWaits {
         }
     }
 
-    fn send_apart(
-        &mut self,
-        cx: &mut Context<'_>,
-        to: Rank,
-        number: u32,
-        packet: Packet<'_>,
-    ) -> Poll<Result<(), Fault>> {
-        let head = [&number.to_le_bytes(), packet.head].concat();
-        let connection = self.1.as_mut().ok_or(Fault::of(FaultKind::Unsupported, to))?;
-        connection.poll_send(cx, to, Packet { head: &head, ..packet })
+    fn send_apart(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>> {
+        self.1.as_mut().ok_or(Fault::of(FaultKind::Unsupported, to))?.poll_send(cx, to, packet)
     }
 
     fn next_apart(&mut self) -> Option<(Rank, u32, Box<[u8]>)> {
