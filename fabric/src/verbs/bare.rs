@@ -19,7 +19,7 @@ use crate::verbs::device::Device;
 use crate::verbs::endpoint_address::{EndpointAddress, PortAddress};
 use crate::verbs::raw::{
     BATCH, CompletionQueue, DatagramQueue, DatagramRoom, Local, MemoryRegion, ProtectionDomain, QueuePair,
-    RawWorkRequest, RawWorkRequests, Remote, SIGNALLED, SharedReceiveQueue, Verb, Written, failed,
+    RawWorkRequest, RawWorkRequests, SIGNALLED, SharedReceiveQueue, Verb, Written, failed,
 };
 use crate::verbs::traffic::{ConnectionId, Traffic};
 
@@ -118,7 +118,7 @@ impl BareCard {
 
     fn own_address(&self) -> EndpointAddress {
         EndpointAddress {
-            ports: vec![self.device.address(Remote { address: self.memory.address(), key: self.memory.remote_key() })],
+            ports: vec![self.device.address(self.memory.remote())],
             datagrams: self.datagrams.number(),
             packets: Some(self.pair.number()),
             incarnation: RandomState::new().hash_one(self.pair.number()),

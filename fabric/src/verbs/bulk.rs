@@ -189,18 +189,14 @@ impl Fabric for Verbs {
     }
 
     fn allocate(&self, len: u64) -> Result<VerbsSegment, Error> {
-        let mut memory = MemoryRegion::new(&self.0.domain, len)?;
-        let further = self.at_cards(|domain| memory.also_at(domain));
-        let own = self.0.region_table.publish(memory, further)?;
+        let own = self.publish(MemoryRegion::new(&self.0.domain, len)?)?;
         self.0.share(&own)?;
         Ok(own)
     }
 
     fn register(&self, memory: UserMemory) -> Result<VerbsSegment, Error> {
         memory.check(self.rank())?;
-        let mut memory = UserRegion::new(&self.0.domain, memory)?;
-        let further = self.at_cards(|domain| memory.also_at(domain));
-        self.0.region_table.publish_user(memory, further)
+        self.publish(UserRegion::new(&self.0.domain, memory)?)
     }
 
     /// Peers' operations in flight then fail at this rank's card, and their connections are lost.

@@ -21,11 +21,11 @@ use crate::verbs::device::Device;
 use crate::verbs::peer::Peer;
 use crate::verbs::queue::WorkRequest;
 use crate::verbs::raw::{
-    CompletionQueue, Keys, Local, MemoryRegion, ProtectionDomain, Remote, SharedReceiveQueue, Verb,
+    CompletionQueue, Local, MemoryRegion, ProtectionDomain, Registration, Remote, SharedReceiveQueue, Verb,
 };
-use crate::verbs::segment::RegionTable;
+use crate::verbs::segment::{Memory, RegionTable};
 use crate::verbs::traffic::{ConnectionId, Traffic};
-use crate::verbs::{Inner, Verbs, completion_queue, drive, raw};
+use crate::verbs::{Inner, Verbs, VerbsSegment, completion_queue, drive, raw};
 use crate::{Error, SegmentKey};
 
 /// The most of them: the first rail is on the first card.
@@ -56,7 +56,7 @@ impl Card {
 
     /// What its peers read as a proof.
     pub(super) fn home(&self) -> Remote {
-        Remote { address: self.scratch.address(), key: self.scratch.remote_key() }
+        self.scratch.remote()
     }
 }
 
@@ -177,13 +177,14 @@ impl Inner {
 }
 
 impl Verbs {
-    /// Registers memory of messages at the further cards, up to one that refuses it: rails over that one
-    /// and those behind it do not move it.
-    pub(super) fn at_cards(
-        &self,
-        mut register: impl FnMut(&Arc<ProtectionDomain>) -> Result<Keys, Error>,
-    ) -> Vec<Keys> {
+    /// Publishes memory to peers. That of messages is registered at the further cards, up to one that
+    /// refuses it: rails over that one and those behind it do not move it.
+    pub(super) fn publish<M>(&self, mut memory: Registration<M>) -> Result<VerbsSegment, Error>
+    where
+        Memory: From<Registration<M>>,
+    {
         let cards = if self.is_for_messages() { &*self.0.cards.all } else { &[] };
-        cards.iter().map_while(|card| register(&card.domain).ok()).collect()
+        let further = cards.iter().map_while(|card| memory.also_at(&card.domain).ok()).collect();
+        self.0.region_table.publish((memory.len(), memory.remote()), memory.into(), further)
     }
 }

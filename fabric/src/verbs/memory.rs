@@ -27,7 +27,7 @@ pub(super) fn read_user(memory: &UserRegion, offset: u64, into: &mut [u8]) -> Op
 }
 
 fn address_in(memory: &UserRegion, offset: u64, len: usize) -> Option<*mut u8> {
-    let (start, there) = memory.bytes();
+    let (start, there) = (memory.memory().start(), memory.memory().len());
     let offset = usize::try_from(offset).ok()?;
     let fits = offset.checked_add(len).is_some_and(|end| end <= there);
     // SAFETY: offset <= offset + len <= the region's length.

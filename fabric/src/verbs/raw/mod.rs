@@ -237,7 +237,7 @@ impl AtCard {
 /// Memory that is registered with a card, or several. It is freed after the registrations have ended.
 /// If a card refuses to end one, the memory is leaked, because the card may still write it.
 #[derive(Debug)]
-struct Registration<M> {
+pub(super) struct Registration<M> {
     first: AtCard,
     further: Vec<AtCard>,
     memory: ManuallyDrop<M>,
@@ -254,14 +254,14 @@ impl<M> Registration<M> {
     /// # Safety
     /// The bytes are valid for reads and writes until `memory` is dropped, and accessed by atomics
     /// and racy copies only.
-    unsafe fn new(domain: &Arc<ProtectionDomain>, bytes: (NonNull<u8>, usize), memory: M) -> Result<Self, Error> {
+    unsafe fn of(domain: &Arc<ProtectionDomain>, bytes: (NonNull<u8>, usize), memory: M) -> Result<Self, Error> {
         // SAFETY: the caller vouches for the memory, which is kept until the registration has ended.
         let first = unsafe { AtCard::new(domain, bytes)? };
         Ok(Self { first, further: Vec::new(), memory: ManuallyDrop::new(memory) })
     }
 
     /// Registers the same bytes with one more card.
-    fn also_at(&mut self, domain: &Arc<ProtectionDomain>) -> Result<Keys, Error> {
+    pub(super) fn also_at(&mut self, domain: &Arc<ProtectionDomain>) -> Result<Keys, Error> {
         // SAFETY: the registration lives as long as `self`.
         let ibv::ibv_mr { addr, length, .. } = unsafe { *self.first.raw.as_ptr() };
         let start = NonNull::new(addr.cast()).unwrap_or(NonNull::dangling());
@@ -273,14 +273,33 @@ impl<M> Registration<M> {
         Ok(keys)
     }
 
+    pub(super) fn memory(&self) -> &M {
+        &self.memory
+    }
+
     /// Its start in the card's address space.
-    fn address(&self) -> u64 {
+    pub(super) fn address(&self) -> u64 {
         // SAFETY: the registration lives as long as `self`.
         unsafe { (*self.first.raw.as_ptr()).addr as u64 }
     }
 
-    /// Deregisters and returns the memory; `None` if it is leaked.
-    fn end(self) -> Option<M> {
+    /// Its length in bytes.
+    pub(super) fn len(&self) -> u64 {
+        // SAFETY: as above.
+        unsafe { (*self.first.raw.as_ptr()).length as u64 }
+    }
+
+    pub(super) fn local_key(&self) -> u32 {
+        self.first.keys().local
+    }
+
+    /// Its start, as peers reach it.
+    pub(super) fn remote(&self) -> Remote {
+        Remote { address: self.address(), key: self.first.keys().remote }
+    }
+
+    /// Deregisters and returns the memory; `None` if a card still accesses it: it is leaked.
+    pub(super) fn end(self) -> Option<M> {
         let mut ending = ManuallyDrop::new(self);
         let memory = ending.take();
         drop(std::mem::take(&mut ending.further));
@@ -301,14 +320,8 @@ impl<M> Drop for Registration<M> {
     }
 }
 
-fn unallocated(len: u64, what: &str, kind: FaultKind, source: io::Error) -> Error {
-    let fault = Fault::new(kind).with_detail(source.raw_os_error().unwrap_or(0) as u32);
-    Error::Allocate { len, what: what.into(), fault, source: Some(source) }
-}
-
-/// Memory that this rank allocated, registered with the card.
-#[derive(Debug)]
-pub(super) struct MemoryRegion(Registration<Arc<Mapping>>);
+/// Memory that this rank allocated, registered.
+pub(super) type MemoryRegion = Registration<Arc<Mapping>>;
 
 impl MemoryRegion {
     /// Creates `len` zeroed bytes with all their pages, and registers them.
@@ -321,74 +334,24 @@ impl MemoryRegion {
         let start = memory.bytes(0, len).unwrap_or(NonNull::dangling());
         let bytes = (start, memory.len());
         // SAFETY: the mapping has `len` bytes, and consists of whole words that nothing refers to.
-        Ok(Self(unsafe { Registration::new(domain, bytes, Arc::new(memory))? }))
-    }
-
-    /// Registers it with one more card.
-    pub(super) fn also_at(&mut self, domain: &Arc<ProtectionDomain>) -> Result<Keys, Error> {
-        self.0.also_at(domain)
-    }
-
-    pub(super) fn memory(&self) -> &Mapping {
-        &self.0.memory
-    }
-
-    /// The mapping, for owners that outlive the registration.
-    pub(super) fn shared(&self) -> &Arc<Mapping> {
-        &self.0.memory
-    }
-
-    /// Its start in the card's address space.
-    pub(super) fn address(&self) -> u64 {
-        self.0.address()
-    }
-
-    pub(super) fn local_key(&self) -> u32 {
-        self.0.first.keys().local
-    }
-
-    pub(super) fn remote_key(&self) -> u32 {
-        self.0.first.keys().remote
+        unsafe { Self::of(domain, bytes, Arc::new(memory)) }
     }
 }
 
-/// User memory registered with the card, until it is reclaimed.
-#[derive(Debug)]
-pub(super) struct UserRegion(Registration<UserMemory>);
+/// User memory, registered until it is reclaimed.
+pub(super) type UserRegion = Registration<UserMemory>;
 
 impl UserRegion {
     pub(super) fn new(domain: &Arc<ProtectionDomain>, memory: UserMemory) -> Result<Self, Error> {
         let bytes = (memory.start(), memory.len());
         // SAFETY: the memory is owned; no references to it are made until it is returned.
-        Ok(Self(unsafe { Registration::new(domain, bytes, memory)? }))
+        unsafe { Self::of(domain, bytes, memory) }
     }
+}
 
-    /// Registers it with one more card.
-    pub(super) fn also_at(&mut self, domain: &Arc<ProtectionDomain>) -> Result<Keys, Error> {
-        self.0.also_at(domain)
-    }
-
-    /// Its start and its length.
-    pub(super) fn bytes(&self) -> (NonNull<u8>, usize) {
-        (self.0.memory.start(), self.0.memory.len())
-    }
-
-    pub(super) fn address(&self) -> u64 {
-        self.0.address()
-    }
-
-    pub(super) fn local_key(&self) -> u32 {
-        self.0.first.keys().local
-    }
-
-    pub(super) fn remote_key(&self) -> u32 {
-        self.0.first.keys().remote
-    }
-
-    /// Deregisters it. `None` if the card still accesses it: the memory is then leaked.
-    pub(super) fn deregister(self) -> Option<UserMemory> {
-        self.0.end()
-    }
+fn unallocated(len: u64, what: &str, kind: FaultKind, source: io::Error) -> Error {
+    let fault = Fault::new(kind).with_detail(source.raw_os_error().unwrap_or(0) as u32);
+    Error::Allocate { len, what: what.into(), fault, source: Some(source) }
 }
 
 /// A receive queue that queue pairs of an endpoint share.

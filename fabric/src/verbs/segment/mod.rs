@@ -52,7 +52,7 @@ struct Own {
 }
 
 #[derive(Debug)]
-enum Memory {
+pub(super) enum Memory {
     Allocated(Arc<MemoryRegion>),
     /// User memory, until it is reclaimed.
     User(RwLock<Option<UserRegion>>),
@@ -86,7 +86,7 @@ impl VerbsSegment {
 
     /// Own memory that this rank allocated, for others to map.
     pub(super) fn mapping(&self) -> Result<&Arc<Mapping>, Fault> {
-        self.allocated().map(|own| own.shared()).ok_or(Fault::of(FaultKind::NotOwn, self.rank()))
+        self.allocated().map(|own| own.memory()).ok_or(Fault::of(FaultKind::NotOwn, self.rank()))
     }
 
     /// Gives it a mapping, once.
@@ -113,7 +113,7 @@ impl VerbsSegment {
         }
         let user = user.write().unwrap_or_else(PoisonError::into_inner).take();
         let user = user.ok_or(Fault::new(FaultKind::Closed))?;
-        user.deregister().ok_or(Fault::of(FaultKind::Refused, self.rank()))
+        user.end().ok_or(Fault::of(FaultKind::Refused, self.rank()))
     }
 
     /// A part of this rank's user memory. It has no table entry: peers look up the whole.
@@ -219,6 +219,18 @@ impl VerbsSegment {
             Memory::Part(whole, at) => return whole.write(at + offset, from),
         }
         .ok_or(Fault::of(FaultKind::OutOfRange, self.rank()))
+    }
+}
+
+impl From<MemoryRegion> for Memory {
+    fn from(memory: MemoryRegion) -> Self {
+        Self::Allocated(Arc::new(memory))
+    }
+}
+
+impl From<UserRegion> for Memory {
+    fn from(memory: UserRegion) -> Self {
+        Self::User(RwLock::new(Some(memory)))
     }
 }
 

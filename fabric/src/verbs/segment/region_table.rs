@@ -2,12 +2,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use crate::verbs::cards;
-use crate::verbs::raw::{Keys, MemoryRegion, ProtectionDomain, UserRegion};
+use crate::verbs::raw::{Keys, MemoryRegion, ProtectionDomain, Remote};
 use crate::verbs::segment::entry::{Entry, INDEX_BITS, INDEX_MASK, MAX_REGIONS};
 use crate::verbs::segment::{Inner, Memory, Own, VerbsSegment};
 use crate::{Error, Segment, SegmentKey, WORLD_BYTES};
@@ -49,13 +49,8 @@ impl RegionTable {
         let end = if has_further { MAX_REGIONS as u32 } else { 0 };
         let memory =
             Arc::new(MemoryRegion::new(domain, Self::keys_of(RegionId(0), size) + Self::KEYS * u64::from(end))?);
-        let key = SegmentKey {
-            rank,
-            region: RegionId(0),
-            len: WORLD_BYTES,
-            address: memory.address(),
-            rkey: memory.remote_key(),
-        };
+        let Remote { address, key: rkey } = memory.remote();
+        let key = SegmentKey { rank, region: RegionId(0), len: WORLD_BYTES, address, rkey };
         let own = Some(Own {
             memory: Memory::Allocated(Arc::clone(&memory)),
             further: Vec::new(),
@@ -120,29 +115,10 @@ impl RegionTable {
         &self.home
     }
 
-    /// Publishes memory to peers, with its keys at further cards.
+    /// Publishes memory of a length at an address to peers, with its keys at further cards.
     pub(in crate::verbs) fn publish(
         self: &Arc<Self>,
-        memory: MemoryRegion,
-        further: Vec<Keys>,
-    ) -> Result<VerbsSegment, Error> {
-        let remote = (memory.memory().len() as u64, memory.address(), memory.remote_key());
-        self.enter_new(remote, Memory::Allocated(Arc::new(memory)), further)
-    }
-
-    /// Publishes user memory to peers.
-    pub(in crate::verbs) fn publish_user(
-        self: &Arc<Self>,
-        memory: UserRegion,
-        further: Vec<Keys>,
-    ) -> Result<VerbsSegment, Error> {
-        let remote = (memory.bytes().1 as u64, memory.address(), memory.remote_key());
-        self.enter_new(remote, Memory::User(RwLock::new(Some(memory))), further)
-    }
-
-    fn enter_new(
-        self: &Arc<Self>,
-        (len, address, rkey): (u64, u64, u32),
+        (len, Remote { address, key: rkey }): (u64, Remote),
         memory: Memory,
         further: Vec<Keys>,
     ) -> Result<VerbsSegment, Error> {
