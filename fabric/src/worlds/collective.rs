@@ -17,7 +17,7 @@ use crate::interface::offer::PROCESSES_AT;
 use crate::waiting::waits::telling;
 use crate::worlds::arrival::Arrival;
 use crate::worlds::members::Members;
-use crate::{Fabric, NOBODY, Wait};
+use crate::{Fabric, NOBODY, Wait, World};
 
 /// Rounds of the dissemination barrier: enough for [`Rank::LIMIT`].
 const ROUNDS: u64 = 24;
@@ -77,16 +77,14 @@ pub(crate) struct Collectives<F: Fabric> {
     published: Mutex<Vec<F::Segment>>,
 }
 
-/// A world as a group.
-struct Whole<'c, F: Fabric>(&'c F, &'c Collectives<F>);
-
-impl<F: Fabric> Group<F> for Whole<'_, F> {
+/// All its ranks.
+impl<F: Fabric> Group<F> for World<F> {
     fn sequence(&self) -> &Sequence {
-        &self.1.sequence
+        &self.collective.sequence
     }
 
     fn slots(&self, rank: u32) -> Result<(F::Segment, u64), Fault> {
-        Ok((self.1.members.segment(self.0, rank)?, 0))
+        Ok((self.collective.members.segment(self.fabric(), rank)?, 0))
     }
 }
 
@@ -101,20 +99,23 @@ impl Drop for Unfinished<'_> {
 
 /// A collective of a group at a rank.
 struct Meeting<'m, F: Fabric, G: ?Sized> {
-    fabric: &'m F,
-    collectives: &'m Collectives<F>,
+    world: &'m World<F>,
     group: &'m G,
     collective: Collective,
 }
 
 impl<F: Fabric, G: Group<F> + ?Sized> Meeting<'_, F, G> {
-    const fn members(&self) -> &Members<F> {
-        &self.collectives.members
+    fn fabric(&self) -> &F {
+        self.world.fabric()
+    }
+
+    fn members(&self) -> &Members<F> {
+        &self.world.collective.members
     }
 
     /// This rank, and the number of ranks.
     fn me_of(&self) -> (u32, u32) {
-        (self.members().me(self.fabric), self.members().size(self.fabric))
+        (self.world.rank(), self.world.size())
     }
 
     /// The dissemination barrier (Hensgen, Finkel, Manber 1988): in round r each rank signals the
@@ -152,7 +153,7 @@ impl<F: Fabric, G: Group<F> + ?Sized> Meeting<'_, F, G> {
             let come = pin!(self.has_come(number, (rank, distance)));
             come.poll(&mut Context::from_waker(NOBODY)) == Poll::Ready(Ok(false))
         };
-        if self.fabric.capabilities().completes_at_post && !self.group.is_closing() {
+        if self.fabric().capabilities().completes_at_post && !self.group.is_closing() {
             (0..size).filter(|rank| *rank != me && is_missing(*rank, 1)).collect()
         } else {
             let from = |distance| (me + size - distance) % size;
@@ -170,19 +171,19 @@ impl<F: Fabric, G: Group<F> + ?Sized> Meeting<'_, F, G> {
         }
         let slots = self.group.slots(to)?;
         let slot = self.slot(&slots, distance)?;
-        let seen = if to == me { self.fabric.load(slot)? } else { self.fabric.read(slot).await? };
+        let seen = if to == me { self.fabric().load(slot)? } else { self.fabric().read(slot).await? };
         Ok(Arrival::has_come(seen, number))
     }
 
     /// The slot of a round.
     fn slot<'s>(&'s self, (segment, at): &'s (F::Segment, u64), distance: u32) -> Result<F::Word<'s>, Fault> {
-        self.fabric.word_in(segment, at + slot(distance))
+        self.fabric().word_in(segment, at + slot(distance))
     }
 
     /// Ends once a member has left without coming to this barrier. (One that comes may leave as soon as
     /// it has passed, and so before others pass.)
     async fn departure(&self, number: u64) -> Fault {
-        let (fabric, seen) = (self.fabric, &self.group.sequence().departed);
+        let (fabric, seen) = (self.fabric(), &self.group.sequence().departed);
         let (mut known, mut any) = (seen.load(Ordering::Relaxed), false);
         loop {
             let departed = poll_fn(|_| match fabric.endpoint().departed(known) {
@@ -211,10 +212,10 @@ impl<F: Fabric, G: Group<F> + ?Sized> Meeting<'_, F, G> {
     /// The wait for a barrier.
     #[cold]
     fn wait(&self) -> Wait {
-        let in_job = |rank: u32| self.members().named_by_fabric(self.fabric, rank);
+        let in_job = |rank: u32| self.members().named_by_fabric(self.fabric(), rank);
         let awaited = self.missing().into_iter().filter_map(in_job).collect();
         let what = text(self.collective, self.group.window());
-        Wait { rank: self.fabric.rank(), awaited, since: None, what }
+        Wait { rank: self.fabric().rank(), awaited, since: None, what }
     }
 
     async fn rounds(&self, number: u64, mut gathering: Option<&mut Gathering>) -> Result<(), Fault> {
@@ -241,10 +242,10 @@ impl<F: Fabric, G: Group<F> + ?Sized> Meeting<'_, F, G> {
         arrival: &mut Arrival,
         mut gathering: Option<&mut Gathering>,
     ) -> Result<(), Fault> {
-        let (fabric, members, (me, size)) = (self.fabric, self.members(), self.me_of());
+        let (fabric, members, (me, size)) = (self.fabric(), self.members(), self.me_of());
         let count = distance.min(size - distance);
         if let Some(gathering) = &mut gathering {
-            self.collectives.published().extend(gathering.publish(fabric, &own.0, distance, count)?);
+            self.world.collective.published().extend(gathering.publish(fabric, &own.0, distance, count)?);
         }
         let to = self.group.slots((me + distance) % size)?;
         let mut told = Some(fabric.write(self.slot(&to, distance)?, arrival.to_word(), Notify::Yes));
@@ -290,12 +291,12 @@ impl<F: Fabric, G: Group<F> + ?Sized> Meeting<'_, F, G> {
         if fault.kind() == FaultKind::PeerDied {
             return;
         }
-        arrival.fail(self.fabric.rank(), fault);
+        arrival.fail(self.fabric().rank(), fault);
         let (me, size) = self.me_of();
         for distance in distances(size).filter(|distance| !self.group.is_closing() || *distance > failed) {
             let Ok(to) = self.group.slots((me + distance) % size) else { continue };
             if let Ok(word) = self.slot(&to, distance) {
-                drop(self.fabric.write(word, arrival.to_word(), Notify::Yes));
+                drop(self.fabric().write(word, arrival.to_word(), Notify::Yes));
             }
         }
     }
@@ -303,8 +304,8 @@ impl<F: Fabric, G: Group<F> + ?Sized> Meeting<'_, F, G> {
     /// The cause of a failed write, if it was a death: a dying rank's card refuses before the death
     /// is known.
     async fn cause<'f>(&'f self, own: F::Word<'f>, (from, fault): (Rank, Fault)) -> Fault {
-        let until = self.fabric.now().saturating_add(DETECTION_TIMEOUT);
-        match self.members().wait_until(self.fabric, own, |_| false, (from, until)).await {
+        let until = self.fabric().now().saturating_add(DETECTION_TIMEOUT);
+        match self.members().wait_until(self.fabric(), own, |_| false, (from, until)).await {
             Err(death) if death.kind() == FaultKind::PeerDied => death,
             _ => fault,
         }
@@ -314,14 +315,14 @@ impl<F: Fabric, G: Group<F> + ?Sized> Meeting<'_, F, G> {
     /// this rank so, or has learned of a death.
     async fn cause_of_close(&self, own: &(F::Segment, u64), (arrival, fault): (&mut Arrival, Fault)) -> Fault {
         for distance in distances(self.me_of().1) {
-            if let Ok(word) = self.slot(own, distance).and_then(|slot| self.fabric.load(slot)) {
+            if let Ok(word) = self.slot(own, distance).and_then(|slot| self.fabric().load(slot)) {
                 arrival.hear_failure(word);
             }
         }
-        let rank = fault.rank().unwrap_or(self.fabric.rank());
+        let rank = fault.rank().unwrap_or(self.fabric().rank());
         match (arrival.outcome(), self.slot(own, 1)) {
             (Err(told), _) => told,
-            (Ok(()), Ok(word)) => self.cause(word, (self.fabric.rank(), Fault::of(FaultKind::Closed, rank))).await,
+            (Ok(()), Ok(word)) => self.cause(word, (self.fabric().rank(), Fault::of(FaultKind::Closed, rank))).await,
             (Ok(()), Err(fault)) => fault,
         }
     }
@@ -332,82 +333,87 @@ impl<F: Fabric> Collectives<F> {
         Self { members, sequence: Sequence::default(), lanes: AtomicU64::new(0), published: Mutex::new(Vec::new()) }
     }
 
-    /// Takes the first free lane, whose slots are 0 then, if there is one.
-    pub(crate) fn take_lane(&self, fabric: &F) -> Option<u8> {
-        let bytes = slot_bytes(self.members.size(fabric)).max(8);
+    fn published(&self) -> MutexGuard<'_, Vec<F::Segment>> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What collective calls are made of.
+#[doc(hidden)]
+impl<F: Fabric> World<F> {
+    /// A barrier that is a part of a collective call.
+    pub async fn meet(&self, collective: Collective) -> Result<(), Fault> {
+        self.meet_as(self, collective).await
+    }
+
+    /// The same of a group of all its ranks.
+    pub async fn meet_as(&self, group: &impl Group<F>, collective: Collective) -> Result<(), Fault> {
+        let met = Meeting { world: self, group, collective }.enter(None).await;
+        met.map_err(|fault| self.translate(fault))
+    }
+
+    /// An [`all_gather`](Self::all_gather) that is a part of a collective call.
+    ///
+    /// A barrier comes after the rounds: others read what this rank has published, and it may free
+    /// its memory and leave once this has returned. A rank that could not read goes on with the
+    /// rounds, and publishes why.
+    pub async fn gather(&self, collective: Collective, mine: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
+        if mine.len() as u64 > GATHER_BYTES {
+            return Err(Fault::new(FaultKind::TooLong).with_detail(mine.len() as u32));
+        }
+        let mut gathering = Gathering::new(mine);
+        let meeting = Meeting { world: self, group: self, collective };
+        let gather = async {
+            meeting.enter(Some(&mut gathering)).await?;
+            meeting.enter(None).await
+        };
+        let gathered = match gather.await {
+            Ok(()) => {
+                self.collective.published().clear();
+                gathering.all(self.rank(), self.size())
+            }
+            Err(fault) => Err(fault),
+        };
+        gathered.map_err(|fault| self.translate(fault))
+    }
+
+    /// Called at the deadline of a collective: the others may wait in it for this rank, so later
+    /// ones fail. The fault names a rank that has not come, and the number of the others, as far as they
+    /// are [known](Meeting::missing).
+    pub fn give_up_collectives(&self) -> Fault {
+        self.give_up_collectives_of(self)
+    }
+
+    /// The same for a group of its ranks.
+    pub fn give_up_collectives_of(&self, group: &dyn Group<F>) -> Fault {
+        drop(Unfinished(&group.sequence().broken));
+        let missing = Meeting { world: self, group, collective: Collective::Barrier }.missing();
+        let (others, late) = (missing.len().saturating_sub(1), FaultKind::TimedOut);
+        missing.first().map_or(Fault::new(late), |rank| Fault::of(late, Rank(*rank)).with_detail(others as u32))
+    }
+
+    /// Takes a lane: slots for the barriers of a group, which are 0 then, in the segment that this world
+    /// has for collectives. `None`: all are taken.
+    pub fn take_lane(&self) -> Option<u8> {
+        let bytes = slot_bytes(self.size()).max(8);
         let lanes = ((PROCESSES_AT - LANES_AT) / bytes).min(64);
         let take = |taken: u64| (u64::from(taken.trailing_ones()) < lanes).then(|| taken | (taken + 1));
-        let taken = self.lanes.fetch_update(Ordering::Acquire, Ordering::Relaxed, take).ok()?;
+        let taken = self.collective.lanes.fetch_update(Ordering::Acquire, Ordering::Relaxed, take).ok()?;
         let lane = taken.trailing_ones() as u8;
-        let (own, at) = self.lane(fabric, self.members.me(fabric), lane).ok()?;
+        let (fabric, (own, at)) = (self.fabric(), self.lane(self.rank(), lane).ok()?);
         (0..bytes / 8).try_for_each(|slot| fabric.store(fabric.word_in(&own, at + 8 * slot)?, 0)).ok()?;
         Some(lane)
     }
 
     /// Gives a lane back that no rank writes to any more.
-    pub(crate) fn free_lane(&self, lane: u8) {
-        self.lanes.fetch_and(!(1 << lane), Ordering::Release);
+    pub fn free_lane(&self, lane: u8) {
+        self.collective.lanes.fetch_and(!(1 << lane), Ordering::Release);
     }
 
-    /// The slots of a lane at a rank.
-    pub(crate) fn lane(&self, fabric: &F, rank: u32, lane: u8) -> Result<(F::Segment, u64), Fault> {
-        let bytes = slot_bytes(self.members.size(fabric)).max(8);
-        Ok((self.members.segment(fabric, rank)?, LANES_AT + u64::from(lane) * bytes))
-    }
-
-    /// A barrier of a group.
-    pub(crate) async fn barrier(&self, fabric: &F, group: &impl Group<F>, collective: Collective) -> Result<(), Fault> {
-        Meeting { fabric, collectives: self, group, collective }.enter(None).await
-    }
-
-    /// A barrier of the world.
-    pub(crate) async fn meet(&self, fabric: &F, collective: Collective) -> Result<(), Fault> {
-        self.barrier(fabric, &Whole(fabric, self), collective).await
-    }
-
-    /// Makes every later collective of a group fail at this rank, after it cancelled one. Returns the
-    /// fault of its deadline, with a rank that has not arrived and the number of the others, as far as
-    /// they are [known](Meeting::missing).
-    pub(crate) fn give_up(&self, fabric: &F, group: Option<&dyn Group<F>>) -> Fault {
-        let whole = Whole(fabric, self);
-        let group = group.unwrap_or(&whole);
-        drop(Unfinished(&group.sequence().broken));
-        let missing = Meeting { fabric, collectives: self, group, collective: Collective::Barrier }.missing();
-        let (others, late) = (missing.len().saturating_sub(1), FaultKind::TimedOut);
-        missing.first().map_or(Fault::new(late), |rank| Fault::of(late, Rank(*rank)).with_detail(others as u32))
-    }
-
-    /// Gathers all ranks' contributions, by rank. ||
-    ///
-    /// A barrier comes after the rounds: others read what this rank has published, and it may free
-    /// its memory and leave once this has returned. A rank that could not read goes on with the
-    /// rounds, and publishes why.
-    pub(crate) async fn all_gather(
-        &self,
-        fabric: &F,
-        collective: Collective,
-        mine: &[u8],
-    ) -> Result<Vec<Vec<u8>>, Fault> {
-        if mine.len() as u64 > GATHER_BYTES {
-            return Err(Fault::new(FaultKind::TooLong).with_detail(mine.len() as u32));
-        }
-        let mut gathering = Gathering::new(mine);
-        let meeting = Meeting { fabric, collectives: self, group: &Whole(fabric, self), collective };
-        meeting.enter(Some(&mut gathering)).await?;
-        meeting.enter(None).await?;
-        self.published().clear();
-        gathering.all(self.members.me(fabric), self.members.size(fabric))
-    }
-
-    fn published(&self) -> MutexGuard<'_, Vec<F::Segment>> {
-        self.published.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Connects to the ranks that this rank signals in a barrier, so that no barrier fails for lack
-    /// of a connection.
-    pub(crate) fn connect_neighbours(&self, fabric: &F) -> Result<(), Fault> {
-        let (me, size) = (self.members.me(fabric), self.members.size(fabric));
-        neighbours(me, size).try_for_each(|rank| self.members.segment(fabric, rank).map(drop))
+    /// The slots of a lane at a rank: see [`Group::slots`].
+    pub fn lane(&self, rank: u32, lane: u8) -> Result<(F::Segment, u64), Fault> {
+        let bytes = slot_bytes(self.size()).max(8);
+        Ok((self.collective.members.segment(self.fabric(), rank)?, LANES_AT + u64::from(lane) * bytes))
     }
 }
 

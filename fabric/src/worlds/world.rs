@@ -13,7 +13,7 @@ use onesided_job::fork::is_child;
 use onesided_remote_memory::{Collective, Fault, FaultKind, Liveness, Rank};
 
 use crate::waiting::server_threads::ServerThreads;
-use crate::worlds::collective::{Collectives, GATHER_BYTES, Group};
+use crate::worlds::collective::{Collectives, GATHER_BYTES, neighbours};
 use crate::worlds::members::Members;
 use crate::{Call, Drive, Error, Fabric, Limit, SegmentKey, ServerThread, Split, Task};
 
@@ -36,7 +36,7 @@ pub struct World<
     #[cfg(onesided_loom)] F: Fabric,
 > {
     fabric: F,
-    collective: Arc<Collectives<F>>,
+    pub(super) collective: Arc<Collectives<F>>,
     /// Held by the application's handles alone, so that the last drop is detected.
     _presence: Option<Arc<Presence<F>>>,
     /// Memory that peers may still access, kept while this rank is in the world.
@@ -97,58 +97,10 @@ impl<F: Fabric> World<F> {
     pub fn of_members(&self, own: F::Segment, keys: Vec<SegmentKey>) -> Result<Self, Fault> {
         let members = Members::chosen(own, keys).ok_or(Fault::new(FaultKind::Protocol))?;
         let world = Self { collective: Arc::new(Collectives::new(members)), ..self.clone() };
-        world.collective.connect_neighbours(&self.fabric)?;
+        // Connected to those that it signals in a barrier: none fails for lack of a connection.
+        neighbours(world.rank(), world.size())
+            .try_for_each(|rank| world.collective.members.segment(&self.fabric, rank).map(drop))?;
         Ok(world)
-    }
-
-    /// Called at the deadline of a collective: the others may wait in it for this rank, so later
-    /// ones fail. The fault names a rank that has not come.
-    #[doc(hidden)]
-    pub fn give_up_collectives(&self) -> Fault {
-        self.collective.give_up(&self.fabric, None)
-    }
-
-    /// The same for a group of its ranks.
-    #[doc(hidden)]
-    pub fn give_up_collectives_of(&self, group: &dyn Group<F>) -> Fault {
-        self.collective.give_up(&self.fabric, Some(group))
-    }
-
-    /// A barrier that is a part of a collective call.
-    #[doc(hidden)]
-    pub async fn meet(&self, collective: Collective) -> Result<(), Fault> {
-        self.collective.meet(&self.fabric, collective).await.map_err(|fault| self.translate(fault))
-    }
-
-    /// The same of a group of all its ranks.
-    #[doc(hidden)]
-    pub async fn meet_as(&self, group: &impl Group<F>, collective: Collective) -> Result<(), Fault> {
-        self.collective.barrier(&self.fabric, group, collective).await.map_err(|fault| self.translate(fault))
-    }
-
-    /// Takes a lane: slots for the barriers of a group, in the segment that this world has for
-    /// collectives. `None`: all are taken.
-    #[doc(hidden)]
-    pub fn take_lane(&self) -> Option<u8> {
-        self.collective.take_lane(&self.fabric)
-    }
-
-    /// Gives a lane back that no rank writes to any more.
-    #[doc(hidden)]
-    pub fn free_lane(&self, lane: u8) {
-        self.collective.free_lane(lane);
-    }
-
-    /// The slots of a lane at a rank: see [`Group::slots`].
-    #[doc(hidden)]
-    pub fn lane(&self, rank: u32, lane: u8) -> Result<(F::Segment, u64), Fault> {
-        self.collective.lane(&self.fabric, rank, lane)
-    }
-
-    /// An [`all_gather`](Self::all_gather) that is a part of a collective call.
-    #[doc(hidden)]
-    pub async fn gather(&self, collective: Collective, mine: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
-        self.collective.all_gather(&self.fabric, collective, mine).await.map_err(|fault| self.translate(fault))
     }
 
     /// A handle for background work: it does not keep this rank in the world.
