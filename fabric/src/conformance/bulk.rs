@@ -30,9 +30,7 @@ pub(super) async fn sizes_and_offsets<F: Fabric>(cx: &Context<F>) -> Verdict {
             expected[range.clone()].copy_from_slice(&bytes);
             cx.fabric().put(next, offset.into(), &bytes)?;
             cx.fabric().flush(cx.next()).await?;
-            let mut all = vec![0; AREA as usize];
-            cx.fabric().get(next, 0, &mut all).await?;
-            same_bytes(&format!("put {what}"), &all, &expected)?;
+            cx.gets(&format!("put {what}"), next, 0, &expected).await?;
             let mut part = vec![0xdd; len as usize + 2];
             cx.fabric().get(next, offset.into(), &mut part[1..=len as usize]).await?;
             same_bytes(&format!("get {what}"), &part[1..=len as usize], &expected[range])?;
@@ -48,15 +46,12 @@ pub(super) async fn long<F: Fabric>(cx: &Context<F>) -> Verdict {
         let bytes = pattern(cx.next().0, len as usize);
         cx.fabric().put(cx.segment(cx.next()), offset, &bytes)?;
         cx.fabric().flush(cx.next()).await?;
-        let mut seen = vec![0; len as usize];
-        cx.fabric().get(cx.segment(cx.next()), offset, &mut seen).await?;
-        same_bytes(&format!("get of {len} bytes"), &seen, &bytes)?;
+        cx.gets(&format!("get of {len} bytes"), cx.segment(cx.next()), offset, &bytes).await?;
     }
     cx.barrier().await?;
     for (offset, len) in areas {
-        let mut seen = vec![0; len as usize];
-        cx.fabric().read_direct(cx.own(), offset, &mut seen)?;
-        same_bytes("what the owner sees after flush and barrier", &seen, &pattern(cx.me().0, len as usize))?;
+        let expected = pattern(cx.me().0, len as usize);
+        cx.reads("what the owner sees after flush and barrier", cx.own(), offset, &expected)?;
     }
     Ok(())
 }
@@ -84,9 +79,7 @@ pub(super) async fn ranges<F: Fabric>(cx: &Context<F>) -> Verdict {
         same("get of nothing at the end", fabric.get(segment, 100, &mut []).await, Ok(()))?;
         // An unawaited error would be reported here.
         let _ = fabric.flush(rank).await;
-        let mut all = [1; 100];
-        fabric.get(segment, 0, &mut all).await?;
-        same_bytes("after refused puts", &all, &[0; 100])?;
+        cx.gets("after refused puts", segment, 0, &[0; 100]).await?;
     }
     Ok(())
 }
@@ -123,9 +116,7 @@ pub(super) async fn flushed<F: Fabric>(cx: &Context<F>) -> Verdict {
         // Words: at 0 the flag, at 8 the count of ranks that have read.
         drop(fabric.write(cx.word(told, 0)?, round, Notify::Yes));
         fabric.wait_until(cx.word(cx.me(), 0)?, move |told| told >= round, cx.soon()).await?;
-        let mut seen = vec![0; len];
-        fabric.get(cx.segment(cx.previous()), 16, &mut seen).await?;
-        same_bytes("what the third rank sees", &seen, &bytes(teller))?;
+        cx.gets("what the third rank sees", cx.segment(cx.previous()), 16, &bytes(teller)).await?;
         drop(fabric.write(cx.word(teller, 8)?, round, Notify::Yes));
         fabric.wait_until(cx.word(cx.me(), 8)?, move |looked| looked >= round, cx.soon()).await?;
     }
@@ -143,9 +134,7 @@ pub(super) async fn data_before_flag<F: Fabric>(cx: &Context<F>) -> Verdict {
         drop(fabric.write(cx.word(cx.next(), 0)?, round, Notify::Yes));
         let flag = fabric.wait_until(cx.word(cx.me(), 0)?, move |flag| flag >= round, cx.soon()).await?;
         same("the flag", flag, round)?;
-        let mut seen = vec![0; LEN];
-        fabric.read_direct(cx.own(), 16, &mut seen)?;
-        same_bytes(&format!("data of round {round}"), &seen, &pattern(round as u32, LEN))?;
+        cx.reads(&format!("data of round {round}"), cx.own(), 16, &pattern(round as u32, LEN))?;
         drop(fabric.write(cx.word(cx.previous(), 8)?, round, Notify::Yes));
         fabric.wait_until(cx.word(cx.me(), 8)?, move |seen| seen >= round, cx.soon()).await?;
     }
@@ -165,9 +154,7 @@ pub(super) async fn transfers<F: Fabric>(cx: &Context<F>) -> Verdict {
         fabric.rdma_write((own, from), (next, half + to), len).await?;
         fabric.flush(cx.next()).await?;
         fabric.rdma_read((next, half + to), (&local, half - len), len).await?;
-        let mut seen = vec![0; len as usize];
-        fabric.read_direct(&local, half - len, &mut seen)?;
-        same_bytes(&format!("{len} bytes there and back"), &seen, &bytes)?;
+        cx.reads(&format!("{len} bytes there and back"), &local, half - len, &bytes)?;
     }
     if cx.size() > 1 {
         let read = fabric.rdma_read((own, 0), (next, 0), 8).await;
@@ -176,18 +163,14 @@ pub(super) async fn transfers<F: Fabric>(cx: &Context<F>) -> Verdict {
         fails("RDMA write from a peer's segment", write, FaultKind::NotOwn)?;
     }
     cx.barrier().await?;
-    let mut seen = vec![0; half as usize];
-    fabric.read_direct(own, half, &mut seen)?;
-    same_bytes("what the owner sees", &seen, &pattern(cx.previous().0 + half as u32, half as usize))
+    cx.reads("what the owner sees", own, half, &pattern(cx.previous().0 + half as u32, half as usize))
 }
 
 pub(super) async fn own_bytes<F: Fabric>(cx: &Context<F>) -> Verdict {
     let fabric = cx.fabric();
-    let bytes = pattern(cx.me().0, 91);
+    let mut bytes = pattern(cx.me().0, 91);
     fabric.write_direct(cx.own(), 9, &bytes)?;
-    let mut seen = [0; 91];
-    fabric.read_direct(cx.own(), 9, &mut seen)?;
-    same_bytes("one's own bytes", &seen, &bytes)?;
+    cx.reads("one's own bytes", cx.own(), 9, &bytes)?;
     for (offset, len) in [(100, 1), (9, 92), (u64::MAX, 2)] {
         let what = format!("{len} own bytes at {offset}");
         fails(&what, fabric.read_direct(cx.own(), offset, &mut vec![0; len]), FaultKind::OutOfRange)?;
@@ -196,11 +179,10 @@ pub(super) async fn own_bytes<F: Fabric>(cx: &Context<F>) -> Verdict {
     if cx.size() > 1 {
         let peers = cx.segment(cx.next());
         if peers.mapped().is_none() {
-            fails("a peer's bytes", fabric.read_direct(peers, 0, &mut seen), FaultKind::NotOwn)?;
-            fails("a peer's bytes", fabric.write_direct(peers, 0, &seen), FaultKind::NotOwn)?;
+            fails("a peer's bytes", fabric.read_direct(peers, 0, &mut bytes), FaultKind::NotOwn)?;
+            fails("a peer's bytes", fabric.write_direct(peers, 0, &bytes), FaultKind::NotOwn)?;
         }
     }
     cx.barrier().await?;
-    fabric.get(cx.segment(cx.next()), 9, &mut seen).await?;
-    same_bytes("the peer's view", &seen, &pattern(cx.next().0, 91))
+    cx.gets("the peer's view", cx.segment(cx.next()), 9, &pattern(cx.next().0, 91)).await
 }

@@ -264,6 +264,20 @@ impl<F: Fabric> Context<F> {
         self.fabric().word_in(self.segment(rank), offset)
     }
 
+    /// Complains unless a get finds these bytes.
+    async fn gets(&self, what: &str, from: &F::Segment, offset: u64, expected: &[u8]) -> Verdict {
+        let mut seen = vec![0xdd; expected.len()];
+        self.fabric().get(from, offset, &mut seen).await?;
+        same_bytes(what, &seen, expected)
+    }
+
+    /// Complains unless the thread's loads find these bytes.
+    fn reads(&self, what: &str, segment: &F::Segment, offset: u64, expected: &[u8]) -> Verdict {
+        let mut seen = vec![0xdd; expected.len()];
+        self.fabric().read_direct(segment, offset, &mut seen)?;
+        same_bytes(what, &seen, expected)
+    }
+
     /// A deadline for what completes immediately on a working fabric.
     fn soon(&self) -> Patience {
         Patience::until(self.fabric().now() + SOON)

@@ -28,15 +28,11 @@ pub(super) async fn memory<F: Fabric>(cx: &Context<F>) -> Verdict {
     let key = exchange(cx, &own).await?;
     let peers = fabric.open(&key)?;
     same("the owner", (peers.rank(), peers.len()), (cx.previous(), own.len()))?;
-    let mut seen = vec![0; LEN];
-    fabric.get(&peers, 0, &mut seen).await?;
-    same_bytes("what a peer gets", &seen, &pattern(cx.previous().0, LEN))?;
+    cx.gets("what a peer gets", &peers, 0, &pattern(cx.previous().0, LEN)).await?;
     for (at, len) in [(0, 1), (7, 9), (64, 8), (4090, 20), (50_000, 50_003)] {
         fabric.put(&peers, at, &pattern(me + 77, len))?;
         fabric.flush(cx.previous()).await?;
-        let mut back = vec![0; len];
-        fabric.get(&peers, at, &mut back).await?;
-        same_bytes("what was put", &back, &pattern(me + 77, len))?;
+        cx.gets("what was put", &peers, at, &pattern(me + 77, len)).await?;
     }
     let mut one = [0];
     fails("a get past the end", fabric.get(&peers, own.len(), &mut one).await, FaultKind::OutOfRange)?;
@@ -45,15 +41,12 @@ pub(super) async fn memory<F: Fabric>(cx: &Context<F>) -> Verdict {
     let buffer = fabric.allocate(LEN as u64)?;
     fabric.rdma_read((&peers, 8), (&buffer, 1), 1000).await?;
     fabric.rdma_write((&buffer, 1), (&peers, 2000), 1000).await?;
-    let (mut from, mut to) = (vec![0; 1000], vec![0; 1000]);
+    let mut from = vec![0; 1000];
     fabric.get(&peers, 8, &mut from).await?;
-    fabric.get(&peers, 2000, &mut to).await?;
-    same_bytes("transferred", &to, &from)?;
+    cx.gets("transferred", &peers, 2000, &from).await?;
     fabric.flush(cx.previous()).await?;
     cx.barrier().await?;
-    let mut here = vec![0; 50_003];
-    fabric.read_direct(&own, 50_000, &mut here)?;
-    same_bytes("at its owner", &here, &pattern(cx.next().0 + 77, 50_003))?;
+    cx.reads("at its owner", &own, 50_000, &pattern(cx.next().0 + 77, 50_003))?;
     fabric.write_direct(&own, 3, &[9, 8, 7])?;
     drop(peers);
     cx.barrier().await?;
@@ -84,9 +77,7 @@ pub(super) async fn transfers<F: Fabric>(cx: &Context<F>) -> Verdict {
     fabric.rdma_write((&own, 17), (&theirs, 50_001), 1000).await?;
     fabric.flush(cx.previous()).await?;
     cx.barrier().await?;
-    let mut written = [0; 1000];
-    fabric.read_direct(&there, 50_001, &mut written)?;
-    same_bytes("written", &written, &pattern(cx.me().0, LEN)[8..1008])?;
+    cx.reads("written", &there, 50_001, &pattern(cx.me().0, LEN)[8..1008])?;
     let memory = take_back(cx, &own).await?;
     same_bytes("read", &memory.bytes()[17..1017], &pattern(cx.previous().0, LEN)[8..1008])?;
     cx.barrier().await
@@ -157,9 +148,8 @@ pub(super) async fn parts<F: Fabric>(cx: &Context<F>) -> Verdict {
     fails("a part between words", fabric.part(&whole, 4, 8).map(drop), FaultKind::Misaligned)?;
     fails("a part of allocated memory", fabric.part(cx.own(), 0, 8).map(drop), FaultKind::Unsupported)?;
     let deep = fabric.part(&high, 392, 8)?;
-    let mut word = [0; 8];
-    fabric.read_direct(&deep, 0, &mut word)?;
-    same("a part of a part", (u64::from_le_bytes(word), deep.key().rank), (99, cx.me()))?;
+    cx.reads("a part of a part", &deep, 0, &99_u64.to_le_bytes())?;
+    same("its owner", deep.key().rank, cx.me())?;
     let (low, high) = (exchange(cx, &low).await?, (cx.barrier().await?, exchange(cx, &high).await?).1);
     let (low, high) = (fabric.open(&low)?, fabric.open(&high)?);
     same("their lengths", (low.len(), high.len(), low.rank()), (480, 400, cx.previous()))?;
@@ -168,8 +158,7 @@ pub(super) async fn parts<F: Fabric>(cx: &Context<F>) -> Verdict {
     }
     fabric.put(&low, 400, &7777_u64.to_le_bytes())?;
     fabric.flush(cx.previous()).await?;
-    fabric.get(&high, 0, &mut word).await?;
-    same("what was put through another part", u64::from_le_bytes(word), 7777)?;
+    cx.gets("what was put through another part", &high, 0, &7777_u64.to_le_bytes()).await?;
     for (part, offset) in [(&low, 408), (&high, 8)] {
         match fabric.word_in(part, offset) {
             Ok(word) => drop(fabric.fetch_add(word, 1).await?),
@@ -180,7 +169,7 @@ pub(super) async fn parts<F: Fabric>(cx: &Context<F>) -> Verdict {
         }
     }
     fails("a put past a part", fabric.put(&low, 476, &[0; 8]), FaultKind::OutOfRange)?;
-    fails("a get past a part", fabric.get(&high, 400, &mut word).await, FaultKind::OutOfRange)?;
+    fails("a get past a part", fabric.get(&high, 400, &mut [0]).await, FaultKind::OutOfRange)?;
     let none = SegmentKey { len: 808, ..low.key() };
     holds("a key of more than there is", fabric.open(&none).is_err())?;
     fabric.flush(cx.previous()).await?;
@@ -191,7 +180,7 @@ pub(super) async fn parts<F: Fabric>(cx: &Context<F>) -> Verdict {
     same("what was put", (memory[49], memory[50], memory[52]), (49, 7777, 52))?;
     let both = fabric.capabilities().agent != crate::AtomicAgent::Cpu || memory[51] == 53;
     holds("each change counts", both && (memory[51] == 51 || memory[51] == 53))?;
-    fails("a part of what was given back", fabric.read_direct(&deep, 0, &mut word), FaultKind::NoSuchRegion)?;
+    fails("a part of what was given back", fabric.read_direct(&deep, 0, &mut [0]), FaultKind::NoSuchRegion)?;
     cx.barrier().await
 }
 

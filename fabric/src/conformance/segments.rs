@@ -2,7 +2,7 @@
 
 use onesided_remote_memory::Rank;
 
-use super::{Context, Verdict, Wrong, holds, pattern, same, same_bytes};
+use super::{Context, Verdict, Wrong, holds, pattern, same};
 use crate::{Error, Fabric, Segment, SegmentKey};
 
 /// Bytes for [`many`]: space for the keys.
@@ -22,9 +22,7 @@ pub(super) async fn keys<F: Fabric>(cx: &Context<F>) -> Verdict {
     drop(again);
     cx.barrier().await?;
     let peers = fabric.open(&cx.segment(cx.next()).key())?;
-    let mut seen = [0; 3];
-    fabric.get(&peers, 0, &mut seen).await?;
-    same("through a second handle", seen, [1, 2, 3])?;
+    cx.gets("through a second handle", &peers, 0, &[1, 2, 3]).await?;
     let nobody = SegmentKey { rank: Rank(cx.size()), ..key };
     holds("no segment of rank `size`", matches!(fabric.open(&nobody), Err(Error::Open { .. })))
 }
@@ -37,10 +35,8 @@ pub(super) async fn allocation<F: Fabric>(cx: &Context<F>) -> Verdict {
     for len in [1, 7, 8, 4095, 4097, 100_000] {
         let segment = cx.fabric().allocate(len)?;
         same("the length", segment.len(), len)?;
-        let mut bytes = vec![1; len as usize];
-        cx.fabric().read_direct(&segment, 0, &mut bytes)?;
-        same_bytes("new memory", &bytes, &vec![0; len as usize])?;
-        cx.fabric().write_direct(&segment, 0, &bytes)?;
+        cx.reads("new memory", &segment, 0, &vec![0; len as usize])?;
+        cx.fabric().write_direct(&segment, 0, &vec![1; len as usize])?;
     }
     Ok(())
 }
@@ -61,9 +57,8 @@ pub(super) async fn many<F: Fabric>(cx: &Context<F>) -> Verdict {
         fabric.read_direct(cx.own(), key_at(number), &mut key)?;
         let key = SegmentKey::from_bytes(&key).ok_or_else(|| Wrong("a key has its length".into()))?;
         let peers = fabric.open(&key)?;
-        let mut seen = vec![0; number as usize + 8];
-        fabric.get(&peers, 0, &mut seen).await?;
-        same_bytes(&format!("segment {number}"), &seen, &pattern(cx.previous().0 + number, number as usize + 8))?;
+        let expected = pattern(cx.previous().0 + number, number as usize + 8);
+        cx.gets(&format!("segment {number}"), &peers, 0, &expected).await?;
     }
     cx.barrier().await
 }
@@ -93,14 +88,11 @@ pub(super) async fn dropped_transfers<F: Fabric>(cx: &Context<F>) -> Verdict {
         // Memory allocated in place of the dropped segment is not overwritten.
         let fresh = fabric.allocate(SOURCE)?;
         fabric.flush(cx.next()).await?;
-        let mut seen = vec![1; SOURCE as usize];
-        fabric.read_direct(&fresh, 0, &mut seen)?;
-        same_bytes("fresh memory", &seen, &vec![0; SOURCE as usize])?;
+        cx.reads("fresh memory", &fresh, 0, &vec![0; SOURCE as usize])?;
     }
     let mut seen = vec![0; SOURCE as usize];
     let get = fabric.get(next, 0, &mut seen);
     drop(get);
     fabric.flush(cx.next()).await?;
-    fabric.get(next, 0, &mut seen).await?;
-    same_bytes("after a dropped get", &seen, &pattern(cx.next().0, SOURCE as usize))
+    cx.gets("after a dropped get", next, 0, &pattern(cx.next().0, SOURCE as usize)).await
 }
