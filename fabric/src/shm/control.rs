@@ -11,7 +11,7 @@ use crate::shm::ShmSegment;
 use crate::shm::access_guard::{AccessGuard, Announced};
 
 /// `LENTMEM` and the layout's version.
-const MAGIC: u64 = u64::from_le_bytes(*b"LENTMEM\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"LENTMEM\x03");
 
 // The layout, in bytes: a header line, a line a rank, then at a page's start a buffer a rank.
 const HEADER: u64 = 64;
@@ -31,8 +31,8 @@ const REQUESTS_AT: u64 = 56;
 // owner's progress thread.
 const INSIDE_AT: u64 = 0;
 const STATE_AT: u64 = 8;
-const OFFSET_AT: u64 = 16;
-const COUNT_AT: u64 = 24;
+const COUNT_AT: u64 = 16;
+const BYTES_AT: u64 = 24;
 const FAULT_AT: u64 = 32;
 const OTHERS_AT: u64 = 40;
 
@@ -62,8 +62,9 @@ pub(crate) struct Control {
 pub(crate) struct HelperRequest<'c> {
     /// 0: none. Otherwise as defined in `user_region` and `serving`.
     pub(crate) state: &'c AtomicU64,
-    pub(crate) offset: &'c AtomicU64,
+    /// The number of pieces, and how many bytes of the buffer they take.
     pub(crate) count: &'c AtomicU64,
+    pub(crate) bytes: &'c AtomicU64,
     /// The outcome: a fault's bits, or 0.
     pub(crate) fault: &'c AtomicU64,
 }
@@ -142,7 +143,7 @@ impl Control {
 
     pub(crate) fn request(&self, rank: Rank) -> HelperRequest<'_> {
         let word = |at| self.word(self.line(rank) + at);
-        HelperRequest { state: word(STATE_AT), offset: word(OFFSET_AT), count: word(COUNT_AT), fault: word(FAULT_AT) }
+        HelperRequest { state: word(STATE_AT), count: word(COUNT_AT), bytes: word(BYTES_AT), fault: word(FAULT_AT) }
     }
 
     /// A rank's buffer: its offset in the page's memory, and its length.

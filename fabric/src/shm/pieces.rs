@@ -51,11 +51,10 @@ impl UserRange {
 impl UserRegion {
     /// Moves pieces, none of them empty, all puts or all gets.
     fn move_batch(&self, mut pieces: &mut [Piece<'_>]) -> Result<(), Fault> {
-        while let [first, rest @ ..] = &mut *pieces {
+        while !pieces.is_empty() {
             let done = match self.copy_path() {
                 CopyPath::Direct => return self.copy_directly(pieces),
                 CopyPath::ProcessVm => self.copy_batch(pieces)?,
-                CopyPath::Helper if rest.is_empty() => return self.copy(first.split(usize::MAX)),
                 CopyPath::Helper => self.request_pieces(pieces)?,
             };
             pieces = advance(pieces, done);
@@ -101,12 +100,13 @@ impl UserRegion {
             }
             (count, bytes) = (count + 1, bytes + piece.len());
         }
-        let [first, ..] = &mut *pieces else { return Ok(0) };
-        if count < 2 {
-            let len = first.len();
-            return self.copy(first.first(len)).map(|()| len); // it exceeds the buffer
+        match pieces {
+            [first, ..] if count == 0 => {
+                let len = first.len();
+                self.copy(first.first(len)).map(|()| len) // it exceeds the buffer
+            }
+            _ => self.request(&mut pieces[..count]).map(|()| bytes),
         }
-        self.request(&mut pieces[..count]).map(|()| bytes)
     }
 
     /// The owner's side: serves a peer's request if all of it lies in the user memory.

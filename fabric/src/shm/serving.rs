@@ -20,10 +20,6 @@ const PUT: u64 = 1;
 const GET: u64 = 2;
 const SERVED: u64 = 3;
 const DONE: u64 = 4;
-/// Like `PUT` and `GET`, for pieces: the offset is their number, the count is the used length of
-/// the buffer.
-const PUT_PIECES: u64 = 5;
-const GET_PIECES: u64 = 6;
 
 /// The request's entry of a piece: `offset u64 | length u64`, little endian. The entries of all
 /// pieces come first, then the bytes of a put.
@@ -100,30 +96,18 @@ impl UserRegion {
         for rank in (0..self.job_segment.size()).map(Rank) {
             let request = self.control.request(rank);
             let request_kind = request.state.load(Ordering::Acquire);
-            if !matches!(request_kind, PUT | GET | PUT_PIECES | GET_PIECES)
+            if !matches!(request_kind, PUT | GET)
                 || request.state.compare_exchange(request_kind, SERVED, Ordering::Acquire, Ordering::Relaxed).is_err()
             {
                 continue; // given up in between
             }
-            let (offset, count) = (request.offset.load(Ordering::Relaxed), request.count.load(Ordering::Relaxed));
-            let outcome = match request_kind {
-                PUT_PIECES | GET_PIECES => self.serve_pieces(rank, request_kind == PUT_PIECES, offset, count),
-                _ => self.serve_one(rank, request_kind == PUT, offset, count),
-            };
+            let (count, bytes) = (request.count.load(Ordering::Relaxed), request.bytes.load(Ordering::Relaxed));
+            let outcome = self.serve_pieces(rank, request_kind == PUT, count, bytes);
             let fault = outcome.map_or_else(Fault::to_bits, |()| 0);
             request.fault.store(fault, Ordering::Relaxed);
             request.state.store(DONE, Ordering::Release);
             self.job_segment.wake(rank);
         }
-    }
-
-    fn serve_one(&self, rank: Rank, put: bool, offset: u64, count: u64) -> Result<(), Fault> {
-        let mut bytes = self.buffered(rank, count)?;
-        if put {
-            return self.write(offset, &bytes);
-        }
-        self.read(offset, &mut bytes)?;
-        self.control.memory().write(self.control.buffer(rank).0, &bytes)
     }
 
     /// The first bytes of a peer's buffer.
@@ -139,17 +123,14 @@ impl UserRegion {
     }
 
     /// The peer's side: requests a copy of pieces, all puts or all gets, which fit this rank's
-    /// buffer with an entry for each, or without one for a single piece. Blocks.
+    /// buffer with an entry for each. Blocks.
     pub(super) fn request(&self, pieces: &mut [Piece<'_>]) -> Result<(), Fault> {
         let put = matches!(pieces, [Piece { bytes: Bytes::From(_), .. }, ..]);
         let bytes: usize = pieces.iter().map(Piece::len).sum();
-        let (request_kind, offset, entries) = match pieces {
-            [piece] => (if put { PUT } else { GET }, piece.offset, 0),
-            _ => (if put { PUT_PIECES } else { GET_PIECES }, pieces.len() as u64, pieces.len() * ENTRY),
-        };
+        let (request_kind, entries) = (if put { PUT } else { GET }, pieces.len() * ENTRY);
         let (at, room) = self.control.buffer(self.me);
-        let (count, memory) = ((entries + bytes) as u64, self.control.memory());
-        if count > room {
+        let (used, memory) = ((entries + bytes) as u64, self.control.memory());
+        if used > room {
             return Err(Fault::of(FaultKind::TooLong, self.owner));
         }
         let mut orphans = Vec::new(); // dropped after the lock
@@ -163,19 +144,17 @@ impl UserRegion {
         }
         let (mut entry_at, mut bytes_at) = (at, at + entries as u64);
         for piece in &*pieces {
-            if entries > 0 {
-                let entry = [piece.offset.to_le_bytes(), (piece.len() as u64).to_le_bytes()].concat();
-                memory.write(entry_at, &entry)?;
-                entry_at += ENTRY as u64;
-            }
+            let entry = [piece.offset.to_le_bytes(), (piece.len() as u64).to_le_bytes()].concat();
+            memory.write(entry_at, &entry)?;
+            entry_at += ENTRY as u64;
             if let Bytes::From(from) = &piece.bytes {
                 memory.write(bytes_at, from)?;
             }
             bytes_at += piece.len() as u64;
         }
         let request = self.control.request(self.me);
-        request.offset.store(offset, Ordering::Relaxed);
-        request.count.store(count, Ordering::Relaxed);
+        request.count.store(pieces.len() as u64, Ordering::Relaxed);
+        request.bytes.store(used, Ordering::Relaxed);
         request.state.store(request_kind, Ordering::Release);
         self.control.requests().fetch_add(1, Ordering::Release);
         self.job_segment.wake(self.owner);

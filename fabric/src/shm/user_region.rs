@@ -18,7 +18,7 @@ use crate::shm::control::{Control, RemoteDescriptor, nonce};
 use crate::shm::piece::{Bytes, CUT, Piece};
 use crate::shm::process_vm::{self, bare::Range};
 use crate::shm::processes;
-use crate::shm::serving::Service;
+use crate::shm::serving::{ENTRY, Service};
 use crate::shm::{JobSegment, ShmSegment};
 use crate::{Path, UserMemory, WORDLESS};
 
@@ -168,7 +168,7 @@ impl UserRegion {
                 CopyPath::Direct => self.copy_directly(&mut [piece.first(CUT)]).map(|()| CUT),
                 CopyPath::ProcessVm => self.copy_by_process_vm(piece.first(CUT)),
                 CopyPath::Helper => {
-                    let room = CUT.min(self.control.buffer(self.me).1 as usize);
+                    let room = CUT.min(self.control.buffer(self.me).1 as usize - ENTRY);
                     self.request(&mut [piece.first(room)]).map(|()| room)
                 }
             };
