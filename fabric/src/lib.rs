@@ -42,9 +42,9 @@ mod shm {
 #[doc(no_inline)]
 pub use onesided_job as bootstrap;
 pub use onesided_job::Error;
-#[doc(hidden)]
-pub use onesided_job::explain;
 pub use onesided_job::segment::{Ticket, WORLD_BYTES};
+#[doc(hidden)]
+pub use onesided_job::{explain, lock};
 pub use onesided_remote_memory as remote_memory;
 #[doc(hidden)]
 pub use onesided_remote_memory::questions;
@@ -55,7 +55,7 @@ pub use crate::any::{Any, endpoint, threads};
 #[doc(hidden)]
 pub use crate::datagrams::{
     Connecting, DatagramChannel, DatagramCounts, DatagramTransport, DatagramWaits, Datagrams, Identity, Machine,
-    Posted, SharedMachine, lock_machine,
+    Posted, SharedMachine,
 };
 pub use crate::dispatch::{Either, EitherFuture, EitherPause};
 pub use crate::interface::background::{Background, BackgroundSlot};

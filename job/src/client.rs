@@ -4,9 +4,10 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use crate::lock;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RegionId};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::SocketFlags;
@@ -41,7 +42,7 @@ pub fn join_as(environment: &Environment) -> Result<Job, Error> {
     client.job_segment().introduce(rank, Process::own());
     client.sit(rank)?;
     let job_segment = Arc::clone(&client.job_segment);
-    end_with_the_launcher(&client.connection(), rank, &job_segment).map_err(|source| Error::Join {
+    end_with_the_launcher(&lock(&client.connection), rank, &job_segment).map_err(|source| Error::Join {
         what: "watch the launcher, which must be in this process's PID namespace".to_owned(),
         source: Some(source),
     })?;
@@ -113,7 +114,7 @@ pub(crate) struct Client {
     job_segment: Arc<JobSegment>,
     /// The name of the host daemon, for errors.
     daemon: &'static str,
-    connection: Mutex<Connection>,
+    pub(crate) connection: Mutex<Connection>,
     /// Requests and answers may no longer match.
     broken: AtomicBool,
     /// As whom it has joined.
@@ -189,10 +190,6 @@ impl Client {
         &self.job_segment
     }
 
-    pub(crate) fn connection(&self) -> MutexGuard<'_, Connection> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sends a request and waits for the answer.
     fn ask(&self, request: &FromRank, memory: Option<&Mapping>, patience: Duration) -> Answer {
         let answers = self.ask_all(&[(request, memory)], patience);
@@ -205,7 +202,7 @@ impl Client {
         if let Err(error) = fork::refuse() {
             return vec![Err(Unanswered::Broken(error))];
         }
-        let connection = self.connection();
+        let connection = lock(&self.connection);
         let until = Instant::now().checked_add(patience).unwrap_or_else(|| Instant::now() + FOREVER);
         let said: Vec<_> =
             requests.iter().map(|(request, memory)| self.unbroken(|| connection.say(request, *memory))).collect();

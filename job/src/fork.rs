@@ -16,8 +16,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
+use crate::lock;
 use onesided_remote_memory::{Fault, FaultKind};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -120,11 +121,11 @@ pub fn hold_over_forks(lock: Box<dyn Lock>) {
 }
 
 fn table() -> MutexGuard<'static, BTreeMap<usize, Shared>> {
-    SHARED.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&SHARED)
 }
 
 fn locks() -> MutexGuard<'static, Vec<Box<dyn Lock>>> {
-    LOCKS.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&LOCKS)
 }
 
 extern "C" fn prepare() {

@@ -19,6 +19,7 @@ use crate::daemon::failover::{self, HEAD};
 use crate::daemon::relay::{ControlRelay, Layout};
 use crate::environment::Environment;
 use crate::fork::is_child;
+use crate::lock;
 use crate::process::Process;
 use crate::segment::{JobSegment, Mapping};
 use crate::{Exchange, Job, Secret, Server};
@@ -136,7 +137,7 @@ impl Hosted {
         let left = || until.saturating_duration_since(Instant::now()).max(LONGER);
         self.put(&format!("{HERE}{}", self.rank.0), &[])?;
         if self.host.is_none() {
-            failover::watch(&self.client.connection().0, &self.job_segment, self.rank)
+            failover::watch(&lock(&self.client.connection).0, &self.job_segment, self.rank)
                 .map_err(|source| Error::Join { what: "watch the host daemon".to_owned(), source: Some(source) })?;
         }
         if self.rank != HEAD {
@@ -216,7 +217,7 @@ impl Drop for Hosted {
         }
         // The watch over rank 0 holds a duplicate of the socket. Shutting down the connection ends
         // this rank for rank 0.
-        let _ = rustix::net::shutdown(&self.client.connection().0, Shutdown::Both);
+        let _ = rustix::net::shutdown(&lock(&self.client.connection).0, Shutdown::Both);
     }
 }
 

@@ -53,6 +53,7 @@ mod host_name;
 pub mod launcher;
 #[cfg(not(onesided_loom))]
 pub mod local;
+mod lock;
 #[cfg(not(onesided_loom))]
 pub mod pmi;
 #[cfg(not(onesided_loom))]
@@ -76,6 +77,8 @@ mod wire;
 pub use crate::error::Error;
 #[doc(hidden)]
 pub use crate::error::{advice, explain, zeroed};
+#[doc(hidden)]
+pub use crate::lock::lock;
 #[cfg(not(onesided_loom))]
 #[doc(hidden)]
 pub use crate::process::{Process, timespec};

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::lock;
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use crate::Error;
@@ -121,15 +122,11 @@ struct Tables {
     regions: HashMap<(Rank, RegionId), Arc<Mapping>>,
 }
 
-impl Local {
-    fn tables(&self) -> MutexGuard<'_, Tables> {
-        self.shared.tables.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl Local {}
 
 impl Exchange for Local {
     fn put(&self, name: &str, value: &[u8]) -> Result<(), Error> {
-        match self.tables().values.entry(name.into()) {
+        match lock(&self.shared.tables).values.entry(name.into()) {
             Entry::Occupied(_) => {
                 return Err(Error::Join { what: format!("the name {name} is taken"), source: None });
             }
@@ -141,7 +138,7 @@ impl Exchange for Local {
 
     fn get(&self, name: &str, patience: Duration) -> Result<Vec<u8>, Error> {
         let deadline = Instant::now().checked_add(patience);
-        let mut tables = self.tables();
+        let mut tables = lock(&self.shared.tables);
         loop {
             if let Some(value) = tables.values.get(name) {
                 return Ok(value.clone());
@@ -161,16 +158,16 @@ impl Exchange for Local {
     }
 
     fn publish(&self, region: RegionId, memory: &Arc<Mapping>) -> Result<(), Error> {
-        self.tables().regions.insert((self.rank, region), Arc::clone(memory));
+        lock(&self.shared.tables).regions.insert((self.rank, region), Arc::clone(memory));
         Ok(())
     }
 
     fn retract(&self, region: RegionId) {
-        self.tables().regions.remove(&(self.rank, region));
+        lock(&self.shared.tables).regions.remove(&(self.rank, region));
     }
 
     fn fetch(&self, rank: Rank, region: RegionId) -> Result<Arc<Mapping>, Error> {
-        self.tables().regions.get(&(rank, region)).cloned().ok_or_else(|| Error::Open {
+        lock(&self.shared.tables).regions.get(&(rank, region)).cloned().ok_or_else(|| Error::Open {
             rank,
             what: format!("it has no region {}", region.0),
             fault: Fault::of(FaultKind::NoSuchRegion, rank),

@@ -146,7 +146,7 @@ fn machine(fabric: &SimFabric) -> Result<SharedMachine<SimDatagrams>, Fault> {
     shared.machines().insert(rank, Arc::downgrade(&machine));
     let driven = Arc::clone(&machine);
     let drives = std::future::poll_fn(move |_| {
-        onesided_fabric::lock_machine(&driven).drive();
+        onesided_fabric::lock(&driven).drive();
         Poll::<()>::Pending
     });
     fabric.state().serve(rank, Box::pin(drives)).map_err(|_| Fault::of(FaultKind::Closed, rank))?;

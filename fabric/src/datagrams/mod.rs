@@ -53,6 +53,4 @@ mod transport;
 mod window;
 
 pub use channel::{DatagramChannel, DatagramCounts, Identity};
-pub use transport::{
-    Connecting, DatagramTransport, DatagramWaits, Datagrams, Machine, Posted, SharedMachine, lock as lock_machine,
-};
+pub use transport::{Connecting, DatagramTransport, DatagramWaits, Datagrams, Machine, Posted, SharedMachine};

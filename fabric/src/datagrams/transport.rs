@@ -2,9 +2,10 @@
 
 use std::cell::RefCell;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
+use onesided_job::lock;
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, Watch};
 
 use super::{DatagramChannel, DatagramCounts};
@@ -216,12 +217,6 @@ pub struct DatagramTransport<W: DatagramWaits> {
     current: Option<(Rank, Channel, Box<[u8]>)>,
     /// In a list, whether packets of it are still to be sent.
     list: Option<bool>,
-}
-
-/// Locks a machine.
-pub fn lock<D>(machine: &Mutex<Machine<D>>) -> MutexGuard<'_, Machine<D>> {
-    // A panic under the lock is one of this crate's own invariants; no user code runs there.
-    machine.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<W: DatagramWaits> DatagramTransport<W> {

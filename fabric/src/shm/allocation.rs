@@ -5,9 +5,10 @@
 mod tests;
 
 use std::io;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use onesided_job::fork;
+use onesided_job::lock;
 use onesided_job::segment::headroom;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RegionId};
 
@@ -49,7 +50,7 @@ impl Shm {
     /// This rank's arena, made on first use. On failure, the caller's separate file reports the
     /// cause.
     fn own_arena(&self) -> Option<Arc<Owner>> {
-        let mut arena = self.0.arena.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut arena = lock(&self.0.arena);
         if arena.is_none() {
             let exchange = Arc::clone(&self.0.job.exchange);
             *arena = Owner::create(exchange, self.job_segment().size()).ok()?;
@@ -93,7 +94,7 @@ impl Shm {
     /// See [`Fabric::populate`](crate::Fabric::populate).
     fn arena_of(&self, rank: Rank) -> Result<Arc<Arena>, Error> {
         if rank == self.me() {
-            let own = self.0.arena.lock().unwrap_or_else(PoisonError::into_inner);
+            let own = lock(&self.0.arena);
             return own.as_ref().map(|own| Arc::clone(own.arena())).ok_or_else(|| no_block(rank));
         }
         let reached = &self.0.arenas[rank.index()];

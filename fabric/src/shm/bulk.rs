@@ -2,11 +2,12 @@
 
 use std::future::{Ready, poll_fn, ready};
 use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::thread::JoinHandle;
 
 use onesided_job::Process;
+use onesided_job::lock;
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId, RemoteMemory};
 
 use crate::shm::control::Control;
@@ -24,7 +25,7 @@ use crate::{
 impl Shm {
     /// User memory of a rank, already open or opened now.
     fn open_user(&self, place: (Rank, RegionId), page: ShmSegment) -> Result<Arc<UserRegion>, Fault> {
-        let mut opened = self.0.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = lock(&self.0.opened);
         let user = match opened.get(&place).and_then(Weak::upgrade) {
             Some(user) => user,
             None => {

@@ -5,9 +5,10 @@
 //! rings back. A rank has at most one request in flight.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use onesided_job::lock;
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::shm::piece::{Bytes, Piece};
@@ -45,21 +46,17 @@ struct Regions {
 }
 
 impl Service {
-    fn regions(&self) -> MutexGuard<'_, Regions> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Starts serving requests for this memory. `true`: the caller has to start the task that calls
     /// [`serve`](Self::serve).
     pub(crate) fn add(&self, user: &Arc<UserRegion>) -> bool {
-        let mut regions = self.regions();
+        let mut regions = lock(&self.0);
         regions.user.push((Arc::downgrade(user), 0));
         !std::mem::replace(&mut regions.running, true)
     }
 
     /// The task could not be started: the next registration tries again.
     pub(crate) fn stopped(&self) {
-        self.regions().running = false;
+        lock(&self.0).running = false;
     }
 
     /// Serves peers' requests. `false` once there is no user memory left.
@@ -71,7 +68,7 @@ impl Service {
     /// The same; returns regions whose last reference is held here, for the caller to drop without
     /// a lock: the drop of user memory runs user code.
     fn serve_and_keep(&self, orphans: &mut Vec<UserRegion>) -> bool {
-        let mut regions = self.regions();
+        let mut regions = lock(&self.0);
         regions.user.retain_mut(|(user, seen)| match user.upgrade() {
             Some(user) => {
                 user.serve(seen);
@@ -134,7 +131,7 @@ impl UserRegion {
             return Err(Fault::of(FaultKind::TooLong, self.owner));
         }
         let mut orphans = Vec::new(); // dropped after the lock
-        let mut broken = self.requesting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut broken = lock(&self.requesting);
         self.alive()?; // first: a dead owner is the usual cause of a broken line
         if *broken {
             return Err(Fault::of(FaultKind::Refused, self.owner));

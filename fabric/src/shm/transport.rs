@@ -1,10 +1,11 @@
 //! The packets of shared memory: the lanes of the job segment.
 
 use std::hint::spin_loop;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use onesided_job::fork::is_child;
+use onesided_job::lock;
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory, Watch};
 
 use crate::SHORTEST_LIMIT;
@@ -63,13 +64,13 @@ pub struct ShmTransport {
 
 impl Drop for ShmTransport {
     fn drop(&mut self) {
-        *self.shm.0.lanes.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::mem::take(&mut self.lanes));
+        *lock(&self.shm.0.lanes) = Some(std::mem::take(&mut self.lanes));
     }
 }
 
 impl Shm {
     pub(super) fn take_transport(&self) -> Result<ShmTransport, Fault> {
-        let lanes = self.0.lanes.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let lanes = lock(&self.0.lanes).take();
         let shm = Self(Arc::clone(&self.0));
         let packet_max = Lane::packet_max(shm.job_segment().lane_cells());
         let channel = ChannelTo { channel: Channel::Lane, packet_max, follows_writes: false };

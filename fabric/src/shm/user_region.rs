@@ -6,10 +6,11 @@ use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use onesided_job::Process;
 use onesided_job::fork::{self, is_child};
+use onesided_job::lock;
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 use rustix::io::Errno;
 
@@ -215,7 +216,7 @@ impl UserRegion {
     /// # Errors
     /// `NotOwn`, `Closed` if it was reclaimed before.
     pub(crate) fn take_back(&self) -> Result<Option<UserMemory>, Fault> {
-        let mut memory = self.memory();
+        let mut memory = lock(&self.memory);
         match &*memory {
             None if self.owner != self.me => return Err(Fault::of(FaultKind::NotOwn, self.owner)),
             None => return Err(Fault::new(FaultKind::Closed)),
@@ -229,10 +230,6 @@ impl UserRegion {
             return Ok(None);
         }
         Ok(memory.take())
-    }
-
-    fn memory(&self) -> MutexGuard<'_, Option<UserMemory>> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -319,17 +316,17 @@ impl Drop for UserRegion {
 
 impl UserRegion {
     fn let_go(&self) {
-        if self.owner != self.me || self.memory().is_none() {
+        if self.owner != self.me || lock(&self.memory).is_none() {
             return;
         }
         if is_child() {
             // A forked child drops a copy of its parent's region.
-            return std::mem::forget(self.memory().take());
+            return std::mem::forget(lock(&self.memory).take());
         }
         // Dropped without reclaim: the memory is freed if no peer has access, and leaked otherwise,
         // because a peer may still write to it.
         if !matches!(self.take_back(), Ok(Some(_))) {
-            std::mem::forget(self.memory().take());
+            std::mem::forget(lock(&self.memory).take());
         }
     }
 }

@@ -5,10 +5,11 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::mem;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use onesided_job::fork;
+use onesided_job::lock;
 
 use crate::util::sync::atomic::{AtomicBool, Ordering};
 use crate::util::sync::thread;
@@ -100,11 +101,11 @@ impl<O: Send + Sync, T: Send> fork::Lock for OverForks<O, T> {
         if let Some(owner) = &owner {
             mem::forget((self.lock)(owner).lock());
         }
-        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = owner;
+        *lock(&self.held) = owner;
     }
 
     fn release(&self) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&self.held);
         if let Some(owner) = &*held {
             // The guard was forgotten by `hold`.
             (self.lock)(owner).is_held.store(false, Ordering::Release);

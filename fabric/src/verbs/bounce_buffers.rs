@@ -1,8 +1,9 @@
 //! The bounce buffers of operations.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
+use onesided_job::lock;
 use onesided_remote_memory::{Fault, FaultKind};
 
 use crate::util::free_list::{FreeList, NONE};
@@ -252,7 +253,7 @@ impl<S: Default, const SIZE: usize, const SHIFT: u32> Pool<S, SIZE, SHIFT> {
     /// Makes a chunk and takes a buffer of it.
     #[cold]
     fn grow(&self) -> Option<u32> {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = lock(&self.made);
         if let Some(entry) = self.free.take(|entry| self.next(entry)) {
             return Some(entry); // another thread made the chunk
         }

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 
 use onesided_job::fork;
+use onesided_job::lock;
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RegionId, RemoteMemory};
 
 use crate::verbs::bounce_buffers::LONGEST;
@@ -202,7 +203,8 @@ impl Fabric for Verbs {
     /// Peers' operations in flight then fail at this rank's card, and their connections are lost.
     fn reclaim(&self, own: &VerbsSegment) -> Result<Option<UserMemory>, Fault> {
         self.0.progress();
-        if self.0.in_flight().values().any(|InFlight { segments: (one, other), .. }| one.is(own) || other.is(own)) {
+        if lock(&self.0.in_flight).values().any(|InFlight { segments: (one, other), .. }| one.is(own) || other.is(own))
+        {
             return Ok(None);
         }
         own.reclaim().map(Some)

@@ -10,8 +10,9 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use onesided_job::lock;
 use onesided_remote_memory::{Rank, RegionId};
 use rustix::event::epoll;
 use rustix::fd::OwnedFd;
@@ -139,7 +140,7 @@ impl Inner {
     /// The key of a peer's region at its card in a place, if it is known; else it is asked for.
     pub(super) fn key_at(&self, key: &SegmentKey, place: usize) -> Option<u32> {
         let Some(further) = place.checked_sub(1) else { return Some(key.rkey) };
-        let mut known = self.cards.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.cards.known);
         let of = (key.rank, RegionTable::index(key.region));
         if let Some(PeerKeys { region, asked, keys }) = known.get_mut(&of) {
             if let Some(slot) = *asked {

@@ -4,6 +4,7 @@ use std::hint::spin_loop;
 use std::sync::atomic::Ordering;
 
 use ibverbs_sys::ibv_wc_status;
+use onesided_job::lock;
 use onesided_remote_memory::{Fault, FaultKind};
 
 use crate::verbs::Inner;
@@ -48,7 +49,7 @@ impl Inner {
                 spin_loop();
             };
             if entry.keeps() {
-                self.in_flight().remove(&entry.slot());
+                lock(&self.in_flight).remove(&entry.slot());
             }
             self.report(peer.id, self.buffers.complete(entry.slot(), if number == last { status } else { 0 }));
             peer.completed.store(number + 1, Ordering::Release);

@@ -23,8 +23,9 @@
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use onesided_job::lock;
 use onesided_remote_memory::{Liveness, Rank};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -163,7 +164,7 @@ impl Inner {
     #[cold]
     pub(super) fn ask_to_connect(&self, peer: &Peer) {
         if !peer.is_ready() && !peer.is_refused() && !peer.asked.swap(true, Ordering::AcqRel) {
-            self.connector.asked.lock().unwrap_or_else(PoisonError::into_inner).push(peer.id);
+            lock(&self.connector.asked).push(peer.id);
             self.connector.wake_up.ring();
         }
     }
@@ -180,7 +181,7 @@ impl Inner {
     /// may be posted from now on.
     fn connect(&self, peer: &Peer, hello: &Hello) -> Option<(u32, bool)> {
         let rank = peer.id.rank;
-        let mut connecting = peer.connecting();
+        let mut connecting = lock(&peer.connecting);
         // One that only says that a connection broke names no queue pair, and may come late.
         let is_of_it = peer.generation() == hello.generation && hello.queue_pair != 0;
         if !is_of_it || peer.is_broken() || self.job_segment.liveness(rank) != Liveness::Alive {
@@ -279,7 +280,7 @@ impl Inner {
 
     /// Where packets arrive, made at the first call.
     pub(super) fn arrivals(&self) -> Result<&Arrivals, Error> {
-        let making = self.making_arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        let making = lock(&self.making_arrivals);
         if let Some(arrivals) = self.arrivals.get() {
             return Ok(arrivals);
         }
@@ -330,7 +331,7 @@ impl Thread {
                 break;
             }
         }
-        let asked = std::mem::take(&mut *self.connector.asked.lock().unwrap_or_else(PoisonError::into_inner));
+        let asked = std::mem::take(&mut *lock(&self.connector.asked));
         let now = now();
         self.asking.extend(asked.into_iter().map(|id| Asking { id, until: now + GIVE_UP_AFTER, again: now }));
         let mut asking = std::mem::take(&mut self.asking);
@@ -414,7 +415,7 @@ impl Thread {
             return false;
         }
         let (number, knows, generation) = {
-            let mut connecting = peer.connecting();
+            let mut connecting = lock(&peer.connecting);
             let pair = inner.queue_pair_of(peer, &mut connecting);
             (pair.map(|pair| pair.number()), connecting.connected.is_some(), peer.generation())
         };
@@ -504,7 +505,7 @@ impl Thread {
             None if peer.is_closed() || inner.is_revoked(from) => Hello { refuses: true, ..mine },
             // It has not heard that this rank refused.
             None if hello.asks && is_limited && hello.generation < peer.generation() => Hello { full: true, ..mine },
-            None if hello.asks && is_limited && !peer.is_broken() && peer.connecting().pair.is_none() => {
+            None if hello.asks && is_limited && !peer.is_broken() && lock(&peer.connecting).pair.is_none() => {
                 inner.refuse_connection(peer);
                 Hello { full: true, ..mine }
             }

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::{Context, Poll};
 
 use ibverbs_sys::ibv_wc;
+use onesided_job::lock;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Patience, Rank, RemoteMemory};
 
 use crate::datagrams::{
@@ -73,11 +74,7 @@ struct Port {
     is_idle: AtomicBool,
 }
 
-impl Port {
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<Received>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl Port {}
 
 /// The packets of a rank as datagrams.
 #[derive(Debug)]
@@ -120,7 +117,7 @@ impl CardDatagrams {
     /// Takes in a completion with the mark [`DATAGRAM`].
     pub(super) fn complete(&self, completion: &ibv_wc) {
         if let Some(datagram) = self.port.queue.complete(completion) {
-            self.port.waiting().push_back(datagram);
+            lock(&self.port.waiting).push_back(datagram);
         }
     }
 
@@ -137,7 +134,7 @@ impl CardDatagrams {
     /// Drives the machine if it has something to do and no other thread drives it.
     pub(super) fn drive(&self) {
         let due = self.due();
-        if (self.port.waiting().is_empty() && (due == u64::MAX || now() < due)) || self.machine.is_poisoned() {
+        if (lock(&self.port.waiting).is_empty() && (due == u64::MAX || now() < due)) || self.machine.is_poisoned() {
             return;
         }
         if let Ok(mut machine) = self.machine.try_lock() {
@@ -209,19 +206,19 @@ impl Datagrams for VerbsDatagrams {
     }
 
     fn has_arrived(&self) -> bool {
-        !self.port.waiting().is_empty()
+        !lock(&self.port.waiting).is_empty()
     }
 
     fn holds_many(&self) -> bool {
-        self.port.waiting().len() >= MANY_HELD
+        lock(&self.port.waiting).len() >= MANY_HELD
     }
 
     fn drain(&mut self, arrived: &mut dyn FnMut(&[u8])) {
         let Self { port, bytes, .. } = self;
         // Those that come meanwhile are looked at once what these ask for was sent.
-        let count = port.waiting().len();
+        let count = lock(&port.waiting).len();
         for _ in 0..count {
-            let Some(datagram) = port.waiting().pop_front() else { return };
+            let Some(datagram) = lock(&port.waiting).pop_front() else { return };
             arrived(port.queue.take(datagram, bytes));
         }
     }

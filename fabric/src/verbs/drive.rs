@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::sync::atomic::{Ordering, fence};
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use ibverbs_sys::ibv_wc;
@@ -16,6 +16,7 @@ use crate::waiting::drive::now;
 use crate::waiting::listener::Listener;
 use crate::waiting::tasks::Driver;
 use crate::{Drive, Error, Polls, Tasks, Ticket};
+use onesided_job::lock;
 
 /// Marks the ids of the receives of doorbells; the rest is the slot.
 pub(super) const RECEIVE: u64 = 1 << 63;
@@ -168,7 +169,7 @@ impl Inner {
     /// Drains completions, after whoever drains now: what completed before this is reported, or
     /// waits.
     pub(super) fn drain_all(&self) -> usize {
-        self.reap(self.reaping.lock().unwrap_or_else(PoisonError::into_inner))
+        self.reap(lock(&self.reaping))
     }
 
     /// Drains all completions, and wakes the sleepers if there are some.

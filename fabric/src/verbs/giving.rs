@@ -15,13 +15,13 @@
 //!
 //! Where both give the connection back at the same time, the lower rank's wish counts.
 
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::ChannelCounts;
 use crate::verbs::Inner;
 use crate::verbs::peer::{Peer, Revocation};
 use crate::verbs::traffic::{ConnectionId, Traffic};
+use onesided_job::lock;
 
 /// How many connections of messages a rank has before it gives idle ones back. Without it there is no
 /// limit. With datagrams [and connections](super::MESSAGES_CHANNEL): how many it has at most, 16 without it.
@@ -65,8 +65,8 @@ impl Peer {
 
     /// Posts nothing any more, if nothing is in flight. A rank `is_asked` that may not post yet agrees.
     fn begin_to_give(&self, is_asked: bool) -> bool {
-        let connecting = self.connecting(); // nothing makes it ready meanwhile
-        let _posting = self.posting();
+        let connecting = lock(&self.connecting); // nothing makes it ready meanwhile
+        let _posting = lock(&self.posting);
         let is_made = self.is_ready() || is_asked && connecting.connected.is_some();
         let may = is_made && !self.is_busy() && !self.is_broken() && !self.giving.is_under_way();
         if may {
@@ -80,7 +80,7 @@ impl Peer {
 
     /// The peer keeps the connection.
     pub(super) fn keep(&self) {
-        let _connecting = self.connecting();
+        let _connecting = lock(&self.connecting);
         // Unless it broke meanwhile, and another one is to be made.
         if self.giving.is_under_way() {
             self.giving.end();
@@ -162,7 +162,7 @@ impl Inner {
     pub(super) fn give_back(&self, peer: &Peer) {
         let Ok([memory, ..]) = self.peers_of(peer.id.rank) else { return };
         // Held against a cut.
-        let revocation = memory.revocation.lock().unwrap_or_else(PoisonError::into_inner);
+        let revocation = lock(&memory.revocation);
         let is_to_end = peer.giving.is_under_way() && !peer.is_broken();
         if is_to_end && matches!(*revocation, Revocation::Not) {
             self.save();

@@ -15,9 +15,10 @@
 //! Waiting threads check several times a second; operations pay nothing.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, TryLockError};
+use std::sync::{Mutex, TryLockError};
 use std::time::Duration;
 
+use onesided_job::lock;
 use onesided_job::{Process, setting};
 use onesided_remote_memory::{Fault, Liveness, Patience, Rank, RemoteMemory, Watch};
 
@@ -136,7 +137,7 @@ impl Inner {
         // No thread has waited meanwhile, so the start of the silence is unknown.
         let anew = now > due + 4 * POLL_INTERVAL;
         for peer in self.known_peers() {
-            let (rank, mut seen) = (peer.id.rank, peer.observation.lock().unwrap_or_else(PoisonError::into_inner));
+            let (rank, mut seen) = (peer.id.rank, lock(&peer.observation));
             if self.job_segment.liveness(rank) == Liveness::Alive {
                 if self.is_revoked(rank) {
                     peer.close(true);
@@ -223,7 +224,7 @@ impl Inner {
 
     /// The time that the oldest request in flight may take for its bytes alone.
     pub(super) fn time_for_bytes(&self, peer: &Peer) -> u64 {
-        peer.oldest_in_flight().and_then(|slot| self.in_flight().get(&slot).map(InFlight::time)).unwrap_or(0)
+        peer.oldest_in_flight().and_then(|slot| lock(&self.in_flight).get(&slot).map(InFlight::time)).unwrap_or(0)
     }
 }
 

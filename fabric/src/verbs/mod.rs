@@ -104,9 +104,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use onesided_job::lock;
 use onesided_job::{Exchange, Job, setting};
 use onesided_remote_memory::{Liveness, Notify, Rank, RemoteMemory};
 
@@ -229,11 +230,7 @@ struct Inner {
     exchange: Arc<dyn Exchange>,
 }
 
-impl Inner {
-    fn in_flight(&self) -> MutexGuard<'_, HashMap<u32, InFlight>> {
-        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl Inner {}
 
 impl fmt::Debug for Verbs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -342,7 +339,7 @@ impl Verbs {
         pair.connect(&connector.route(job.rank, own, (pair.number(), 0)))?;
         let peers: Box<[_]> = (0..Traffic::ALL.len() * size as usize).map(|_| OnceLock::new()).collect();
         let peer = peers[own.number()].get_or_init(|| Box::new(Peer::new(own, region_table.home().remote(0), depth)));
-        peer.set_pair(&mut peer.connecting(), pair);
+        peer.set_pair(&mut lock(&peer.connecting), pair);
         peer.set_ready();
 
         let mut capabilities = Capabilities::new(paths.name, AtomicAgent::Card);

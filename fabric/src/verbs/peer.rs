@@ -1,9 +1,10 @@
 //! A connection to a peer: how many requests are under way, and whether it works.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use ibverbs_sys::ibv_wc_status;
+use onesided_job::lock;
 use onesided_remote_memory::Fault;
 
 use crate::Error;
@@ -39,7 +40,7 @@ pub(super) struct Peer {
     /// The request `n` in flight, at `n` modulo the length, a power of two.
     under_way: OnceLock<Box<[AtomicU64]>>,
     /// Held while the connection is made, fails or ends.
-    connecting: Mutex<Connecting>,
+    pub(super) connecting: Mutex<Connecting>,
     /// Tells the connections that the two had one after the other: the high half counts those that
     /// broke, the low half those that were [given back](super::giving) since. And what the peer says: of
     /// a rail always, of another connection if it is ahead.
@@ -58,7 +59,7 @@ pub(super) struct Peer {
     /// How many bytes a post copies, if it has a queue pair.
     pub(super) inline: AtomicU32,
     /// Held while posting, so that requests are numbered in posting order.
-    posting: Mutex<Posting>,
+    pub(super) posting: Mutex<Posting>,
     /// How many requests were posted, how many of them were signalled, and how many doorbells were rung.
     /// Written by the posting thread.
     pub(super) posted: AtomicU64,
@@ -89,7 +90,7 @@ pub(super) struct Peer {
     /// The deferred error: the first unawaited fault since the last flush.
     deferred: Mutex<Option<Fault>>,
     /// What moves over it of long messages.
-    load: Mutex<Load>,
+    pub(super) load: Mutex<Load>,
     /// The state at the last check of the keepalive.
     pub(super) observation: Mutex<Observation>,
     /// The state of the revocation of its access, of all traffic.
@@ -183,12 +184,8 @@ impl Peer {
         self.under_way.get_or_init(entries);
         self.inline.store(pair.inline(), Ordering::Relaxed);
         let pair = Arc::new(pair);
-        self.posting().pair = Some(Arc::clone(&pair));
+        lock(&self.posting).pair = Some(Arc::clone(&pair));
         connecting.pair = Some(pair);
-    }
-
-    pub(super) fn connecting(&self) -> MutexGuard<'_, Connecting> {
-        self.connecting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells its connection from earlier ones.
@@ -199,10 +196,6 @@ impl Peer {
     /// How many of its connections broke before this one.
     pub(super) fn breaks(&self) -> u32 {
         (self.generation() >> 32) as u32
-    }
-
-    pub(super) fn load(&self) -> MutexGuard<'_, Load> {
-        self.load.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The peer has ended all connections before this one.
@@ -218,7 +211,7 @@ impl Peer {
     /// Ends the connection, and gives its queue pair back: the next request asks for another one.
     /// `None`: requests are still in flight, or there is no queue pair to end.
     pub(super) fn end(&self) -> Option<Arc<QueuePair>> {
-        let (mut connecting, mut posting) = (self.connecting(), self.posting());
+        let (mut connecting, mut posting) = (lock(&self.connecting), lock(&self.posting));
         if self.is_busy() {
             return None;
         }
@@ -239,7 +232,7 @@ impl Peer {
 
     /// Whether this rank's queue pair is connected, and works.
     pub(super) fn is_connected(&self) -> bool {
-        (self.is_ready() || self.connecting().connected.is_some()) && !self.is_broken()
+        (self.is_ready() || lock(&self.connecting).connected.is_some()) && !self.is_broken()
     }
 
     /// Whether there is to be no connection for now.
@@ -261,11 +254,6 @@ impl Peer {
     /// Requests are posted no more.
     pub(super) fn set_unready(&self) {
         self.ready.store(false, Ordering::Release);
-    }
-
-    #[inline]
-    pub(super) fn posting(&self) -> MutexGuard<'_, Posting> {
-        self.posting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many requests were posted so far.
@@ -329,7 +317,7 @@ impl Peer {
 
     /// Whether writes were posted with no later request that has a response; clears the flag.
     pub(super) fn is_unproven(&self) -> bool {
-        self.posting().unproven
+        lock(&self.posting).unproven
     }
 
     /// Whether the writes among the first `count` requests are known to be in memory.
@@ -402,7 +390,7 @@ impl Peer {
             true => self.fail_as(REVOKED),
             false => self.fail(),
         }
-        drop(self.posting()); // waits for a post that started before
+        drop(lock(&self.posting)); // waits for a post that started before
     }
 
     fn fail_as(&self, status: u32) {
@@ -414,7 +402,7 @@ impl Peer {
     /// Gives up the connection if it is of an earlier generation than the peer's. Another thread may
     /// have ended it, and this one is a later one.
     pub(super) fn fail_before(&self, generation: u64) {
-        let connecting = self.connecting(); // it does not end meanwhile
+        let connecting = lock(&self.connecting); // it does not end meanwhile
         if is_after_break(generation, self.generation()) {
             let status = ibv_wc_status::IBV_WC_WR_FLUSH_ERR;
             let _ = self.broken.compare_exchange(0, status, Ordering::AcqRel, Ordering::Relaxed);
@@ -425,7 +413,7 @@ impl Peer {
 
     /// Sets the queue pair of a broken connection to the error state.
     pub(super) fn fail_again(&self) {
-        let connecting = self.connecting(); // what is connected after this finds it broken
+        let connecting = lock(&self.connecting); // what is connected after this finds it broken
         if self.is_broken() {
             // If this fails, the queue pair is in the error state already.
             let _ = connecting.pair.as_ref().map(|pair| pair.fail());
@@ -434,22 +422,22 @@ impl Peer {
 
     /// Resets the queue pair, if there is one.
     pub(super) fn reset(&self) -> Result<(), Error> {
-        self.connecting().pair.as_ref().map_or(Ok(()), |pair| pair.reset())
+        lock(&self.connecting).pair.as_ref().map_or(Ok(()), |pair| pair.reset())
     }
 
     /// Stores a deferred error.
     pub(super) fn defer(&self, fault: Fault) {
-        self.deferred.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
+        lock(&self.deferred).get_or_insert(fault);
     }
 
     /// Whether there is a deferred error.
     pub(super) fn has_deferred(&self) -> bool {
-        self.deferred.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        lock(&self.deferred).is_some()
     }
 
     /// Takes the deferred error.
     pub(super) fn take_deferred(&self) -> Option<Fault> {
-        self.deferred.lock().unwrap_or_else(PoisonError::into_inner).take()
+        lock(&self.deferred).take()
     }
 }
 

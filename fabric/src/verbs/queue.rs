@@ -5,6 +5,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 use onesided_job::fork::is_child;
+use onesided_job::lock;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 
 use crate::verbs::arrivals::Arrivals;
@@ -56,7 +57,7 @@ pub(super) struct InFlight {
 impl Peer {
     /// Keeps space for one more packet of a list, if there is some.
     pub(super) fn list(&self) -> bool {
-        let _posting = self.posting();
+        let _posting = lock(&self.posting);
         let has_room = self.has_room(1);
         if has_room {
             self.listed.fetch_add(1, Ordering::Relaxed);
@@ -66,7 +67,7 @@ impl Peer {
 
     /// To post the packets of a list, whose space is kept no more.
     pub(super) fn posting_list(&self) -> MutexGuard<'_, Posting> {
-        let posting = self.posting();
+        let posting = lock(&self.posting);
         self.listed.store(0, Ordering::Relaxed);
         posting
     }
@@ -208,7 +209,7 @@ impl Inner {
             } else {
                 (completed, since) = (peer.completed(), now());
             }
-            posting = peer.posting();
+            posting = lock(&peer.posting);
         }
         Some(posting)
     }
@@ -221,7 +222,7 @@ impl Inner {
         if N > peer.depth {
             return self.refuse(to, &work);
         }
-        let mut posting = peer.posting();
+        let mut posting = lock(&peer.posting);
         if !self.can_post(peer, &posting, &work) {
             posting = match self.wait_for_room(peer, posting, &work) {
                 Some(posting) => posting,
@@ -252,7 +253,7 @@ impl Inner {
 
     /// The same with the caller's opinion on whether the rank is `alive`.
     pub(super) fn try_post_to(&self, peer: &Peer, request: WorkRequest, alive: bool) -> bool {
-        let posting = peer.posting();
+        let posting = lock(&peer.posting);
         let room = peer.has_room(1);
         if room {
             self.post_in_turn::<1>(peer, posting, &[request], alive);
@@ -268,7 +269,7 @@ impl Inner {
     /// Posts requests as one list if there is space now, over the connection of this generation.
     pub(super) fn try_post_over<const N: usize>(&self, peer: &Peer, generation: u64, work: [WorkRequest; N]) -> bool {
         let alive = self.job_segment.liveness(peer.id.rank) == Liveness::Alive;
-        let posting = peer.posting(); // it does not end meanwhile
+        let posting = lock(&peer.posting); // it does not end meanwhile
         let may = peer.has_room(N) && !peer.is_broken() && peer.generation() == generation;
         if may {
             self.post_in_turn::<N>(peer, posting, &work, alive);
@@ -307,7 +308,7 @@ impl Inner {
     /// request, a read behind them reports that they are over.
     pub(super) fn report_packets(&self, peer: &Peer) {
         if peer.is_unreported() {
-            let posting = peer.posting();
+            let posting = lock(&peer.posting);
             // Also on a broken connection, where it ends in an error.
             if peer.is_unreported()
                 && posting.pair.is_some()
@@ -396,7 +397,7 @@ impl Inner {
     fn refuse_as(&self, to: ConnectionId, work: &[WorkRequest], status: u32) {
         for request in work {
             if request.keeps {
-                self.in_flight().remove(&request.slot);
+                lock(&self.in_flight).remove(&request.slot);
             }
             self.report(to, self.buffers.complete(request.slot, status));
         }
@@ -405,7 +406,7 @@ impl Inner {
     /// Holds references to the segments of a request until it has completed. `order.keeps` has to
     /// be set.
     pub(super) fn keep(&self, slot: u32, in_flight: InFlight) {
-        self.in_flight().insert(slot, in_flight);
+        lock(&self.in_flight).insert(slot, in_flight);
     }
 
     /// Posts one request that is not awaited.

@@ -22,6 +22,7 @@
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
+use onesided_job::lock;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Patience, Rank};
 
 use crate::Segment;
@@ -162,7 +163,7 @@ impl Stripes {
             at += chunk;
         }
         for peer in stripes.peers().filter(|peer| stripes.chunks.iter().all(|chunk| chunk.rail != peer.id.traffic)) {
-            peer.load().spare();
+            lock(&peer.load).spare();
         }
         stripes
     }
@@ -209,14 +210,14 @@ impl Stripes {
             inner.ask_to_connect(peer);
             peer.id.traffic == Traffic::Messages || is_usable(peer, *generation)
         });
-        let loads: Vec<_> = rails.iter().map(|(peer, _)| peer.load().known()).collect();
+        let loads: Vec<_> = rails.iter().map(|(peer, _)| lock(&peer.load).known()).collect();
         for (peer, generation) in by_cost(&loads, len).into_iter().map(|place| rails[place]) {
-            peer.load().begin(len, now());
+            lock(&peer.load).begin(len, now());
             match self.post_over(peer, generation, at, len) {
                 Ok(Some(posted)) => return Ok(Chunk { at, len, rail: peer.id.traffic, generation, posted }),
-                Ok(None) => peer.load().forget(len),
+                Ok(None) => lock(&peer.load).forget(len),
                 Err(fault) => {
-                    peer.load().forget(len);
+                    lock(&peer.load).forget(len);
                     return Err(fault);
                 }
             }
@@ -226,7 +227,7 @@ impl Stripes {
 
     /// Whether a read over a rail has come back; one is posted.
     fn is_tried(&self, rail: &Peer, generation: u64) -> bool {
-        let tried = &mut rail.load().tried;
+        let tried = &mut lock(&rail.load).tried;
         match *tried {
             Some((of, number)) if of == generation => rail.has_completed(number),
             _ => {
@@ -268,7 +269,7 @@ impl Stripes {
             None => inner.try_post_over(peer, generation, [moves]).then_some(taken.slot),
         });
         if !matches!(is_posted, Ok(Some(_))) {
-            inner.in_flight().remove(&taken.slot);
+            lock(&inner.in_flight).remove(&taken.slot);
             inner.buffers.free(taken.slot);
         }
         Ok(is_posted?.map(posted))
@@ -305,8 +306,8 @@ impl Stripes {
         posted.end();
         if let Some(peer) = self.peer(rail) {
             match status {
-                0 => return peer.load().end(len, now()),
-                _ => peer.load().forget(len),
+                0 => return lock(&peer.load).end(len, now()),
+                _ => lock(&peer.load).forget(len),
             }
         }
         if rail == Traffic::Messages {
@@ -357,7 +358,7 @@ impl Drop for Stripes {
     fn drop(&mut self) {
         for chunk in &self.chunks {
             if let Some(peer) = self.peer(chunk.rail) {
-                peer.load().forget(chunk.len);
+                lock(&peer.load).forget(chunk.len);
             }
         }
     }
@@ -392,7 +393,7 @@ impl Verbs {
     #[doc(hidden)]
     pub fn break_connection(&self, rank: Rank) -> u32 {
         self.peer(rank).map_or(0, |peer| {
-            let _ = peer.connecting().pair.as_ref().map(|pair| pair.fail());
+            let _ = lock(&peer.connecting).pair.as_ref().map(|pair| pair.fail());
             peer.breaks()
         })
     }

@@ -19,9 +19,9 @@
 //! Nothing is made anew between ranks of which one has revoked the other's access or cut it, or whose
 //! connection for memory is lost.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
+use onesided_job::lock;
 use onesided_remote_memory::{Fault, Liveness, Rank};
 
 use crate::verbs::Inner;
@@ -68,12 +68,12 @@ impl Inner {
     pub(super) fn end_rail(&self, rail: &Peer) -> bool {
         let Ok([memory, ..]) = self.peers_of(rail.id.rank) else { return false };
         // Held against a cut.
-        let revocation = memory.revocation.lock().unwrap_or_else(PoisonError::into_inner);
+        let revocation = lock(&memory.revocation);
         if !rail.is_broken() || !matches!(*revocation, Revocation::Not) || !self.may_renew(rail.id) {
             return false;
         }
         rail.fail_again(); // nothing arrives any more
-        drop(rail.posting()); // a post that started before is counted
+        drop(lock(&rail.posting)); // a post that started before is counted
         let is_over = !rail.is_busy();
         if is_over {
             // Nothing is being written either when the peer hears of the next generation. If this fails, the
@@ -106,7 +106,7 @@ impl Inner {
     fn renew(&self, rank: Rank) -> Option<(Fault, Renewed)> {
         let [memory, peer, rails @ ..] = self.peers_of(rank).ok()?;
         // Held against a cut.
-        let revocation = memory.revocation.lock().unwrap_or_else(PoisonError::into_inner);
+        let revocation = lock(&memory.revocation);
         if !peer.is_broken() || !matches!(*revocation, Revocation::Not) || !self.may_renew(peer.id) {
             return None;
         }

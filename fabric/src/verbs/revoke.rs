@@ -26,9 +26,10 @@
 //! A lost connection is closed by the same steps, by both of its ranks ([`cut`](super::cut)), but
 //! for the notice: the job has told the peer already, and nothing counts as revoked.
 
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
-use std::sync::{OnceLock, PoisonError};
 
+use onesided_job::lock;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 
 use crate::verbs::Inner;
@@ -65,7 +66,7 @@ impl Inner {
         let peers = self.peers_of(rank)?;
         let [peer, ..] = peers;
         self.progress();
-        let mut revocation = peer.revocation.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut revocation = lock(&peer.revocation);
         if let Revocation::Not = *revocation {
             let posted = if revoked { self.tell(peer) } else { 0 };
             let telling = match self.job_segment.liveness(rank) {

@@ -5,10 +5,11 @@ use std::fmt;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
 
+use onesided_job::lock;
 use onesided_remote_memory::{Fault, FaultKind};
 use rustix::io::Errno;
 
@@ -153,10 +154,6 @@ impl Pool {
             Poll::Ready(())
         }))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(all(test, not(onesided_loom)))]

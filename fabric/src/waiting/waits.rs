@@ -10,13 +10,14 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Mutex, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
 use onesided_job::REPORT;
 pub use onesided_job::Wait;
+use onesided_job::lock;
 use onesided_remote_memory::Rank;
 
 #[cfg(not(onesided_loom))]
@@ -42,10 +43,6 @@ pub(crate) trait Waiter: Send + Sync {
     fn wake(&self);
     /// What is under way in the background: see [`Background`](crate::Background::describe).
     fn describe(&self) -> Vec<String>;
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(crate) fn register(rank: Rank, waiter: Weak<dyn Waiter>) {

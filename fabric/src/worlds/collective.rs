@@ -5,11 +5,12 @@ mod gathering;
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use onesided_job::fork;
+use onesided_job::lock;
 use onesided_remote_memory::{Collective, Fault, FaultKind, Notify, Rank};
 
 use self::gathering::Gathering;
@@ -23,7 +24,7 @@ use crate::{Fabric, NOBODY, Wait, World};
 const ROUNDS: u64 = 24;
 /// The offset of what a rank publishes in its segment for collectives.
 const PUBLISHED_AT: u64 = ROUNDS * 8;
-/// The maximum contribution of a rank to [`Collectives::all_gather`], in bytes.
+/// The maximum contribution of a rank to [`World::all_gather`], in bytes.
 pub(crate) const GATHER_BYTES: u64 = 1024;
 
 /// The failure-detection timeout after a failed write, in nanoseconds.
@@ -245,7 +246,7 @@ impl<F: Fabric, G: Group<F> + ?Sized> Meeting<'_, F, G> {
         let (fabric, members, (me, size)) = (self.fabric(), self.members(), self.me_of());
         let count = distance.min(size - distance);
         if let Some(gathering) = &mut gathering {
-            self.world.collective.published().extend(gathering.publish(fabric, &own.0, distance, count)?);
+            lock(&self.world.collective.published).extend(gathering.publish(fabric, &own.0, distance, count)?);
         }
         let to = self.group.slots((me + distance) % size)?;
         let mut told = Some(fabric.write(self.slot(&to, distance)?, arrival.to_word(), Notify::Yes));
@@ -332,10 +333,6 @@ impl<F: Fabric> Collectives<F> {
     pub(crate) fn new(members: Members<F>) -> Self {
         Self { members, sequence: Sequence::default(), lanes: AtomicU64::new(0), published: Mutex::new(Vec::new()) }
     }
-
-    fn published(&self) -> MutexGuard<'_, Vec<F::Segment>> {
-        self.published.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// What collective calls are made of.
@@ -369,7 +366,7 @@ impl<F: Fabric> World<F> {
         };
         let gathered = match gather.await {
             Ok(()) => {
-                self.collective.published().clear();
+                lock(&self.collective.published).clear();
                 gathering.all(self.rank(), self.size())
             }
             Err(fault) => Err(fault),

@@ -4,12 +4,13 @@ use std::any::Any;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
 #[cfg(not(onesided_loom))]
 use onesided_job::fork::is_child;
+use onesided_job::lock;
 use onesided_remote_memory::{Collective, Fault, FaultKind, Liveness, Rank};
 
 use crate::waiting::server_threads::ServerThreads;
@@ -68,10 +69,6 @@ impl<F: Fabric> Drop for Presence<F> {
         self.fabric.endpoint().leave();
         lock(&self.kept).clear();
     }
-}
-
-fn lock<T>(kept: &Mutex<Vec<T>>) -> MutexGuard<'_, Vec<T>> {
-    kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<F: Fabric> World<F> {

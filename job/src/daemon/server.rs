@@ -7,10 +7,11 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::lock;
 use onesided_remote_memory::Liveness;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
@@ -148,7 +149,7 @@ impl Shared {
     }
 
     fn order(&self, order: Order) {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner).push(order);
+        lock(&self.orders).push(order);
         self.wake();
     }
 }
@@ -222,7 +223,7 @@ impl Service {
 
     /// Runs the relay.
     fn turn(&mut self) {
-        let orders = std::mem::take(&mut *self.shared.orders.lock().unwrap_or_else(PoisonError::into_inner));
+        let orders = std::mem::take(&mut *lock(&self.shared.orders));
         for order in orders {
             match (order, &mut self.relay) {
                 (Order::ControlRelay(relay), _) => {

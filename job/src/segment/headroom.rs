@@ -6,10 +6,12 @@
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+
+use crate::lock;
 
 /// Up to this size the available memory is not checked.
 pub const SMALL: u64 = 1 << 20;
@@ -26,7 +28,7 @@ pub fn admit(len: u64) -> io::Result<()> {
     if len <= SMALL {
         return Ok(());
     }
-    let mut answer = ANSWER.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut answer = lock(&ANSWER);
     let now = Instant::now();
     let known = answer.filter(|(until, bytes)| now < *until && len <= *bytes);
     let (until, bytes) = match known {

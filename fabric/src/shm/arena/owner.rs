@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use onesided_job::fork::is_child;
+use onesided_job::lock;
 use onesided_job::{Error, Exchange};
 use onesided_remote_memory::RegionId;
 use rustix::process::{Resource, getrlimit};
@@ -94,11 +95,7 @@ impl Owner {
     /// Acts as if all slots used so far had been used `number` times.
     #[cfg(test)]
     pub(super) fn age(&self, number: u32) {
-        self.state().uses.iter_mut().for_each(|used| used.number = number);
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state).uses.iter_mut().for_each(|used| used.number = number);
     }
 
     fn refs(&self, slot: u32) -> GenRefCount<'_> {
@@ -112,7 +109,7 @@ impl Owner {
             return None;
         }
         self.look_again();
-        let (slot, Use { number, range, .. }) = self.state().take(len, self.arena.slots)?;
+        let (slot, Use { number, range, .. }) = lock(&self.state).take(len, self.arena.slots)?;
         if range.dirty {
             self.give_up(range);
         }
@@ -133,27 +130,27 @@ impl Owner {
         if self.refs(slot).end() {
             self.clean(slot);
         } else {
-            self.state().ended.push_back(slot);
+            lock(&self.state).ended.push_back(slot);
         }
     }
 
     /// Checks some of the ended blocks whose references peers may have dropped since.
     fn look_again(&self) {
         for _ in 0..PROBES {
-            let Some(slot) = self.state().ended.pop_front() else { return };
+            let Some(slot) = lock(&self.state).ended.pop_front() else { return };
             if self.refs(slot).is_left() {
                 self.clean(slot);
             } else {
-                self.state().ended.push_back(slot);
+                lock(&self.state).ended.push_back(slot);
             }
         }
     }
 
     /// Frees a range that no rank references.
     fn clean(&self, slot: u32) {
-        let Use { number, range, len } = self.state().uses[slot as usize];
+        let Use { number, range, len } = lock(&self.state).uses[slot as usize];
         let range = self.wipe(range, len);
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.free.give(range);
         if number < LAST_USE {
             state.spare.push(slot);
@@ -206,7 +203,7 @@ impl Owner {
     /// contents make room.
     fn keeps(&self, bytes: u64) -> bool {
         loop {
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             if state.free.keeps(bytes) {
                 return true;
             }
@@ -214,7 +211,7 @@ impl Owner {
             drop(state);
             let Some(range) = dirty else { return false };
             self.give_up(range);
-            self.state().free.give(FreeRange { kept: 0, dirty: false, ..range });
+            lock(&self.state).free.give(FreeRange { kept: 0, dirty: false, ..range });
         }
     }
 

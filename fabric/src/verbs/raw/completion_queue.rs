@@ -5,10 +5,11 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{NonNull, null_mut};
 use std::slice;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ibverbs_sys as ibv;
 use onesided_job::fork::is_child;
+use onesided_job::lock;
 
 use super::{Context, done, end, failed, made};
 use crate::Error;
@@ -63,7 +64,7 @@ impl CompletionQueue {
     /// Makes room for so many more completions than before, none at first. The queue grows when it
     /// has to; not every card can.
     pub(in crate::verbs) fn make_room(&self, more: u32) -> Result<(), Error> {
-        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut room = lock(&self.room);
         let promised = room.promised + more;
         if promised > room.entries {
             let twice = 2 * room.entries;
@@ -78,7 +79,7 @@ impl CompletionQueue {
 
     /// Takes back a promise of [`make_room`](Self::make_room). The queue stays as long as it is.
     pub(in crate::verbs) fn give_room(&self, less: u32) {
-        self.room.lock().unwrap_or_else(PoisonError::into_inner).promised -= less;
+        lock(&self.room).promised -= less;
     }
 
     fn resize(&self, entries: u32) -> Result<(), Error> {

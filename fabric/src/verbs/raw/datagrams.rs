@@ -2,13 +2,14 @@
 #![allow(unsafe_code)] // calls of a C library, and the pointers it gives
 
 use std::ptr::{NonNull, null_mut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ibverbs_sys as ibv;
 
 use super::pair::RawQueuePair;
 use super::{CompletionQueue, MemoryRegion, ProtectionDomain, Route, SIGNALLED, done, end, made};
 use crate::Error;
+use onesided_job::lock;
 
 /// What the card writes before each received one: the global route header, or nothing in its space.
 const HEADER: u64 = 40;
@@ -146,10 +147,6 @@ impl DatagramQueue {
         &self.completions
     }
 
-    fn sends(&self) -> MutexGuard<'_, Sends> {
-        self.sends.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn piece(&self, slot: u32, len: u64) -> ibv::ibv_sge {
         let addr = self.memory.address() + self.room.at(slot);
         ibv::ibv_sge { addr, length: len as u32, lkey: self.memory.local_key() }
@@ -172,7 +169,7 @@ impl DatagramQueue {
     pub(in crate::verbs) fn complete(&self, completion: &ibv::ibv_wc) -> Option<Received> {
         let slot = completion.wr_id() as u32;
         if slot >= self.room.receives {
-            let (mut sends, room) = (self.sends(), u64::from(self.room.sends));
+            let (mut sends, room) = (lock(&self.sends), u64::from(self.room.sends));
             let ahead = u64::from(slot - self.room.receives) + room - sends.left % room;
             sends.left += ahead % room + 1;
             return None;
@@ -197,7 +194,7 @@ impl DatagramQueue {
 
     /// Sends one datagram, if there is room now.
     pub(in crate::verbs) fn send(&self, to: &AddressHandle, number: u32, bytes: &[u8]) {
-        let mut sends = self.sends();
+        let mut sends = lock(&self.sends);
         if let Some(written) = self.write_to(&mut sends, bytes, &[], false)
             && self.post([(written, to, number)].into_iter()) == 0
         {
@@ -208,7 +205,7 @@ impl DatagramQueue {
     /// Writes `header` and `packet`, together at most [`longest`](Self::longest) bytes, to the next
     /// slot, before anything else is sent. `None`: there is no room now.
     pub(in crate::verbs) fn write(&self, header: &[u8], packet: &[u8], is_solicited: bool) -> Option<Written> {
-        self.write_to(&mut self.sends(), header, packet, is_solicited)
+        self.write_to(&mut lock(&self.sends), header, packet, is_solicited)
     }
 
     fn write_to(&self, sends: &mut Sends, header: &[u8], packet: &[u8], is_solicited: bool) -> Option<Written> {
@@ -232,7 +229,7 @@ impl DatagramQueue {
         let len = list.len();
         let lost = (len - self.post(list)) as u64;
         if lost > 0 {
-            self.sends().posted -= lost;
+            lock(&self.sends).posted -= lost;
         }
     }
 

@@ -1,8 +1,9 @@
 //! Peers' regions that words were asked for by number.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use onesided_job::lock;
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use crate::SegmentKey;
@@ -24,7 +25,7 @@ impl Opened {
         of: (Rank, RegionId),
         look_up: impl FnOnce() -> Result<SegmentKey, Fault>,
     ) -> Result<&VerbsSegment, Fault> {
-        let numbers = || self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let numbers = || lock(&self.numbers);
         let met = numbers().get(&of).copied();
         let number = match met {
             Some(number) => number,

@@ -2,8 +2,9 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use onesided_job::lock;
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use crate::verbs::cards;
@@ -106,10 +107,6 @@ impl RegionTable {
         self.memory.memory().word(Self::notice_of(rank)).is_some_and(|notice| notice.load(Ordering::Acquire) != 0)
     }
 
-    fn indices(&self) -> MutexGuard<'_, FreeIndices> {
-        self.indices.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The world segment, at the start of the home region.
     pub(in crate::verbs) const fn home(&self) -> &VerbsSegment {
         &self.home
@@ -122,7 +119,7 @@ impl RegionTable {
         memory: Memory,
         further: Vec<Keys>,
     ) -> Result<VerbsSegment, Error> {
-        let Some(region) = self.indices().free.pop_front() else {
+        let Some(region) = lock(&self.indices).free.pop_front() else {
             let fault = Fault::of(FaultKind::Full, self.home.rank());
             return Err(Error::allocate(len, format!("{MAX_REGIONS} regions are there already"), fault));
         };
@@ -130,7 +127,7 @@ impl RegionTable {
         self.enter_keys(region, &further);
         let own = Some(Own { memory, further, region_table: Arc::downgrade(self) });
         let segment = Arc::new(Inner::new(key, own));
-        self.indices().taken.insert(region, Arc::downgrade(&segment));
+        lock(&self.indices).taken.insert(region, Arc::downgrade(&segment));
         self.enter(region, Entry::new(&key));
         Ok(VerbsSegment(segment))
     }
@@ -138,7 +135,7 @@ impl RegionTable {
     /// Retracts a region: peers cannot look it up any more.
     pub(super) fn retract(&self, region: RegionId) {
         self.enter(region, Entry([0; 4]));
-        let mut indices = self.indices();
+        let mut indices = lock(&self.indices);
         indices.taken.remove(&region);
         // The next region at this index has another number. A pinned region keeps its index.
         if self.pinned[(region.0 & INDEX_MASK) as usize].get().is_none() {
@@ -149,7 +146,7 @@ impl RegionTable {
     /// Makes a region unavailable to peers; its index stays taken.
     pub(super) fn hide(&self, region: RegionId) {
         self.enter(region, Entry([0; 4]));
-        self.indices().taken.remove(&region);
+        lock(&self.indices).taken.remove(&region);
     }
 
     /// Writes an entry: clears the checksum first, and sets it last. Peers may read at any time.
@@ -172,7 +169,7 @@ impl RegionTable {
 
     /// An own region by its number.
     pub(in crate::verbs) fn find(&self, region: RegionId) -> Result<VerbsSegment, Fault> {
-        let found = self.indices().taken.get(&region).and_then(Weak::upgrade);
+        let found = lock(&self.indices).taken.get(&region).and_then(Weak::upgrade);
         found.map(VerbsSegment).ok_or(Fault::of(FaultKind::NoSuchRegion, self.home.rank()))
     }
 

@@ -20,9 +20,10 @@ mod stream;
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::lock;
 use onesided_remote_memory::Rank;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
@@ -445,7 +446,7 @@ impl RelayEvents {
     }
 
     fn put(&self, news: RelayEvent) {
-        self.news.lock().unwrap_or_else(PoisonError::into_inner).push_back(news);
+        lock(&self.news).push_back(news);
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes()); // full means readable
     }
 
@@ -457,7 +458,7 @@ impl RelayEvents {
     /// Takes all queued events.
     pub(crate) fn take(&self) -> VecDeque<RelayEvent> {
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
-        std::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.news))
     }
 }
 
