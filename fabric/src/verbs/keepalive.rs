@@ -18,8 +18,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, TryLockError};
 use std::time::Duration;
 
-use onesided_job::lock;
-use onesided_job::{Process, setting};
+use onesided_job::{Process, lock, setting};
 use onesided_remote_memory::{Fault, Liveness, Patience, Rank, RemoteMemory, Watch};
 
 use crate::Error;
@@ -75,9 +74,9 @@ pub(super) struct Observation {
     probed: bool,
 }
 
-impl Observation {
+impl Default for Observation {
     /// Of a connection that is new.
-    pub(super) fn new() -> Self {
+    fn default() -> Self {
         Self { completed: 0, since: now(), probed: false }
     }
 }

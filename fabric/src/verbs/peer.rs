@@ -34,7 +34,7 @@ pub(super) const fn is_after_break(generation: u64, earlier: u64) -> bool {
 }
 
 /// A connection to a peer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Peer {
     pub(super) id: ConnectionId,
     /// The request `n` in flight, at `n` modulo the length, a power of two.
@@ -83,7 +83,7 @@ pub(super) struct Peer {
     /// The number of the last request that takes a receive at the peer, plus one. Written by the
     /// posting thread.
     pub(super) rung: AtomicU64,
-    /// How many requests had completed when a post last gave up; `u64::MAX` before.
+    /// How many requests had completed when a post last gave up, plus one; 0 before.
     pub(super) stalled: AtomicU64,
     /// Whether a thread has waited for this peer's writes since the last check.
     waited_on: AtomicBool,
@@ -145,37 +145,7 @@ impl Entry {
 impl Peer {
     /// A peer that is not connected, for `depth` requests in flight.
     pub(super) fn new(id: ConnectionId, home: Remote, depth: u32) -> Self {
-        Self {
-            id,
-            under_way: OnceLock::new(),
-            connecting: Mutex::default(),
-            generation: AtomicU64::new(0),
-            heard: AtomicU64::new(0),
-            giving: Giving::default(),
-            ready: AtomicBool::new(false),
-            asked: AtomicBool::new(false),
-            refused: AtomicBool::new(false),
-            home,
-            inline: AtomicU32::new(0),
-            posting: Mutex::default(),
-            posted: AtomicU64::new(0),
-            signalled: AtomicU64::new(0),
-            doorbells: AtomicU64::new(0),
-            listed: AtomicUsize::new(0),
-            reported: AtomicU64::new(0),
-            completed: AtomicU64::new(0),
-            depth: depth as usize,
-            broken: AtomicU32::new(0),
-            noticed: AtomicU64::new(0),
-            proof: AtomicU64::new(0),
-            rung: AtomicU64::new(0),
-            stalled: AtomicU64::new(u64::MAX),
-            waited_on: AtomicBool::new(false),
-            deferred: Mutex::new(None),
-            load: Mutex::default(),
-            observation: Mutex::new(Observation::new()),
-            revocation: Mutex::default(),
-        }
+        Self { id, home, depth: depth as usize, ..Self::default() }
     }
 
     /// Gives it a queue pair.
@@ -221,7 +191,7 @@ impl Peer {
         self.ready.store(false, Ordering::Release);
         self.asked.store(false, Ordering::Release);
         self.noticed.store(0, Ordering::Relaxed);
-        self.stalled.store(u64::MAX, Ordering::Relaxed);
+        self.stalled.store(0, Ordering::Relaxed);
         self.giving.end();
         let generation = self.generation();
         let next = if self.is_broken() { after_break(generation) } else { generation + 1 };

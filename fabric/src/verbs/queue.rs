@@ -202,8 +202,8 @@ impl Inner {
                 // A long transfer gets more time.
                 let idle = now().saturating_sub(since).saturating_sub(self.time_for_bytes(peer));
                 // A post after one that gave up does not wait again.
-                if idle >= self.keepalive.full_after() || peer.stalled.load(Ordering::Relaxed) == completed {
-                    peer.stalled.store(completed, Ordering::Relaxed);
+                if idle >= self.keepalive.full_after() || peer.stalled.load(Ordering::Relaxed) == completed + 1 {
+                    peer.stalled.store(completed + 1, Ordering::Relaxed);
                     return None;
                 }
             } else {

@@ -45,6 +45,13 @@ pub(super) struct ConnectionId {
     pub(super) traffic: Traffic,
 }
 
+impl Default for ConnectionId {
+    /// The first one.
+    fn default() -> Self {
+        Self::of(0)
+    }
+}
+
 impl ConnectionId {
     /// Those of all ranks are numbered from 0.
     #[inline]

@@ -275,7 +275,7 @@ pub(in crate::verbs) struct Local {
 }
 
 /// An address in a peer's registered memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(in crate::verbs) struct Remote {
     pub(in crate::verbs) address: u64,
     pub(in crate::verbs) key: u32,
@@ -363,21 +363,15 @@ impl<const N: usize> RawWorkRequests<N> {
 
     #[inline]
     pub(in crate::verbs) fn set(&mut self, at: usize, request: RawWorkRequest) {
-        let Local { address, len, key } = request.local;
-        self.pieces[at] = ibv::ibv_sge { addr: address, length: len, lkey: key };
-        request.write_to(&mut self.list[at]);
-    }
-}
-
-impl RawWorkRequest {
-    #[inline]
-    fn write_to(&self, raw: &mut ibv::ibv_send_wr) {
         use ibv::{ibv_send_flags as flags, ibv_wr_opcode as code};
-        raw.wr_id = self.id;
+        let RawWorkRequest { id, verb, local: Local { address, len, key }, signalled, fenced, inline } = request;
+        self.pieces[at] = ibv::ibv_sge { addr: address, length: len, lkey: key };
+        let raw = &mut self.list[at];
+        raw.wr_id = id;
         let set = |on, flag: flags| if on { flag.0 } else { 0 };
-        raw.send_flags = set(self.signalled, flags::IBV_SEND_SIGNALED)
-            | set(self.fenced, flags::IBV_SEND_FENCE)
-            | set(self.inline, flags::IBV_SEND_INLINE);
+        raw.send_flags = set(signalled, flags::IBV_SEND_SIGNALED)
+            | set(fenced, flags::IBV_SEND_FENCE)
+            | set(inline, flags::IBV_SEND_INLINE);
         let rdma = |at: Remote| ibv::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: at.address, rkey: at.key };
         let atomic = |at: Remote, compare_add, swap| ibv::ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
             remote_addr: at.address,
@@ -385,7 +379,7 @@ impl RawWorkRequest {
             swap,
             rkey: at.key,
         };
-        match self.verb {
+        match verb {
             Verb::Write { to } => {
                 raw.opcode = code::IBV_WR_RDMA_WRITE;
                 raw.wr.rdma = rdma(to);
