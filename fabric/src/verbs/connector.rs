@@ -206,22 +206,22 @@ impl Inner {
         if becomes_ready {
             peer.set_ready();
             let counts = peer.id.traffic == Traffic::Messages && rank != self.rank;
-            self.made.fetch_add(counts.into(), Ordering::Relaxed);
+            self.limits.made.fetch_add(counts.into(), Ordering::Relaxed);
         }
         Some((pair.number(), becomes_ready))
     }
 
     /// Whether a rank has a limit of such connections: packets can do without.
     pub(super) fn is_limited(&self, id: ConnectionId) -> bool {
-        self.over_both && id.traffic == Traffic::Messages && id.rank != self.rank
+        self.limits.beside_datagrams && id.traffic == Traffic::Messages && id.rank != self.rank
     }
 
     /// There is to be no such connection for now. The next one is of another generation: of each, either
     /// both ranks have a queue pair, or one of them never has.
     fn refuse_connection(&self, peer: &Peer) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
+        self.limits.refused.fetch_add(1, Ordering::Relaxed);
         if self.is_full() {
-            self.wants_one_back.store(true, Ordering::Relaxed);
+            self.limits.wants_one_back.store(true, Ordering::Relaxed);
         }
         peer.refused.store(true, Ordering::Release);
         self.end_connection(peer);
@@ -230,7 +230,7 @@ impl Inner {
 
     /// Whether there are as many connections beside datagrams as there may be.
     pub(super) fn is_full(&self) -> bool {
-        self.counted.load(Ordering::Relaxed) >= self.most_connections.load(Ordering::Relaxed)
+        self.limits.counted.load(Ordering::Relaxed) >= self.limits.most.load(Ordering::Relaxed)
     }
 
     /// This rank's queue pair for a peer, made at the first call for a connection.
@@ -257,12 +257,12 @@ impl Inner {
         }
         peer.set_pair(connecting, pair);
         peer.refused.store(false, Ordering::Release);
-        self.counted.fetch_add(is_limited.into(), Ordering::Relaxed);
+        self.limits.counted.fetch_add(is_limited.into(), Ordering::Relaxed);
         connecting.pair.clone()
     }
 
     fn brings_packets(&self, peer: &Peer) -> bool {
-        peer.id.traffic == Traffic::Messages && (self.datagrams.is_none() || self.over_both)
+        peer.id.traffic == Traffic::Messages && (self.datagrams.is_none() || self.limits.beside_datagrams)
     }
 
     /// Ends a connection of packets that were [saved](Arrivals::save). `false`: requests are in flight.
@@ -273,7 +273,7 @@ impl Inner {
                 arrivals.forget(pair.number());
             }
             self.cards.of(peer.id.traffic).map_or(&self.completions, |card| &card.completions).give_room(self.depth);
-            self.counted.fetch_sub(self.is_limited(peer.id).into(), Ordering::Relaxed);
+            self.limits.counted.fetch_sub(self.is_limited(peer.id).into(), Ordering::Relaxed);
         }
         peer.generation() != generation
     }

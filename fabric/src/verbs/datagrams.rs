@@ -274,7 +274,7 @@ impl DatagramWaits for VerbsWaits {
 
     fn connections(&self) -> Option<(ChannelTo, u32)> {
         let channel = self.1.as_ref()?.channels(self.0.rank())[0];
-        Some((ChannelTo { packet_max: channel.packet_max - NUMBER, ..channel }, self.0.0.connect_after))
+        Some((ChannelTo { packet_max: channel.packet_max - NUMBER, ..channel }, self.0.0.limits.connect_after))
     }
 
     fn connection(&self, to: Rank) -> Connecting {

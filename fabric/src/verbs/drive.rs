@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use ibverbs_sys::ibv_wc;
+use onesided_job::lock;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::verbs::raw::{BATCH, CompletionQueue};
@@ -16,7 +17,6 @@ use crate::waiting::drive::now;
 use crate::waiting::listener::Listener;
 use crate::waiting::tasks::Driver;
 use crate::{Drive, Error, Polls, Tasks, Ticket};
-use onesided_job::lock;
 
 /// Marks the ids of the receives of doorbells; the rest is the slot.
 pub(super) const RECEIVE: u64 = 1 << 63;

@@ -15,13 +15,15 @@
 //!
 //! Where both give the connection back at the same time, the lower rank's wish counts.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use crate::ChannelCounts;
+use onesided_job::{lock, setting};
+
 use crate::verbs::Inner;
+use crate::verbs::datagrams::{CONNECT_AFTER, CONNECTIONS, COUNTED};
 use crate::verbs::peer::{Peer, Revocation};
 use crate::verbs::traffic::{ConnectionId, Traffic};
-use onesided_job::lock;
+use crate::{ChannelCounts, Error};
 
 /// How many connections of messages a rank has before it gives idle ones back. Without it there is no
 /// limit. With datagrams [and connections](super::MESSAGES_CHANNEL): how many it has at most, 16 without it.
@@ -29,6 +31,34 @@ pub const MESSAGES_CONNECTIONS: &str = "ONESIDED_MESSAGES_CONNECTIONS";
 
 /// How often a rank with too many looks for idle ones, in nanoseconds.
 pub(super) const SCAN: u64 = 100_000_000;
+
+/// The limits of connections of messages, and how many there are.
+#[derive(Debug, Default)]
+pub(super) struct Limits {
+    /// Whether packets take both datagrams and connections; and for how many messages to a rank one is made.
+    pub(super) beside_datagrams: bool,
+    pub(super) connect_after: u32,
+    /// How many there may be before idle ones are given back, or, beside datagrams, at all.
+    pub(super) most: AtomicU32,
+    /// How many there are [with a limit](Inner::is_limited).
+    pub(super) counted: AtomicU32,
+    /// Whether one was refused for that limit since one was last given back.
+    pub(super) wants_one_back: AtomicBool,
+    /// How many to others were made, were refused, and were given back.
+    pub(super) made: AtomicU64,
+    pub(super) refused: AtomicU64,
+    pub(super) given_back: AtomicU64,
+}
+
+impl Limits {
+    /// Reads the environment.
+    pub(super) fn read(beside_datagrams: bool) -> Result<Self, Error> {
+        let count = |name| setting::number(name, 1_u32.., "of at least 1");
+        let most = count(MESSAGES_CONNECTIONS)?.unwrap_or(if beside_datagrams { CONNECTIONS } else { u32::MAX });
+        let connect_after = count(CONNECT_AFTER)?.unwrap_or(COUNTED);
+        Ok(Self { beside_datagrams, connect_after, most: AtomicU32::new(most), ..Self::default() })
+    }
+}
 
 /// What becomes of a connection that a rank gives back.
 #[derive(Debug, Default)]
@@ -92,9 +122,9 @@ impl Peer {
 impl Inner {
     /// Whether there may be too many.
     pub(super) fn has_limit(&self) -> bool {
-        let most = self.most_connections.load(Ordering::Relaxed) as usize;
+        let most = self.limits.most.load(Ordering::Relaxed) as usize;
         let all = Traffic::RAILS.len() * (self.connector.addresses.len() - 1);
-        most < all && (self.datagrams.is_none() || self.wants_one_back.load(Ordering::Relaxed))
+        most < all && (self.datagrams.is_none() || self.limits.wants_one_back.load(Ordering::Relaxed))
     }
 
     /// The idle connections that are to be given back now, if there are too many; nothing is posted on
@@ -104,7 +134,7 @@ impl Inner {
             return None;
         }
         self.progress(); // the rank may compute
-        let is_of_messages = |peer: &&Peer| match self.over_both {
+        let is_of_messages = |peer: &&Peer| match self.limits.beside_datagrams {
             true => self.is_limited(peer.id),
             false => peer.id.traffic != Traffic::Memory && peer.id.rank != self.rank,
         };
@@ -113,12 +143,12 @@ impl Inner {
             .filter(is_of_messages)
             .filter(|peer| peer.is_connected() && !peer.giving.is_under_way())
             .collect();
-        let most = self.most_connections.load(Ordering::Relaxed) as usize;
+        let most = self.limits.most.load(Ordering::Relaxed) as usize;
         // Beside datagrams there are not more: one makes room.
-        let most = if self.over_both { most.saturating_sub(1) } else { most };
+        let most = if self.limits.beside_datagrams { most.saturating_sub(1) } else { most };
         let over = connected.len().checked_sub(most).filter(|over| *over > 0);
         if !self.is_full() {
-            self.wants_one_back.store(false, Ordering::Relaxed);
+            self.limits.wants_one_back.store(false, Ordering::Relaxed);
         }
         let mut idle: Vec<_> = connected.into_iter().map(|peer| (peer.used(), peer)).collect();
         idle.retain(|(used, peer)| self.is_little(*used) && !peer.is_waited_on());
@@ -130,7 +160,7 @@ impl Inner {
 
     /// Whether so many requests since the last look are so few that the connection may be given back.
     fn is_little(&self, used: u64) -> bool {
-        used < if self.over_both { self.connect_after.into() } else { 1 }
+        used < if self.limits.beside_datagrams { self.limits.connect_after.into() } else { 1 }
     }
 
     /// Whether this rank gives back a connection as its peer wishes; if so, it has.
@@ -153,8 +183,8 @@ impl Inner {
 
     /// What became of the connections of messages so far.
     pub(super) fn connection_counts(&self) -> ChannelCounts {
-        let [made, refused, given_back] =
-            [&self.made, &self.refused, &self.given_back].map(|count| count.load(Ordering::Relaxed));
+        let Limits { made, refused, given_back, .. } = &self.limits;
+        let [made, refused, given_back] = [made, refused, given_back].map(|count| count.load(Ordering::Relaxed));
         ChannelCounts { made, refused, given_back, ..ChannelCounts::default() }
     }
 
@@ -167,8 +197,8 @@ impl Inner {
         if is_to_end && matches!(*revocation, Revocation::Not) {
             self.save();
             self.end_connection(peer);
-            self.given_back.fetch_add(u64::from(peer.id.traffic == Traffic::Messages), Ordering::Relaxed);
-            self.wants_one_back.store(false, Ordering::Relaxed);
+            self.limits.given_back.fetch_add(u64::from(peer.id.traffic == Traffic::Messages), Ordering::Relaxed);
+            self.limits.wants_one_back.store(false, Ordering::Relaxed);
         }
         drop(revocation);
         self.ring();

@@ -103,12 +103,11 @@ mod words;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use onesided_job::lock;
-use onesided_job::{Exchange, Job, setting};
+use onesided_job::{Exchange, Job, lock, setting};
 use onesided_remote_memory::{Liveness, Notify, Rank, RemoteMemory};
 
 use crate::shm::JobSegment;
@@ -121,6 +120,7 @@ use crate::verbs::datagrams::CardDatagrams;
 use crate::verbs::device::Device;
 use crate::verbs::drive::{EventWait, UnpostedReceives};
 use crate::verbs::endpoint_address::{EndpointAddress, PortAddress};
+use crate::verbs::giving::Limits;
 use crate::verbs::keepalive::Keepalive;
 use crate::verbs::mixed::HostPaths;
 use crate::verbs::peer::Peer;
@@ -182,9 +182,8 @@ struct Inner {
     has_one_queue: bool,
     arrivals: OnceLock<Arrivals>,
     making_arrivals: Mutex<()>,
-    /// How many connections of packets there may be before idle ones are given back, or, beside datagrams,
-    /// at all.
-    most_connections: AtomicU32,
+    /// Of connections of messages.
+    limits: Limits,
     /// How many [rails](rails) long messages to a rank are divided among.
     rails: AtomicU32,
     /// Whether a connection of messages is to be [made anew](renewal).
@@ -193,17 +192,6 @@ struct Inner {
     has_transport: AtomicBool,
     /// Its packets, if they travel as datagrams.
     datagrams: Option<CardDatagrams>,
-    /// Whether they take connections, too; for how many messages to a rank one is made, and how many there
-    /// are [with a limit](Inner::is_limited).
-    over_both: bool,
-    connect_after: u32,
-    counted: AtomicU32,
-    /// Whether one was refused for that limit since one was last given back.
-    wants_one_back: AtomicBool,
-    /// How many connections of messages to others were made, were refused, and were given back.
-    made: AtomicU64,
-    refused: AtomicU64,
-    given_back: AtomicU64,
     event_wait: EventWait,
     handler_wait: HandlerWait,
     endpoint: Tasks,
@@ -284,19 +272,16 @@ impl Verbs {
     /// Overrides [`MESSAGES_CONNECTIONS`], for tests.
     #[doc(hidden)]
     pub fn set_most_connections(&self, most: u32) {
-        self.0.most_connections.store(most, Ordering::Relaxed);
+        self.0.limits.most.store(most, Ordering::Relaxed);
         self.0.connector.wake();
     }
 
     fn join(job: Job, paths: HostPaths) -> Result<Self, Error> {
         let keepalive = Keepalive::new()?;
         let channel = setting::chosen(MESSAGES_CHANNEL, ["rc", "ud", "both"])?;
-        let (over_datagrams, over_both) = (channel > 0, channel == 2);
+        let over_datagrams = channel > 0;
         let has_one_queue = setting::chosen(MESSAGES_QUEUES, ["two", "one"])? == 1 || over_datagrams;
-        let count = |name| setting::number(name, 1_u32.., "of at least 1");
-        let most_connections = count(MESSAGES_CONNECTIONS)?;
-        let most_connections = most_connections.unwrap_or(if over_both { datagrams::CONNECTIONS } else { u32::MAX });
-        let connect_after = count(CONNECT_AFTER)?.unwrap_or(datagrams::COUNTED);
+        let limits = Limits::read(channel == 2)?;
         let mut devices = Device::choose(!job.job_segment.is_again())?;
         let rails = setting::number(RAILS, 1..=Traffic::RAILS.len() as u32, "from 1 to 3")?;
         let rails = rails.unwrap_or(devices.len().min(Traffic::RAILS.len()) as u32);
@@ -353,13 +338,6 @@ impl Verbs {
             peers,
             datagrams: packets
                 .map(|queue| CardDatagrams::new(queue, &connector, &domain, job.rank, Weak::clone(inner))),
-            over_both,
-            connect_after,
-            counted: AtomicU32::new(0),
-            wants_one_back: AtomicBool::new(false),
-            made: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            given_back: AtomicU64::new(0),
             connector,
             depth,
             completions,
@@ -371,7 +349,7 @@ impl Verbs {
             has_one_queue,
             arrivals: OnceLock::new(),
             making_arrivals: Mutex::default(),
-            most_connections: AtomicU32::new(most_connections),
+            limits,
             rails: AtomicU32::new(rails),
             has_to_renew: AtomicBool::new(false),
             has_transport: AtomicBool::new(true),

@@ -64,7 +64,7 @@ impl Drop for ConnectionTransport {
 
 impl Verbs {
     pub(super) fn take_transport(&self) -> Result<VerbsTransport, Fault> {
-        let has_connections = self.0.datagrams.is_none() || self.0.over_both;
+        let has_connections = self.0.datagrams.is_none() || self.0.limits.beside_datagrams;
         if has_connections {
             self.0.arrivals().map_err(|error| error.fault())?;
         }

@@ -5,11 +5,11 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::{Arc, Mutex};
 
 use ibverbs_sys as ibv;
+use onesided_job::lock;
 
 use super::pair::RawQueuePair;
 use super::{CompletionQueue, MemoryRegion, ProtectionDomain, Route, SIGNALLED, done, end, made};
 use crate::Error;
-use onesided_job::lock;
 
 /// What the card writes before each received one: the global route header, or nothing in its space.
 const HEADER: u64 = 40;
