@@ -9,14 +9,9 @@ use onesided_remote_memory::{Fault, FaultKind, Patience, Rank};
 
 use crate::{Fabric, Segment, SegmentKey};
 
-/// The ranks of a world, in the world's order, and the segment of each for collectives.
-pub(crate) struct Members<F: Fabric>(Ranks<F>);
-
-enum Ranks<F: Fabric> {
-    /// All ranks of the fabric, with their world segments.
-    All,
-    Some(Subset<F>),
-}
+/// The ranks of a world, in the world's order, and the segment of each for collectives. `None`: all ranks of
+/// the fabric, with their world segments.
+pub(crate) struct Members<F: Fabric>(Option<Subset<F>>);
 
 struct Subset<F: Fabric> {
     /// This rank's number in the world.
@@ -30,69 +25,57 @@ struct Subset<F: Fabric> {
 
 impl<F: Fabric> Members<F> {
     pub(crate) const fn all() -> Self {
-        Self(Ranks::All)
+        Self(None)
     }
 
     /// Some ranks: their segments, in rank order. `None`: this rank is not among them.
     pub(crate) fn chosen(own: F::Segment, keys: Vec<SegmentKey>) -> Option<Self> {
         let me = keys.iter().position(|key| key.rank == own.rank())? as u32;
         let reached = keys.iter().map(|_| OnceLock::new()).collect();
-        Some(Self(Ranks::Some(Subset { me, own, keys: keys.into(), reached })))
+        Some(Self(Some(Subset { me, own, keys: keys.into(), reached })))
     }
 
     pub(crate) fn me(&self, fabric: &F) -> u32 {
-        match &self.0 {
-            Ranks::All => fabric.rank().0,
-            Ranks::Some(subset) => subset.me,
-        }
+        self.0.as_ref().map_or_else(|| fabric.rank().0, |subset| subset.me)
     }
 
     pub(crate) fn size(&self, fabric: &F) -> u32 {
-        match &self.0 {
-            Ranks::All => fabric.size(),
-            Ranks::Some(subset) => subset.keys.len() as u32,
-        }
+        self.0.as_ref().map_or_else(|| fabric.size(), |subset| subset.keys.len() as u32)
     }
 
     /// Whether it is the world of all ranks in the fabric's order, not a part of another.
     pub(crate) const fn are_all(&self) -> bool {
-        matches!(self.0, Ranks::All)
+        self.0.is_none()
     }
 
     /// The fabric's rank of a world rank.
     pub(crate) fn named_by_fabric(&self, fabric: &F, rank: u32) -> Option<Rank> {
-        match &self.0 {
-            Ranks::All => (rank < fabric.size()).then_some(Rank(rank)),
-            Ranks::Some(subset) => subset.keys.get(rank as usize).map(|key| key.rank),
-        }
+        let Some(subset) = &self.0 else { return (rank < fabric.size()).then_some(Rank(rank)) };
+        subset.keys.get(rank as usize).map(|key| key.rank)
     }
 
     /// The world's rank of a fabric rank.
     pub(crate) fn named_by_world(&self, rank: Rank) -> Option<u32> {
-        match &self.0 {
-            Ranks::All => Some(rank.0),
-            Ranks::Some(subset) => subset.keys.iter().position(|key| key.rank == rank).map(|at| at as u32),
-        }
+        let Some(subset) = &self.0 else { return Some(rank.0) };
+        subset.keys.iter().position(|key| key.rank == rank).map(|at| at as u32)
     }
 
     /// Translates the rank of a fault to the world's; a rank outside the world is omitted.
     pub(crate) fn translate(&self, fault: Fault) -> Fault {
-        match (&self.0, fault.rank()) {
-            (Ranks::All, _) | (_, None) => fault,
-            (Ranks::Some(_), Some(rank)) => match self.named_by_world(rank) {
-                Some(rank) => Fault::of(fault.kind(), Rank(rank)).with_detail(fault.detail()),
-                None => Fault::new(fault.kind()).with_detail(fault.detail()),
-            },
-        }
+        let Some(rank) = fault.rank().filter(|_| !self.are_all()) else { return fault };
+        let translated = match self.named_by_world(rank) {
+            Some(rank) => Fault::of(fault.kind(), Rank(rank)),
+            None => Fault::new(fault.kind()),
+        };
+        translated.with_detail(fault.detail())
     }
 
     /// A rank's segment for collectives, opened when first needed.
     pub(crate) fn segment(&self, fabric: &F, rank: u32) -> Result<F::Segment, Fault> {
-        let subset = match &self.0 {
-            Ranks::All => return fabric.world_segment(Rank(rank)).map_err(|error| error.fault()),
-            Ranks::Some(subset) if rank == subset.me => return Ok(subset.own.clone()),
-            Ranks::Some(subset) => subset,
-        };
+        let Some(subset) = &self.0 else { return fabric.world_segment(Rank(rank)).map_err(|error| error.fault()) };
+        if rank == subset.me {
+            return Ok(subset.own.clone());
+        }
         let reached = subset.reached.get(rank as usize).ok_or(Fault::new(FaultKind::NoSuchRank))?;
         if let Some(segment) = reached.get() {
             return Ok(segment.clone());
@@ -138,8 +121,8 @@ impl<F: Fabric> Members<F> {
 impl<F: Fabric> std::fmt::Debug for Members<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.0 {
-            Ranks::All => f.write_str("all ranks"),
-            Ranks::Some(subset) => f.debug_list().entries(subset.keys.iter().map(|key| key.rank)).finish(),
+            None => f.write_str("all ranks"),
+            Some(subset) => f.debug_list().entries(subset.keys.iter().map(|key| key.rank)).finish(),
         }
     }
 }
