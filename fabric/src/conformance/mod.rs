@@ -375,20 +375,16 @@ fn pattern(salt: u32, len: usize) -> Vec<u8> {
 /// Runs two halves of a check concurrently; complains if either does.
 async fn both(one: impl Future<Output = Verdict>, other: impl Future<Output = Verdict>) -> Verdict {
     let (mut one, mut other) = (pin!(one), pin!(other));
-    let (mut first, mut second) = (None, None);
+    let mut verdicts = [None, None];
     poll_fn(|cx| {
-        if first.is_none()
-            && let Poll::Ready(verdict) = one.as_mut().poll(cx)
-        {
-            first = Some(verdict);
+        let halves: [Pin<&mut dyn Future<Output = Verdict>>; 2] = [one.as_mut(), other.as_mut()];
+        for (half, verdict) in halves.into_iter().zip(&mut verdicts).filter(|(_, verdict)| verdict.is_none()) {
+            if let Poll::Ready(ended) = half.poll(cx) {
+                *verdict = Some(ended);
+            }
         }
-        if second.is_none()
-            && let Poll::Ready(verdict) = other.as_mut().poll(cx)
-        {
-            second = Some(verdict);
-        }
-        match (&first, &second) {
-            (Some(first), Some(second)) => Poll::Ready(first.clone().and(second.clone())),
+        match &verdicts {
+            [Some(first), Some(second)] => Poll::Ready(first.clone().and(second.clone())),
             _ => Poll::Pending,
         }
     })

@@ -365,24 +365,15 @@ impl DatagramChannel {
     /// whether it is solicited, as one that asks for an acknowledgement is. What it is too busy for
     /// is due at once. `reaches`: whether a peer that does not answer is known to be within reach,
     /// and computes; otherwise it is lost after 8 s.
-    #[inline]
     pub fn transmit(
-        &mut self,
-        now: u64,
-        post: impl FnMut(Rank, &[u8], &[u8], bool) -> Posted,
-        reaches: impl FnMut(Rank) -> bool,
-    ) {
-        if now >= self.due {
-            self.transmit_due(now, post, reaches);
-        }
-    }
-
-    fn transmit_due(
         &mut self,
         now: u64,
         mut post: impl FnMut(Rank, &[u8], &[u8], bool) -> Posted,
         mut reaches: impl FnMut(Rank) -> bool,
     ) {
+        if now < self.due {
+            return;
+        }
         self.due = NEVER;
         let active = self.active.len();
         for at in 0..active {

@@ -18,7 +18,7 @@ use crate::shm::{Mapping, Shm, ShmSegment};
 use crate::{Error, Segment as _, SegmentKey};
 
 /// Memory for a region.
-enum Fresh {
+pub(super) enum Fresh {
     /// Peers find it in the arena.
     Block(ShmSegment),
     /// Not published yet.
@@ -30,7 +30,7 @@ impl Shm {
         Error::Allocate { len, what: what.into(), fault: Fault::of(kind, self.me()), source }
     }
 
-    fn create(&self, len: u64) -> Result<Fresh, Error> {
+    pub(super) fn create(&self, len: u64) -> Result<Fresh, Error> {
         let bytes = usize::try_from(len).ok().filter(|bytes| *bytes > 0 && *bytes <= isize::MAX as usize);
         let out = || self.failed(len, "the length is 0 or not addressable", FaultKind::OutOfRange, None);
         let bytes = bytes.ok_or_else(out)?;
@@ -65,7 +65,7 @@ impl Shm {
             .map_err(Error::operation("allocate"))
     }
 
-    fn publish(&self, fresh: Fresh) -> Result<ShmSegment, Error> {
+    pub(super) fn publish(&self, fresh: Fresh) -> Result<ShmSegment, Error> {
         match fresh {
             Fresh::Block(segment) => Ok(segment),
             Fresh::File(id, memory) => {
@@ -73,11 +73,6 @@ impl Shm {
                 self.published(id, memory)
             }
         }
-    }
-
-    /// See [`Fabric::allocate`](crate::Fabric::allocate).
-    pub(super) fn allocate_one(&self, len: u64) -> Result<ShmSegment, Error> {
-        self.publish(self.create(len)?)
     }
 
     /// See [`Fabric::allocate_two`](crate::Fabric::allocate_two).
@@ -91,7 +86,7 @@ impl Shm {
         }
     }
 
-    /// See [`Fabric::populate`](crate::Fabric::populate).
+    /// A rank's arena, opened on first use.
     fn arena_of(&self, rank: Rank) -> Result<Arc<Arena>, Error> {
         if rank == self.me() {
             let own = lock(&self.0.arena);

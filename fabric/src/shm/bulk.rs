@@ -6,8 +6,7 @@ use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::thread::JoinHandle;
 
-use onesided_job::Process;
-use onesided_job::lock;
+use onesided_job::{Process, lock};
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId, RemoteMemory};
 
 use crate::shm::control::Control;
@@ -68,7 +67,7 @@ impl Fabric for Shm {
     }
 
     fn allocate(&self, len: u64) -> Result<ShmSegment, Error> {
-        self.allocate_one(len)
+        self.publish(self.create(len)?)
     }
 
     fn allocate_two(&self, lens: [u64; 2]) -> Result<(ShmSegment, ShmSegment), Error> {

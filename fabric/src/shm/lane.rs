@@ -131,39 +131,37 @@ mod bare {
         unsafe { copy::into_shared(words.as_ptr().cast_mut().cast(), bytes) };
     }
 
-    /// Fetches a cell that will be written. Without it each packet waits for its cell, as stores take
-    /// effect one after the other.
-    #[inline]
-    pub(super) fn prefetch(cell: &Cell) {
-        // SAFETY: the hint changes nothing that a program sees, and never faults.
-        #[cfg(target_arch = "x86_64")]
-        unsafe {
-            asm!("prefetchw [{}]", in(reg) cell, options(nostack, preserves_flags, readonly));
-        }
-        // SAFETY: the same.
-        #[cfg(target_arch = "aarch64")]
-        unsafe {
-            asm!("prfm pstl1keep, [{}]", in(reg) cell, options(nostack, preserves_flags, readonly));
-        }
-        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        let _ = cell;
+    /// Writes a function that fetches a cell, by the instruction of x86-64 or of ARM.
+    macro_rules! prefetch {
+        ($(#[$doc:meta])* $name:ident, $x86:literal, $arm:literal) => {
+            $(#[$doc])*
+            #[inline]
+            pub(super) fn $name(cell: &Cell) {
+                // SAFETY: the hint changes nothing that a program sees, and never faults.
+                #[cfg(target_arch = "x86_64")]
+                unsafe {
+                    asm!($x86, in(reg) cell, options(nostack, preserves_flags, readonly));
+                }
+                // SAFETY: the same.
+                #[cfg(target_arch = "aarch64")]
+                unsafe {
+                    asm!($arm, in(reg) cell, options(nostack, preserves_flags, readonly));
+                }
+                #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+                let _ = cell;
+            }
+        };
     }
 
-    /// Fetches a cell that will be read.
-    #[inline]
-    pub(super) fn prefetch_to_read(cell: &Cell) {
-        // SAFETY: as of `prefetch`.
-        #[cfg(target_arch = "x86_64")]
-        unsafe {
-            asm!("prefetcht0 [{}]", in(reg) cell, options(nostack, preserves_flags, readonly));
-        }
-        // SAFETY: as of `prefetch`.
-        #[cfg(target_arch = "aarch64")]
-        unsafe {
-            asm!("prfm pldl1keep, [{}]", in(reg) cell, options(nostack, preserves_flags, readonly));
-        }
-        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        let _ = cell;
+    prefetch! {
+        /// Fetches a cell that will be written. Without it each packet waits for its cell, as stores take
+        /// effect one after the other.
+        prefetch, "prefetchw [{}]", "prfm pstl1keep, [{}]"
+    }
+
+    prefetch! {
+        /// Fetches a cell that will be read.
+        prefetch_to_read, "prefetcht0 [{}]", "prfm pldl1keep, [{}]"
     }
 
     #[inline]

@@ -8,9 +8,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
-use onesided_job::Process;
 use onesided_job::fork::{self, is_child};
-use onesided_job::lock;
+use onesided_job::{Process, lock};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 use rustix::io::Errno;
 

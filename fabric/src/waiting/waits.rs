@@ -15,9 +15,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
-use onesided_job::REPORT;
 pub use onesided_job::Wait;
-use onesided_job::lock;
+use onesided_job::{REPORT, lock};
 use onesided_remote_memory::Rank;
 
 #[cfg(not(onesided_loom))]

@@ -6,8 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use onesided_job::fork::is_child;
-use onesided_job::lock;
-use onesided_job::{Error, Exchange};
+use onesided_job::{Error, Exchange, lock};
 use onesided_remote_memory::RegionId;
 use rustix::process::{Resource, getrlimit};
 
