@@ -3,7 +3,7 @@
 
 use std::any::{Any, TypeId};
 use std::fmt;
-use std::mem::ManuallyDrop;
+use std::mem::{self, ManuallyDrop};
 use std::ptr::NonNull;
 use std::slice;
 
@@ -30,9 +30,13 @@ pub struct UserMemory {
     start: NonNull<u8>,
     /// In bytes; a multiple of 8.
     len: usize,
-    /// Frees the memory when it is dropped.
-    keep: Box<dyn Keep>,
+    /// Frees the memory when it is dropped; `None` once another value has it.
+    keep: Option<Box<dyn Keep>>,
+    /// Who gets it when it is dropped: the last one first.
+    backs: Vec<Back>,
 }
+
+type Back = Box<dyn FnOnce(UserMemory) + Send + Sync>;
 
 // SAFETY: it alone owns the bytes; its keeper is Send.
 unsafe impl Send for UserMemory {}
@@ -95,7 +99,7 @@ impl<T: Pod> From<Vec<T>> for UserMemory {
         let fill = unsafe { start.add(used) };
         // SAFETY: as above; only this value has access to them.
         unsafe { fill.write_bytes(0, len - used) };
-        Self { start, len, keep: Box::new(apart) }
+        Self { start, len, keep: Some(Box::new(apart)), backs: Vec::new() }
     }
 }
 
@@ -105,15 +109,11 @@ impl<T: Pod> From<Box<[T]>> for UserMemory {
     }
 }
 
-/// Memory, and who gets it back.
-struct Returned(Option<(UserMemory, Back)>);
-
-type Back = Box<dyn FnOnce(UserMemory) + Send + Sync>;
-
-impl Drop for Returned {
+impl Drop for UserMemory {
     fn drop(&mut self) {
-        if let Some((memory, back)) = self.0.take() {
-            back(memory);
+        if let Some(back) = self.backs.pop() {
+            let (keep, backs) = (self.keep.take(), mem::take(&mut self.backs));
+            back(Self { start: self.start, len: self.len, keep, backs });
         }
     }
 }
@@ -131,37 +131,31 @@ impl UserMemory {
     /// assert_eq!(refused.recv().unwrap().into_vec::<u64>().unwrap(), [1, 2]);
     /// ```
     #[must_use]
-    pub fn returned(self, back: impl FnOnce(Self) + Send + Sync + 'static) -> Self {
-        let Self { start, len, .. } = self;
-        Self { start, len, keep: Box::new(Returned(Some((self, Box::new(back))))) }
+    pub fn returned(mut self, back: impl FnOnce(Self) + Send + Sync + 'static) -> Self {
+        self.backs.push(Box::new(back));
+        self
     }
 
     /// Takes the last call of [`returned`](Self::returned) back, if there was one.
     #[must_use]
-    pub fn not_returned(self) -> Self {
-        let Self { start, len, keep } = self;
-        if (*keep).type_id() != TypeId::of::<Returned>() {
-            return Self { start, len, keep };
-        }
-        let keep: Box<dyn Any> = keep;
-        let mut returned = keep.downcast::<Returned>().unwrap_or_else(|_| unreachable!("its type was checked"));
-        returned.0.take().unwrap_or_else(|| unreachable!("it was not dropped")).0
+    pub fn not_returned(mut self) -> Self {
+        self.backs.pop();
+        self
     }
 
     /// What keeps it, unless that is of another type.
     fn keep<K: Any>(mut self) -> Result<Box<K>, Self> {
-        let mut innermost = &self;
-        while let Some(Returned(Some((memory, _)))) = (&*innermost.keep as &dyn Any).downcast_ref() {
-            innermost = memory;
+        match self.keep.take() {
+            Some(keep) if (*keep).type_id() == TypeId::of::<K>() => {
+                self.backs.clear();
+                let keep: Box<dyn Any> = keep;
+                Ok(keep.downcast().unwrap_or_else(|_| unreachable!("its type was checked")))
+            }
+            keep => {
+                self.keep = keep;
+                Err(self)
+            }
         }
-        if (*innermost.keep).type_id() != TypeId::of::<K>() {
-            return Err(self);
-        }
-        while (*self.keep).type_id() == TypeId::of::<Returned>() {
-            self = self.not_returned();
-        }
-        let keep: Box<dyn Any> = self.keep;
-        Ok(keep.downcast().unwrap_or_else(|_| unreachable!("its type was checked")))
     }
 
     /// Memory that something else owns, such as a mapping or another library's buffer.
@@ -178,7 +172,7 @@ impl UserMemory {
         if !start.addr().get().is_multiple_of(8) || !len.is_multiple_of(8) {
             return Err(Fault::new(FaultKind::Misaligned));
         }
-        Ok(Self { start, len, keep: Box::new(keep) })
+        Ok(Self { start, len, keep: Some(Box::new(keep)), backs: Vec::new() })
     }
 
     /// Its length in bytes; a multiple of 8.
