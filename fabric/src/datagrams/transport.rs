@@ -11,6 +11,9 @@ use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, Watch};
 use super::{DatagramChannel, DatagramCounts};
 use crate::{Absent, Arrival, Channel, ChannelCounts, ChannelTo, Packet, Transport};
 
+/// So many datagrams that wait are taken out before they are needed, to make room for more.
+const MANY: usize = 256;
+
 /// What became of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Posted {
@@ -42,14 +45,9 @@ pub trait Datagrams: Debug + Send + 'static {
         false
     }
 
-    /// Whether something may have arrived.
-    fn has_arrived(&self) -> bool {
-        true
-    }
-
-    /// Whether so much has arrived that room for more is to be made before all of it is needed.
-    fn holds_many(&self) -> bool {
-        false
+    /// How many datagrams have arrived and were not taken out; where that is not known, 1.
+    fn waiting(&self) -> usize {
+        1
     }
 
     /// Takes out everything that has arrived.
@@ -128,7 +126,7 @@ impl<D: Datagrams> Machine<D> {
             self.drive();
             packet = self.channel.take();
         }
-        if self.channel.due() == 0 || self.datagrams.holds_many() {
+        if self.channel.due() == 0 || self.datagrams.waiting() >= MANY {
             self.drive(); // the sender is told of the room
         }
         packet
@@ -136,7 +134,7 @@ impl<D: Datagrams> Machine<D> {
 
     /// The same for a caller that waits for nothing: what is due may be sent later.
     fn next_arrived(&mut self) -> Option<(Rank, Channel, Box<[u8]>)> {
-        if self.channel.has_ready() || self.datagrams.has_arrived() { self.next() } else { None }
+        if self.channel.has_ready() || self.datagrams.waiting() > 0 { self.next() } else { None }
     }
 }
 

@@ -61,32 +61,18 @@ pub(super) struct Connector {
     /// Where datagrams to each of them go, if some did.
     handles: Box<[OnceLock<AddressHandle>]>,
     /// This rank's.
-    ports: Box<[LocalPort]>,
+    devices: Box<[Device]>,
     asked: Mutex<Vec<ConnectionId>>,
     wake_up: WakeUp,
     ended: AtomicBool,
 }
 
-/// A port of this rank's.
-#[derive(Debug)]
-struct LocalPort {
-    number: u8,
-    gid_index: u8,
-    /// Whether ranks are addressed by GID.
-    global: bool,
-}
-
 impl Connector {
     pub(super) fn new(addresses: Box<[EndpointAddress]>, devices: &[Device]) -> Result<Self, Error> {
-        let port = |device: &Device| LocalPort {
-            number: device.port,
-            gid_index: device.gid.map_or(0, |(index, ..)| index),
-            global: device.is_global(),
-        };
         Ok(Self {
             handles: addresses.iter().map(|_| OnceLock::new()).collect(),
             addresses,
-            ports: devices.iter().map(port).collect(),
+            devices: devices.into(),
             asked: Mutex::default(),
             wake_up: WakeUp::new()?,
             ended: AtomicBool::new(false),
@@ -103,11 +89,11 @@ impl Connector {
     pub(super) fn route(&self, me: Rank, to: ConnectionId, (queue_pair, generation): (u32, u64)) -> Route {
         let [my_rank, their_rank] = [me, to.rank].map(|rank| &self.addresses[rank.index()]);
         let [mine, theirs] = [my_rank, their_rank].map(|address| address.port(to.traffic));
-        let port = &self.ports[to.traffic.rail() % self.ports.len()];
+        let device = &self.devices[to.traffic.rail() % self.devices.len()];
         Route {
-            port: port.number,
-            gid_index: port.gid_index,
-            global: port.global,
+            port: device.port,
+            gid_index: device.gid.map_or(0, |(index, ..)| index),
+            global: device.is_global(),
             mtu: mine.mtu.min(theirs.mtu),
             gid: theirs.gid,
             lid: theirs.lid,

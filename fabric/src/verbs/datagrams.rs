@@ -45,8 +45,6 @@ pub(super) fn queue(
 }
 
 const RECEIVES: u32 = 1024;
-/// How many datagrams that were not taken in may keep their receives before that is more urgent.
-const MANY_HELD: usize = RECEIVES as usize / 4;
 
 /// The room of that queue.
 pub(super) const fn room(device: &Device) -> DatagramRoom {
@@ -205,12 +203,8 @@ impl Datagrams for VerbsDatagrams {
         })
     }
 
-    fn has_arrived(&self) -> bool {
-        !lock(&self.port.waiting).is_empty()
-    }
-
-    fn holds_many(&self) -> bool {
-        lock(&self.port.waiting).len() >= MANY_HELD
+    fn waiting(&self) -> usize {
+        lock(&self.port.waiting).len()
     }
 
     fn drain(&mut self, arrived: &mut dyn FnMut(&[u8])) {

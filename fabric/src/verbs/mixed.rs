@@ -57,10 +57,8 @@ use crate::verbs::{Inner, Verbs, VerbsSegment, VerbsWord};
 use crate::{Error, Segment, SegmentKey};
 
 /// Which ranks the CPU reaches.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct HostPaths {
-    /// The name of the fabric.
-    pub(super) name: &'static str,
     /// By rank; `None` for ranks that only the card reaches. Empty if it reaches all.
     host_peers: Box<[Option<HostPeer>]>,
     /// The host of each rank, if hosts are pretended.
@@ -76,20 +74,15 @@ struct HostPeer {
 }
 
 impl HostPaths {
-    /// Cards alone.
-    pub(super) fn none() -> Self {
-        Self { name: "verbs", host_peers: Box::default(), pretended: Box::default() }
-    }
-
     pub(super) fn new(size: u32, pretended: Box<[u32]>, is_host_peer: impl Fn(Rank) -> bool) -> Self {
         let host_peers = (0..size).map(|rank| is_host_peer(Rank(rank)).then(HostPeer::default)).collect();
-        Self { name: "mixed", host_peers, pretended }
+        Self { host_peers, pretended }
     }
 
     /// The same for another world of these ranks.
     pub(super) fn again(&self) -> Self {
         let host_peers = self.host_peers.iter().map(|peer| peer.as_ref().map(|_| HostPeer::default())).collect();
-        Self { name: self.name, host_peers, pretended: self.pretended.clone() }
+        Self { host_peers, pretended: self.pretended.clone() }
     }
 
     /// Whether the CPU reaches no rank.

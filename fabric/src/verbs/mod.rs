@@ -237,7 +237,7 @@ impl Verbs {
     ///   insufficient.
     /// - [`Error::Operation`]: other ranks do not arrive. [`Error::Join`]: the host daemon is gone.
     pub fn new(job: Job) -> Result<Self, Error> {
-        Self::join(job, HostPaths::none())
+        Self::join(job, HostPaths::default())
     }
 
     /// The number of connections of this rank: one to its own memory, and those that the first
@@ -327,7 +327,8 @@ impl Verbs {
         peer.set_pair(&mut lock(&peer.connecting), pair);
         peer.set_ready();
 
-        let mut capabilities = Capabilities::new(paths.name, AtomicAgent::Card);
+        let name = if paths.are_none() { "verbs" } else { "mixed" };
+        let mut capabilities = Capabilities::new(name, AtomicAgent::Card);
         capabilities.ordered = paths.are_none(); // operations of the card on memory have one connection per target
         capabilities.inline = inline;
         capabilities.outstanding_reads = u32::from(device.reads());

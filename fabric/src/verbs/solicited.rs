@@ -56,10 +56,6 @@ impl Inner {
         }
     }
 
-    fn request_solicited(&self) {
-        self.request_packet(true);
-    }
-
     /// Requests the event of the next packet.
     pub(super) fn request_packets(&self) {
         self.handler_wait.requests.request_all(|| self.request_packet(false));
@@ -110,7 +106,7 @@ impl Inner {
 
 impl SolicitedEvents for Verbs {
     fn arm(&self) {
-        self.0.handler_wait.requests.arm(|| self.0.request_solicited());
+        self.0.handler_wait.requests.arm(|| self.0.request_packet(true));
     }
 
     fn disarm(&self) {
@@ -118,7 +114,7 @@ impl SolicitedEvents for Verbs {
     }
 
     fn ticket(&self) -> Ticket {
-        self.0.handler_wait.requests.request_solicited(|| self.0.request_solicited());
+        self.0.handler_wait.requests.request_solicited(|| self.0.request_packet(true));
         self.0.request_awaited()
     }
 

@@ -49,7 +49,7 @@ impl CompletionQueue {
             Ok(raw) => {
                 let room = Mutex::new(Room { entries, promised: 0 });
                 let queue = Self { raw, room, channel, context: Arc::clone(context) };
-                rustix::io::ioctl_fionbio(queue.events(), true)
+                rustix::io::ioctl_fionbio(queue.as_fd(), true)
                     .map_err(|error| failed("make the completion channel nonblocking", error.into()))?;
                 Ok(Arc::new(queue))
             }
@@ -85,14 +85,6 @@ impl CompletionQueue {
     fn resize(&self, entries: u32) -> Result<(), Error> {
         // SAFETY: the queue is open; libibverbs orders this with polls.
         done("ibv_resize_cq", || unsafe { ibv::ibv_resize_cq(self.raw.as_ptr(), entries as i32) })
-    }
-
-    /// Becomes readable after a completion for which an event was [requested](Self::request_event).
-    pub(in crate::verbs) fn events(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel is open.
-        let fd = unsafe { (*self.channel.as_ptr()).fd };
-        // SAFETY: the channel keeps it open for as long as `self`.
-        unsafe { BorrowedFd::borrow_raw(fd) }
     }
 
     /// Requests one event for the next completion, or for the next solicited one (or error).
@@ -131,8 +123,12 @@ impl CompletionQueue {
 }
 
 impl AsFd for CompletionQueue {
+    /// Becomes readable after a completion for which an event was [requested](Self::request_event).
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.events()
+        // SAFETY: the channel is open.
+        let fd = unsafe { (*self.channel.as_ptr()).fd };
+        // SAFETY: the channel keeps it open for as long as `self`.
+        unsafe { BorrowedFd::borrow_raw(fd) }
     }
 }
 
