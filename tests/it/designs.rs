@@ -7,7 +7,7 @@ use onesided::{
     Error, FaultKind, LockAllDesign, LockDesign, LockTable, Mode, PreviousOwner, Window, WindowError, World,
 };
 
-use crate::support::{DEADLINE, poll_once, ranks};
+use crate::support::{DEADLINE, ranks};
 
 /// Runs ranks that share a window of each design.
 fn each(count: u32, run: fn(&World, &Window<u64>)) {
@@ -27,20 +27,6 @@ fn each_of(all: Option<LockAllDesign>, count: u32, run: fn(&World, &Window<u64>)
             run(&world, &window);
             window.close().wait().unwrap();
         });
-    }
-}
-
-#[test]
-fn ranks_that_disagree_all_get_an_error() {
-    let outcomes = ranks(3, |world| {
-        let design = if world.rank() == 1 { LockDesign::Mcs } else { LockDesign::TestAndSet };
-        let outcome = Window::<u64>::builder().lock(design).name("scores").allocate(&world, 8).wait();
-        outcome.map(drop).map_err(|error| Error::from(error).to_string())
-    });
-    let expected = "window \"scores\": rank 1 differs from rank 0 in the lock: mcs against test-and-set";
-    for outcome in outcomes {
-        let error = outcome.unwrap_err();
-        assert!(error.contains("the lock: mcs against test-and-set"), "{error} / {expected}");
     }
 }
 
@@ -133,39 +119,6 @@ fn lock_all_does_not_deadlock() {
     });
 }
 
-/// Many locks of a rank at the same time.
-#[test]
-fn many_shared_locks_exclude() {
-    each_of(Some(LockAllDesign::EachTarget), 2, |world, window| {
-        let held: Vec<_> = (0..40).map(|_| window.lock_shared(1).wait().unwrap()).collect();
-        world.barrier().wait().unwrap();
-        assert!(window.try_lock_exclusive(1).wait().unwrap().is_none());
-        std::thread::scope(|scope| {
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    for round in 0..100 {
-                        let epoch = window.lock_exclusive(0).wait().unwrap();
-                        let mut count = [0];
-                        epoch.get(0, &mut count).wait().unwrap();
-                        epoch.put(0, &[count[0] + 1]).unwrap();
-                        epoch.unlock().wait().unwrap();
-                        if round % 10 == 0 {
-                            drop(window.lock_all().wait().unwrap());
-                        }
-                    }
-                });
-            }
-        });
-        drop(held);
-        world.barrier().wait().unwrap();
-        window.lock_exclusive(1).wait().unwrap().unlock().wait().unwrap();
-        world.barrier().wait().unwrap();
-        if world.rank() == 0 {
-            assert_eq!(window.local().read(0..1), [400]);
-        }
-    });
-}
-
 /// Also in lock tables. Exclusive requests for test-and-set locks need no slot.
 #[test]
 fn lock_slots_bound_the_locks_of_a_rank() {
@@ -206,38 +159,8 @@ fn lock_slots_bound_the_locks_of_a_rank() {
     }
 }
 
-/// A request that is dropped, or reaches its deadline, after any number of polls leaves nothing
-/// locked.
-#[test]
-fn a_cancelled_acquire_leaves_nothing_locked() {
-    each(3, |world, window| {
-        for round in 0..30 {
-            let epoch = (world.rank() == 0).then(|| window.lock_exclusive(0).wait().unwrap());
-            world.barrier().wait().unwrap();
-            if world.rank() != 0 {
-                let mut request = if round % 2 == 0 { window.lock_exclusive(0) } else { window.lock_shared(0) };
-                for _ in 0..round / 3 {
-                    assert!(poll_once(&mut request).is_pending());
-                }
-                if round % 3 == 0 {
-                    drop(request);
-                } else {
-                    let error = request.deadline(Duration::from_millis(1)).wait().map(drop).unwrap_err();
-                    assert!(error.is_timed_out(), "{error}");
-                }
-            }
-            world.barrier().wait().unwrap();
-            drop(epoch);
-            // The lock is free again.
-            window.lock_exclusive(0).deadline(DEADLINE / 2).wait().unwrap().unlock().wait().unwrap();
-            world.barrier().wait().unwrap();
-        }
-    });
-}
-
 /// The names of the tests that lock begin with these.
 const THAT_LOCK: &[&str] = &[
-    "exclusion::",
     "litmus::lock_hands_over::threads",
     "litmus::locked_update::threads",
     "requests::",

@@ -4,29 +4,24 @@
 use std::time::Duration;
 
 use onesided::fabric::Fabric as _;
-use onesided::fabric::bootstrap::environment;
 use onesided::{Error, FaultKind, LockDesign, Mode, PreviousOwner, Window, World};
 use rustix::process::Signal;
 
 use crate::jobs::{self, Ended, Role, die, ok, send, state};
-use crate::support::{DEADLINE, compute_until, eventually};
+use crate::support::{DEADLINE, eventually};
 
 pub(crate) mod status;
 
 use self::status::{DONE, INFORMED, PID, RECOVERED, SYNCHRONIZED, Status};
 
 pub(crate) const ROLES: &[Role] = &[
-    ("exclusive owner", |world| holder_ends(&world, || die())),
+    ("exclusive owner", owner_dies),
     ("shared owner", reader_dies),
-    ("deserter", |world| holder_ends(&world, || std::process::exit(0))),
     ("panics", panics),
     ("waiter", waiter_dies),
     ("barrier", barrier_dies),
-    ("creation", creator_dies),
     ("first look", first_look_at_the_dead),
     ("stopped", stopped_target),
-    ("computing", computing_target),
-    ("waiting forever", waits_forever),
 ];
 
 /// A window that rank 0 has filled at every rank.
@@ -72,15 +67,15 @@ fn check_survivors(status: &Status, window: &Window<u64>, lost: Option<u32>) {
     status.all_done();
 }
 
-/// Rank 0 takes the lock of rank 1 exclusively and ends; the others wait for it and get an error.
+/// Rank 0 takes the lock of rank 1 exclusively and dies; the others wait for it and get an error.
 /// Then rank 2 recovers the lock, and it works as any other.
-fn holder_ends(world: &World, end: fn()) {
-    let (status, window) = (Status::new(world), filled(world));
+fn owner_dies(world: World) {
+    let (status, window) = (Status::new(&world), filled(&world));
     if world.rank() == 0 {
         let _epoch = window.lock_exclusive(1).wait().unwrap();
         world.barrier().wait().unwrap();
         std::thread::sleep(Duration::from_millis(200)); // the others wait by now
-        end();
+        die();
     }
     world.barrier().wait().unwrap();
     // A queue cannot publish which of the dead held it; a thread at the target can.
@@ -240,20 +235,6 @@ fn barrier_dies(world: World) {
     ok();
 }
 
-/// Rank 0 dies while the others create a window.
-fn creator_dies(world: World) {
-    let (status, window) = (Status::new(&world), filled(&world));
-    if world.rank() == 0 {
-        std::thread::sleep(Duration::from_millis(200));
-        die();
-    }
-    let error =
-        Error::from(Window::<u64>::builder().name("new").allocate(&world, 1 << 16).wait().map(|_| ()).unwrap_err());
-    assert_eq!(error.to_string(), "create window \"new\": rank 0 died");
-    check_survivors(&status, &window, None);
-    ok();
-}
-
 /// A dead rank's memory stays, also for ranks that had not accessed it before.
 fn first_look_at_the_dead(world: World) {
     let status = Status::new(&world);
@@ -328,35 +309,6 @@ fn stopped_target(world: World) {
     ok();
 }
 
-fn computing_target(world: World) {
-    let (status, window) = (Status::new(&world), filled(&world));
-    if world.rank() == 0 {
-        let done = || [1, 2].iter().all(|rank| status.published(*rank, DONE) == 1);
-        assert!(compute_until(DEADLINE / 2, done), "the operations need the target");
-    } else {
-        operate(&window, rounds());
-        status.publish(DONE, 1);
-    }
-    world.barrier().wait().unwrap();
-    if world.rank() == 0 {
-        check_operated(&window, rounds());
-    }
-    window.close().wait().unwrap();
-    ok();
-}
-
-/// Rank 0 keeps a lock, the others wait for it, and all print their process ids.
-fn waits_forever(world: World) {
-    let window = filled(&world);
-    let _epoch = (world.rank() == 0).then(|| window.lock_exclusive(1).wait().unwrap());
-    world.barrier().wait().unwrap();
-    eprintln!("{} {}", std::process::id(), std::env::var(environment::ADDRESS).unwrap());
-    if world.rank() == 0 {
-        std::thread::sleep(Duration::from_secs(60));
-    }
-    drop(window.lock_exclusive(1).wait());
-}
-
 /// Runs a role with three ranks, of which 1 and 2 must end well.
 fn survivors(role: &str, code: i32) -> Ended {
     survivors_under(LockDesign::default(), role, code)
@@ -395,13 +347,6 @@ fn a_dead_shared_owner_poisons_nothing() {
 }
 
 #[test]
-fn ending_without_leaving_is_a_death() {
-    for design in designs(&[LockDesign::TestAndSet]) {
-        survivors_under(design, "deserter", 1);
-    }
-}
-
-#[test]
 fn a_panic_is_a_death_and_poisons_the_lock() {
     for design in designs(&[LockDesign::TestAndSet]) {
         let ended = survivors_under(design, "panics", 101);
@@ -422,11 +367,6 @@ fn a_death_ends_a_barrier() {
 }
 
 #[test]
-fn a_death_ends_the_creation_of_a_window() {
-    survivors("creation", KILLED);
-}
-
-#[test]
 fn the_memory_of_the_dead_can_be_reached() {
     survivors("first look", KILLED);
 }
@@ -434,28 +374,4 @@ fn the_memory_of_the_dead_can_be_reached() {
 #[test]
 fn a_stopped_target_is_not_needed() {
     survivors("stopped", 0);
-}
-
-#[test]
-fn a_computing_target_is_not_needed() {
-    survivors("computing", 0);
-}
-
-#[test]
-fn everything_ends_with_the_launcher() {
-    let mut job = jobs::start(4, "waiting forever");
-    let (mut pids, mut address) = (Vec::new(), String::new());
-    for _ in 0..4 {
-        let line = job.line();
-        let words: Vec<&str> = line.split(' ').collect();
-        pids.push(words[1].parse().unwrap());
-        address = words[2].to_owned();
-    }
-    let listens = || std::fs::read_to_string("/proc/net/unix").unwrap().contains(&address);
-    assert!(listens() && pids.iter().all(|pid| state(*pid).is_some()));
-    job.kill_launcher();
-    eventually(DEADLINE, "all ranks are gone", || pids.iter().all(|pid| state(*pid).is_none()));
-    assert!(!listens());
-    let shared = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
-    assert_eq!(shared.filter(|file| file.file_name().to_string_lossy().contains("onesided")).count(), 0);
 }

@@ -171,32 +171,6 @@ fn a_wait_for_a_signal_is_tested() {
     });
 }
 
-#[test]
-fn attached_memory_is_reached_by_a_test() {
-    ranks(2, |world| {
-        let (lists, heads) =
-            (Window::<u64>::dynamic(&world).wait().unwrap(), Window::<u64>::allocate(&world, 1).wait().unwrap());
-        let mine = lists.attach(vec![10, 20]).unwrap();
-        heads.local().write(0, &[mine.to_word()]).unwrap();
-        world.barrier().wait().unwrap();
-        let mut head = [0];
-        let other = 1 - world.rank();
-        heads.lock_shared(other).wait().unwrap().get(0, &mut head).wait().unwrap();
-        let epoch = lists.lock_shared(other).wait().unwrap();
-        let mut reach = epoch.attached(onesided::RemotePtr::from_word(head[0]));
-        let list = until_done!(reach);
-        list.get(1, &mut head).wait().unwrap();
-        assert_eq!(head, [20]);
-        let mut nowhere = epoch.attached(onesided::RemotePtr::from_word(u64::MAX));
-        assert!(nowhere.wait_timeout(DEADLINE).is_err());
-        drop((reach, nowhere));
-        epoch.unlock().wait().unwrap();
-        world.barrier().wait().unwrap();
-        lists.close().wait().unwrap();
-        heads.close().wait().unwrap();
-    });
-}
-
 /// Rank 0 holds a lock while rank 1 tests; what rank 1 begins, tests and drops leaves nothing
 /// locked and nothing put.
 fn while_locked(mode: Mode, run: impl Fn(&Window<u64>, &dyn Fn()) + Send + Sync + 'static) {

@@ -132,12 +132,6 @@ impl Job {
         self.lines.recv_timeout(left).expect("a line")
     }
 
-    /// Kills the launcher with SIGKILL.
-    pub(crate) fn kill_launcher(&mut self) {
-        self.launcher.kill().unwrap();
-        self.launcher.wait().unwrap();
-    }
-
     /// Waits for the end.
     pub(crate) fn wait(mut self) -> Ended {
         let mut lines = Vec::new();
@@ -207,15 +201,11 @@ fn a_rank() {
 }
 
 fn play(role: &str) -> fn(World) {
-    use crate::{
-        active, cancellation, collectives, creation, exclusion, faults, fields, forks, handlers, lease, leaves, litmus,
-        lock_all,
-    };
-    use crate::{messages, on_demand, poison, requests, runtimes, served_lock, started, stress, tables, user_memory};
-    let roles = [active::ROLES, collectives::ROLES, creation::ROLES, exclusion::ROLES, faults::ROLES, forks::ROLES];
+    use crate::{active, collectives, creation, faults, fields, forks, handlers, lease, leaves, litmus, lock_all};
+    use crate::{messages, on_demand, requests, runtimes, served_lock, started, stress, tables, user_memory};
+    let roles = [active::ROLES, collectives::ROLES, creation::ROLES, faults::ROLES, forks::ROLES];
     let roles = [
         &roles.concat(),
-        cancellation::ROLES,
         tables::ROLES,
         lease::ROLES,
         leaves::ROLES,
@@ -223,7 +213,6 @@ fn play(role: &str) -> fn(World) {
         &user_memory::ROLES.concat(),
         litmus::ROLES,
         lock_all::ROLES,
-        poison::ROLES,
         on_demand::ROLES,
         runtimes::ROLES,
         fields::ROLES,

@@ -11,8 +11,7 @@ use rustix::process::Signal;
 use crate::jobs::{self, Role, ok, send, state};
 use crate::support::{DEADLINE, eventually, ranks};
 
-pub(crate) const ROLES: &[Role] =
-    &[("lease commit", commits), ("lease kill", killed), ("lease revoke", revoked), ("lease none", waited_for)];
+pub(crate) const ROLES: &[Role] = &[("lease commit", commits), ("lease kill", killed), ("lease revoke", revoked)];
 
 const LEASE: Duration = Duration::from_millis(150);
 
@@ -26,10 +25,9 @@ fn status(world: &World) -> Window<u64> {
     status
 }
 
-fn scores(world: &World, policy: Option<LeasePolicy>) -> Window<u64> {
+fn scores(world: &World, policy: LeasePolicy) -> Window<u64> {
     let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).name("scores");
-    let builder = policy.map_or(builder.clone(), |policy| builder.lease_policy(policy, LEASE));
-    builder.allocate(world, 16).wait().unwrap()
+    builder.lease_policy(policy, LEASE).allocate(world, 16).wait().unwrap()
 }
 
 /// Stops this process until it gets SIGCONT.
@@ -41,7 +39,7 @@ fn stop() {
 /// Rank 0 is stopped while it holds the lock of rank 2, rank 1 takes it over and commits, and rank
 /// 0 continues.
 fn commits(world: World) {
-    let (status, window) = (status(&world), scores(&world, Some(LeasePolicy::VersionedCommit)));
+    let (status, window) = (status(&world), scores(&world, LeasePolicy::VersionedCommit));
     match world.rank() {
         0 => {
             let epoch = window.lock_exclusive(2).wait().unwrap();
@@ -98,7 +96,7 @@ fn commits(world: World) {
 /// The same, but rank 1 kills rank 0, and recovers the lock as after any death. The window is the program's
 /// first: the others may not have joined when a rank begins to make it.
 fn killed(world: World) {
-    let (window, status) = (scores(&world, Some(LeasePolicy::Kill)), status(&world));
+    let (window, status) = (scores(&world, LeasePolicy::Kill), status(&world));
     let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).lease_policy(LeasePolicy::Kill, LEASE);
     let table = LockTable::with(builder, &world, 1).wait().unwrap();
     let guard = table.lock_exclusive(u64::from(world.rank())).wait().unwrap();
@@ -193,38 +191,6 @@ fn revoked(world: World) {
     ok();
 }
 
-/// No policy: rank 1 waits until rank 0 continues.
-fn waited_for(world: World) {
-    let (status, window) = (status(&world), scores(&world, None));
-    match world.rank() {
-        0 => {
-            let epoch = window.lock_exclusive(2).wait().unwrap();
-            assert_eq!(epoch.lease_left(), None);
-            world.barrier().wait().unwrap();
-            stop();
-            epoch.put(0, &[1]).unwrap();
-            epoch.unlock().wait().unwrap();
-        }
-        1 => {
-            world.barrier().wait().unwrap();
-            let pid = status.local().read(1..2)[0];
-            eventually(DEADLINE / 2, "rank 0 has stopped", || state(pid) == Some('T'));
-            let error = window.lock_exclusive(2).deadline(3 * LEASE).wait().unwrap_err();
-            assert!(error.is_timed_out(), "{error}");
-            send(pid, Signal::CONT);
-            let epoch = window.lock_exclusive(2).wait().unwrap();
-            let mut found = [0];
-            epoch.get(0, &mut found).wait().unwrap();
-            assert_eq!((epoch.previous_owner(), found), (None, [1]));
-            epoch.unlock().wait().unwrap();
-        }
-        _ => world.barrier().wait().unwrap(),
-    }
-    world.barrier().wait().unwrap();
-    window.close().wait().unwrap();
-    ok();
-}
-
 #[test]
 fn a_commit_after_the_lease_fails() {
     let ended = jobs::start(3, "lease commit").wait();
@@ -240,12 +206,6 @@ fn an_owner_with_an_expired_lease_is_killed() {
 #[test]
 fn an_owner_with_an_expired_lease_is_revoked() {
     let ended = jobs::start(3, "lease revoke").wait();
-    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2]), "{ended:#?}");
-}
-
-#[test]
-fn without_a_policy_waiters_wait_for_a_slow_owner() {
-    let ended = jobs::start(3, "lease none").wait();
     assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2]), "{ended:#?}");
 }
 
@@ -355,24 +315,6 @@ fn versioned_windows_take_no_policy_that_lets_two_write() {
         let error = table.write(1).wait().map(drop).unwrap_err();
         assert!(error.fault().is_some_and(|fault| fault.kind() == FaultKind::Unsupported), "{error}");
         table.close().wait().unwrap();
-    });
-}
-
-/// Many owners within their leases: the leases cost no lock.
-#[test]
-fn an_owner_within_its_lease_keeps_the_lock() {
-    ranks(3, |world| {
-        let builder = Window::<u64>::builder().lease_policy(LeasePolicy::VersionedCommit, DEADLINE);
-        let window = builder.allocate(&world, 1).wait().unwrap();
-        for round in 0..300 {
-            let epoch = window.lock_exclusive(0).wait().unwrap();
-            let count = epoch.committed().wait().unwrap();
-            epoch.commit(count + 1).wait().unwrap();
-            if round % 2 == 0 { epoch.unlock().wait().unwrap() } else { drop(epoch) }
-        }
-        world.barrier().wait().unwrap();
-        assert_eq!(window.lock_shared(0).wait().unwrap().committed().wait().unwrap(), 900);
-        window.close().wait().unwrap();
     });
 }
 

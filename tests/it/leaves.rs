@@ -8,16 +8,10 @@ use onesided::{Error, LockDesign, Mode, PreviousOwner, Window, World};
 use crate::jobs::{self, Role, ok};
 use crate::support::{DEADLINE, eventually, poll_once, ranks};
 
-pub(crate) const ROLES: &[Role] = &[
-    ("leaves with guards", |world| {
-        leaves_with_guards(&world, None);
-        ok();
-    }),
-    ("leaves with a request", |world| {
-        leaves_with_a_request(&world, None);
-        ok();
-    }),
-];
+pub(crate) const ROLES: &[Role] = &[("leaves with guards", |world| {
+    leaves_with_guards(&world, None);
+    ok();
+})];
 
 fn allocate(world: &World, design: Option<LockDesign>) -> Window<u64> {
     let builder = Window::builder().name("left");
@@ -64,8 +58,8 @@ fn leaves_with_guards(world: &World, design: Option<LockDesign>) {
 
 /// Rank 0 holds its lock, and rank 2 waits for it, behind a request of rank 1 whose deadline has
 /// passed when that rank leaves.
-fn leaves_with_a_request(world: &World, design: Option<LockDesign>) {
-    let window = allocate(world, design);
+fn leaves_with_a_request(world: &World, design: LockDesign) {
+    let window = allocate(world, Some(design));
     let held = (world.rank() == 0).then(|| window.lock_exclusive(0).wait().unwrap());
     world.barrier().wait().unwrap();
     if world.rank() == 1 {
@@ -85,7 +79,6 @@ fn leaves_with_a_request(world: &World, design: Option<LockDesign>) {
             has_left(world, 2);
         }
         (_, Some(request)) => {
-            let design = window.info().lock;
             let epoch = request.wait().unwrap();
             assert_eq!(epoch.previous_owner(), None, "{design}");
             epoch.unlock().wait().unwrap();
@@ -105,24 +98,15 @@ fn leaked_guards_of_threads_are_found() {
 #[test]
 fn cancelled_requests_of_threads_give_up_their_places() {
     for design in LockDesign::ALL {
-        ranks(3, move |world| leaves_with_a_request(&world, Some(*design)));
+        ranks(3, move |world| leaves_with_a_request(&world, *design));
     }
 }
 
 /// A design of each kind of queue.
-fn processes(role: &str) {
-    for design in [LockDesign::Mcs, LockDesign::Ticket] {
-        let ended = jobs::start_under(3, role, ("ONESIDED_LOCK", design.name())).wait();
-        assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2]), "{design}: {ended:#?}");
-    }
-}
-
 #[test]
 fn leaked_guards_of_processes_are_found() {
-    processes("leaves with guards");
-}
-
-#[test]
-fn cancelled_requests_of_processes_give_up_their_places() {
-    processes("leaves with a request");
+    for design in [LockDesign::Mcs, LockDesign::Ticket] {
+        let ended = jobs::start_under(3, "leaves with guards", ("ONESIDED_LOCK", design.name())).wait();
+        assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2]), "{design}: {ended:#?}");
+    }
 }

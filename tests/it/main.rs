@@ -5,14 +5,12 @@
 
 mod active;
 mod architecture;
-mod cancellation;
 mod collectives;
 mod creation;
 mod deadlines;
 mod designs;
 mod error_texts;
 mod examples;
-mod exclusion;
 mod faults;
 mod fields;
 mod forks;

@@ -55,27 +55,6 @@ fn threads_access_one_target_at_the_same_time() {
     }
 }
 
-/// A target that is locked already is not waited for; a rank out of range is an error each time.
-#[test]
-fn a_locked_target_is_returned_immediately() {
-    for design in LockAllDesign::ALL {
-        ranks(2, move |world| {
-            let window = Window::<u64>::builder().lock_all(*design).name("scores").allocate(&world, 1).wait().unwrap();
-            let all = window.lock_all().wait().unwrap();
-            let access = all.at(1).wait().unwrap();
-            for _ in 0..2 {
-                let again = all.at(1).test().unwrap();
-                assert!(again.is_some_and(|again| std::ptr::eq(again, access)), "{design}");
-                let error = Error::from(all.at(2).wait().map(drop).unwrap_err());
-                assert!(error.to_string().starts_with("at on rank 2 of window \"scores\""), "{error}");
-            }
-            assert!(format!("{:?}", all.at(1)).starts_with("rank 1 of shared locks"));
-            all.unlock_all().wait().unwrap();
-            window.close().wait().unwrap();
-        });
-    }
-}
-
 /// The last rank dies with the lock of rank 1, which rank 0 accesses after others.
 fn owner_dies(world: World) {
     let window = Window::<u64>::builder().lock_all(LockAllDesign::OnDemand).name("scores");

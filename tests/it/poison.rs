@@ -6,13 +6,9 @@ use std::time::Duration;
 
 use onesided::{
     Error, FaultKind, LeasePolicy, LockAllDesign, LockDesign, LockTable, Mode, Mutex, PreviousOwner, RwLock, Window,
-    World,
 };
 
-use crate::jobs::{self, Role, ok};
 use crate::support::{DEADLINE, poll_once, ranks};
-
-pub(crate) const ROLES: &[Role] = &[("a thread panics", thread_panics)];
 
 /// Runs it, and panics at its end: what it returns is dropped as the stack unwinds.
 fn panicking<R>(run: impl FnOnce() -> R) {
@@ -286,7 +282,11 @@ fn nothing_else_poisons_a_lock() {
                         (lock, held)
                     });
                     panicking(|| {
-                        window.locked(0).update(0, &mut [0], |_| resume_unwind(Box::new("on purpose"))).wait()
+                        let change = |elements: &mut [u64]| {
+                            elements.fill(9);
+                            resume_unwind(Box::new("on purpose"));
+                        };
+                        window.locked(0).update(0, &mut [0; 2], change).wait()
                     });
                 }
                 assert_eq!((*mutex.lock().wait().unwrap(), *limits.read().wait().unwrap()), (5, 5));
@@ -298,6 +298,7 @@ fn nothing_else_poisons_a_lock() {
             }
             assert_eq!(*mutex.lock().wait().unwrap(), 5);
             world.barrier().wait().unwrap();
+            assert_eq!(window.local().read(0..2), [0; 2], "a change that panics puts nothing");
             window.close().wait().unwrap();
         });
     }
@@ -387,22 +388,4 @@ fn a_versioned_window_shows_no_half_written_record() {
         world.barrier().wait().unwrap();
         table.close().wait().unwrap();
     });
-}
-
-/// The same by processes.
-fn thread_panics(world: World) {
-    let window = Window::<u64>::builder().name("scores").allocate(&world, 2).wait().unwrap();
-    for _ in 0..3 {
-        is_poisoned_and_recovered(&window);
-    }
-    window.close().wait().unwrap();
-    ok();
-}
-
-#[test]
-fn a_process_whose_thread_panics_lives_on() {
-    for design in LockDesign::ALL {
-        let ended = jobs::start_under(3, "a thread panics", ("ONESIDED_LOCK", design.name())).wait();
-        assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2]), "{design} {ended:#?}");
-    }
 }

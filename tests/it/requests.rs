@@ -1,12 +1,11 @@
 //! Lock requests that are waited for later, cancelled, dropped, leaked; and run-time checks.
 
-use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
-use onesided::{Error, LockAllDesign, LockDesign, Mode, Op, PreviousOwner, Window};
+use onesided::{Error, LockDesign, Mode, Op, Window};
 
 use crate::jobs::Role;
-use crate::support::{DEADLINE, eventually, ranks, run_async};
+use crate::support::{DEADLINE, eventually, ranks};
 
 mod cancelled;
 
@@ -33,77 +32,6 @@ fn is_locked_by_another(window: &Window<u64>, target: u32) -> bool {
             true
         }
     }
-}
-
-#[test]
-fn a_lock_is_asked_for_first_and_waited_for_later() {
-    ranks(2, |world| {
-        let window = Window::<u64>::builder().name("later").allocate(&world, 4).wait().unwrap();
-        if world.rank() == 0 {
-            let request = window.lock_exclusive(1);
-            world.barrier().wait().unwrap(); // it was posted: no other rank gets the lock
-            world.barrier().wait().unwrap();
-            let epoch = request.wait().unwrap();
-            assert_eq!((epoch.mode(), epoch.target(), epoch.len()), (Mode::Exclusive, 1, 4));
-            epoch.unlock().wait().unwrap();
-        } else {
-            world.barrier().wait().unwrap();
-            // A thread at the target may serve a later request first; and with a global `lock_all`
-            // an acquire is only announced.
-            let info = window.info();
-            let is_later = info.lock.is_served() || info.lock_all == LockAllDesign::Global;
-            assert!(is_locked_by_another(&window, 1) || is_later);
-            world.barrier().wait().unwrap();
-        }
-        all_free(&window);
-    });
-}
-
-#[test]
-fn two_requests_to_two_targets_are_under_way_together() {
-    ranks(3, |world| {
-        let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
-        for _ in 0..200 {
-            // Both orders of posting and of waiting; each rank holds one lock at a time, or there
-            // would be a deadlock.
-            let (near, far) = (world.rank(), (world.rank() + 1) % world.size());
-            let (first, second) = (window.lock_shared(near), window.lock_shared(far));
-            let (second, first) = (second.wait().unwrap(), first.wait().unwrap());
-            first.fetch_add(0, 1).wait().unwrap();
-            second.fetch_add(0, 1).wait().unwrap();
-            first.unlock().wait().unwrap();
-            second.unlock().wait().unwrap();
-        }
-        world.barrier().wait().unwrap();
-        assert_eq!(window.local().read(0..1), [400]);
-        window.close().wait().unwrap();
-    });
-}
-
-#[test]
-fn tasks_of_any_runtime_lock_and_wait() {
-    ranks(4, |world| {
-        run_async(async {
-            let window = Window::<u64>::builder().name("async").allocate(&world, 2).await.unwrap();
-            for round in 0..50 {
-                let epoch = window.lock_exclusive(round % 2).await.unwrap();
-                let mut value = [0];
-                epoch.get(0, &mut value).await.unwrap();
-                epoch.put(0, &[value[0] + 1]).unwrap();
-                epoch.flush().await.unwrap();
-                epoch.fetch_add(1, 1).await.unwrap();
-                epoch.unlock().await.unwrap();
-            }
-            let all = window.lock_all().await.unwrap();
-            all.flush_all().await.unwrap();
-            all.unlock_all().await.unwrap();
-            world.barrier().await.unwrap();
-            if world.rank() < 2 {
-                assert_eq!(window.local().read(0..2), [100, 100]);
-            }
-            window.close().await.unwrap();
-        });
-    });
 }
 
 #[test]
@@ -231,40 +159,6 @@ fn requests_are_tested_and_waited_for_with_a_timeout() {
 }
 
 #[test]
-fn guards_release_when_they_are_dropped() {
-    ranks(2, |world| {
-        let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
-        for round in 0..100 {
-            let target = round % 2;
-            drop(window.lock_exclusive(target).wait().unwrap());
-            let all = window.lock_all().wait().unwrap();
-            all.at(target).wait().unwrap();
-            drop(all);
-            let mut epochs = window.epochs();
-            epochs.lock(target, Mode::Exclusive).wait().unwrap();
-        }
-        world.barrier().wait().unwrap();
-        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let _epoch = window.lock_exclusive(0).wait().unwrap();
-            std::panic::resume_unwind(Box::new(()));
-        }));
-        assert!(panicked.is_err());
-        // That one is poisoned, by the rank that was the last.
-        let error = window.lock_exclusive(0).wait().map(drop).map_err(Error::from).unwrap_err();
-        assert!(error.to_string().contains("panicked while it held the lock"), "{error}");
-        world.barrier().wait().unwrap();
-        if world.rank() == 0 {
-            let epoch = window.lock_exclusive(0).recover().wait().unwrap();
-            assert!(matches!(epoch.previous_owner(), Some(PreviousOwner::Panicked(_))), "{epoch:?}");
-            epoch.unlock().wait().unwrap();
-        }
-        world.barrier().wait().unwrap();
-        all_free(&window);
-        window.close().wait().unwrap();
-    });
-}
-
-#[test]
 fn epochs_check_what_mpi_leaves_undefined() {
     ranks(2, |world| {
         let window = Window::<u64>::builder().name("checked").allocate(&world, 2).wait().unwrap();
@@ -289,28 +183,5 @@ fn epochs_check_what_mpi_leaves_undefined() {
         all_free(&window);
         drop(epochs);
         window.close().wait().unwrap();
-    });
-}
-
-/// Another thread of the same rank can wait for a lock while one holds it, and gets it.
-#[test]
-fn threads_of_a_rank_wait_for_one_another() {
-    ranks(1, |world| {
-        let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
-        let (held, order) = (Barrier::new(2), Mutex::new(Vec::new()));
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let epoch = window.lock_exclusive(0).wait().unwrap();
-                held.wait();
-                std::thread::sleep(SHORT);
-                order.lock().unwrap().push("first");
-                epoch.unlock().wait().unwrap();
-            });
-            held.wait();
-            let epoch = window.lock_exclusive(0).wait().unwrap();
-            order.lock().unwrap().push("second");
-            epoch.unlock().wait().unwrap();
-        });
-        assert_eq!(*order.lock().unwrap(), ["first", "second"]);
     });
 }

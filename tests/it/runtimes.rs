@@ -190,65 +190,6 @@ fn many_threads_of_one_rank() {
     by_processes("threads");
 }
 
-/// Tasks that a runtime cancels leave nothing locked, whether they waited for the lock or held it.
-#[test]
-fn tasks_that_time_out_leave_nothing_locked() {
-    for runtime in [many_threads, one_thread] {
-        ranks(2, move |world| {
-            let window = Window::<u64>::allocate(&world, 2).wait().unwrap();
-            if world.rank() == 0 {
-                let held = window.lock_exclusive(1).wait().unwrap();
-                world.barrier().wait().unwrap();
-                world.barrier().wait().unwrap();
-                held.unlock().wait().unwrap();
-            } else {
-                world.barrier().wait().unwrap();
-                runtime().block_on(async {
-                    let waiting: Vec<_> = (0..8)
-                        .map(|number| {
-                            let window = window.clone();
-                            tokio::spawn(async move {
-                                let add = |counter: &mut [u64]| counter[0] += 1;
-                                let (mut counter, home) = ([0], window.locked(1));
-                                let update = home.update(0, &mut counter, add).into_future();
-                                let lock = window.lock_exclusive(1).into_future();
-                                let short = Duration::from_millis(5 + number);
-                                match number % 2 {
-                                    0 => tokio::time::timeout(short, update).await.is_err(),
-                                    _ => tokio::time::timeout(short, lock).await.is_err(),
-                                }
-                            })
-                        })
-                        .collect();
-                    for task in waiting {
-                        assert!(task.await.unwrap(), "it was locked");
-                    }
-                });
-                world.barrier().wait().unwrap();
-                // A task that holds the lock when it is cancelled.
-                runtime().block_on(async {
-                    let mut held = false;
-                    while !held {
-                        let holds = async {
-                            let epoch = window.lock_exclusive(1).await.unwrap();
-                            epoch.put(1, &[7]).unwrap();
-                            held = true;
-                            std::future::pending::<()>().await;
-                        };
-                        assert!(tokio::time::timeout(Duration::from_millis(50), holds).await.is_err());
-                    }
-                });
-                let epoch = window.lock_exclusive(1).deadline(DEADLINE).wait().unwrap();
-                let mut found = [9; 2];
-                epoch.get(0, &mut found).wait().unwrap();
-                assert_eq!(found, [0, 7]);
-                epoch.unlock().wait().unwrap();
-            }
-            window.close().wait().unwrap();
-        });
-    }
-}
-
 /// Counts the polls of a future after which it waits.
 struct Counted<'c, F>(F, &'c AtomicUsize);
 
@@ -302,6 +243,10 @@ fn a_waiting_future_is_not_polled_continuously() {
 
 const _: () = {
     const fn is_send<T: Send>() {}
+    const fn is_send_and_sync<T: Send + Sync>() {}
+    is_send_and_sync::<World>();
+    is_send_and_sync::<Window<u8>>();
+    is_send_and_sync::<onesided::LockAll<'_, u64, onesided::Any>>();
     is_send::<Error>();
     is_send::<onesided::Request<'_, onesided::Epoch<'_, u64>>>();
 };
