@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use onesided::fabric::block_on;
 use onesided::{
-    Error, FaultKind, LeasePolicy, LockAllDesign, LockDesign, LockTable, Messages, Mode, Mutex, Op, RwLock, Shape,
-    Window, WindowError, World,
+    Error, FaultKind, LeasePolicy, LockAllDesign, LockDesign, LockTable, Messages, Mode, Mutex, RwLock, Shape, Window,
+    WindowError, World,
 };
 
 use crate::support::ranks;
@@ -263,20 +263,6 @@ fn a_fence_and_a_close_name_each_other() {
     });
 }
 
-/// One element is not "1 elements", and an operation that an element does not have is named.
-#[test]
-fn counts_and_operations_are_named() {
-    ranks(1, |world| {
-        let window = Window::<u64>::builder().name("a").allocate(&world, 1).wait().unwrap();
-        let epoch = window.lock_exclusive(0).wait().unwrap();
-        let error = epoch.put(1, &[1]).unwrap_err();
-        assert_eq!(error.to_string(), "put of 1 element at 1 on rank 0 of window \"a\": it has 1 element there");
-        let error = epoch.fetch_and_op(0, 1, Op::MinLoc).wait().unwrap_err();
-        let place = "fetch_and_op (MinLoc) on rank 0 of window \"a\"";
-        assert_eq!(error.to_string(), format!("{place}: not for elements of type u64"));
-    });
-}
-
 #[test]
 fn errors_name_the_call_the_target_and_the_limit() {
     ranks(2, |world| {
@@ -288,6 +274,7 @@ fn errors_name_the_call_the_target_and_the_limit() {
         assert_eq!(error.to_string(), format!("put_signal on rank 0 of window \"w\": {why}"));
         let error = all.at(9).map(drop).unwrap_err();
         assert_eq!(error.to_string(), "at on rank 9 of window \"w\": the world has 2 ranks");
+        assert_eq!((window.len(9), world.is_alive(9)), (0, false));
         let two = Shape::Vector { count: 2, block: 1, stride: 2 };
         let error = all.at(1).unwrap().put_shaped(0, two, &[1, 2, 3]).wait().unwrap_err();
         assert_eq!(error.to_string(), "put_shaped on rank 1 of window \"w\": 3 elements given, 2 expected");

@@ -38,57 +38,27 @@ fn as_threads(args: &[OsString]) -> Vec<OsString> {
     [&["--threads".into(), "4".into()], args].concat()
 }
 
+/// Alone, as threads and as processes: the line that each of them says.
 #[test]
-fn counter_counts() {
-    let text = |ranks: u32| {
-        format!("{ranks} ranks counted to {}, by atomic operations and under a lock\n", 1000 * ranks).into_bytes()
-    };
-    assert_eq!(run("counter", &[]).stdout, text(1));
-    assert_eq!(run("counter", &as_threads(&[])).stdout, text(4));
-    let ended = jobs::start_program(4, example("counter").as_os_str(), &[]).wait();
-    assert_eq!((ended.code, &ended.output), (0, &text(4)), "{ended:#?}");
-}
-
-#[test]
-fn workers_count_primes() {
-    let text = |ranks: u32| format!("{ranks} ranks found 17984 primes below 200000\n").into_bytes();
-    assert_eq!(run("workers", &[]).stdout, text(1));
-    assert_eq!(run("workers", &as_threads(&[])).stdout, text(4));
-    let ended = jobs::start_program(4, example("workers").as_os_str(), &[]).wait();
-    assert_eq!((ended.code, &ended.output), (0, &text(4)), "{ended:#?}");
-}
-
-#[test]
-fn a_ring_adds() {
-    let text = |ranks: u64| {
-        let sum = 999_999 * ranks * (ranks + 1) / 2;
-        format!("{ranks} ranks added 1000000 elements each: the last sum is {sum}\n").into_bytes()
-    };
-    assert_eq!(run("ring", &[]).stdout, text(1));
-    assert_eq!(run("ring", &as_threads(&[])).stdout, text(4));
-    let ended = jobs::start_program(3, example("ring").as_os_str(), &[]).wait();
-    assert_eq!((ended.code, &ended.output), (0, &text(3)), "{ended:#?}");
-}
-
-#[test]
-fn reductions_are_statistics() {
-    let text = |ranks: u32| {
-        let bins = "[9999, 10000, 10000, 10000, 10000, 10000, 10001, 10000, 10000, 10000]";
-        format!("{ranks} ranks have 100000 numbers: mean 0.500, deviation 0.289, {bins}\n").into_bytes()
-    };
-    assert_eq!(run("reductions", &[]).stdout, text(1));
-    assert_eq!(run("reductions", &as_threads(&[])).stdout, text(4));
-    let ended = jobs::start_program(3, example("reductions").as_os_str(), &[]).wait();
-    assert_eq!((ended.code, &ended.output), (0, &text(3)), "{ended:#?}");
-}
-
-#[test]
-fn tasks_count() {
-    let text = |ranks: u32| format!("{ranks} ranks with 20 tasks each counted to {}\n", 200 * ranks).into_bytes();
-    assert_eq!(run("async_tokio", &[]).stdout, text(1));
-    assert_eq!(run("async_tokio", &as_threads(&[])).stdout, text(4));
-    let ended = jobs::start_program(4, example("async_tokio").as_os_str(), &[]).wait();
-    assert_eq!((ended.code, &ended.output), (0, &text(4)), "{ended:#?}");
+fn examples_compute() {
+    let bins = "[9999, 10000, 10000, 10000, 10000, 10000, 10001, 10000, 10000, 10000]";
+    let all: [(&str, &dyn Fn(u64) -> String); 5] = [
+        ("counter", &|ranks| format!("counted to {}, by atomic operations and under a lock", 1000 * ranks)),
+        ("workers", &|_| "found 17984 primes below 200000".into()),
+        ("ring", &|ranks| {
+            let sum = 999_999 * ranks * (ranks + 1) / 2;
+            format!("added 1000000 elements each: the last sum is {sum}")
+        }),
+        ("reductions", &|_| format!("have 100000 numbers: mean 0.500, deviation 0.289, {bins}")),
+        ("async_tokio", &|ranks| format!("with 20 tasks each counted to {}", 200 * ranks)),
+    ];
+    for (name, said) in all {
+        let text = |ranks| format!("{ranks} ranks {}\n", said(ranks)).into_bytes();
+        assert_eq!(run(name, &[]).stdout, text(1), "{name}");
+        assert_eq!(run(name, &as_threads(&[])).stdout, text(4), "{name}");
+        let ended = jobs::start_program(4, example(name).as_os_str(), &[]).wait();
+        assert_eq!((ended.code, &ended.output), (0, &text(4)), "{name}: {ended:#?}");
+    }
 }
 
 #[test]
@@ -143,27 +113,6 @@ fn counts_right(files: &[OsString]) {
     assert!(run("word_count", &as_threads(files)).stdout == expected, "as threads");
     let ended = jobs::start_program(4, example("word_count").as_os_str(), files).wait();
     assert!(ended.code == 0 && ended.output == expected, "as processes: {:#?}", ended.lines);
-}
-
-#[test]
-fn words_of_this_repository() {
-    fn collect(folder: &Path, files: &mut Vec<OsString>) {
-        for entry in folder.read_dir().unwrap().flatten() {
-            let path = entry.path();
-            if path.is_dir() && !path.ends_with("target") {
-                collect(&path, files);
-            } else if path.extension().is_some_and(|extension| extension == "rs" || extension == "md") {
-                files.push(path.into());
-            }
-        }
-    }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut files = Vec::new();
-    for folder in ["src", "examples", "fabric", "windows"] {
-        collect(&root.join(folder), &mut files);
-    }
-    assert!(files.len() > 40);
-    counts_right(&files);
 }
 
 /// A folder that is removed with its test.

@@ -29,53 +29,59 @@ enum Step<T> {
 }
 
 /// Disjoint, because overlapping ranges have no order; in any order, and some of them empty.
-fn ranges() -> impl Strategy<Value = Vec<Range<usize>>> {
-    let ranges = prop::collection::vec(0..=LEN, 0..12).prop_map(|mut cuts| {
+fn ranges(len: usize) -> impl Strategy<Value = Vec<Range<usize>>> {
+    let ranges = prop::collection::vec(0..=len, 0..12).prop_map(|mut cuts| {
         cuts.sort_unstable();
         cuts.chunks_exact(2).map(|ends| ends[0]..ends[1]).collect::<Vec<_>>()
     });
     ranges.prop_shuffle()
 }
 
-fn step<T: Model>() -> impl Strategy<Value = Step<T>> {
-    let row = || {
-        (0..=LEN, prop::collection::vec(T::values(), 0..=LEN)).prop_map(|(offset, mut values)| {
-            values.truncate(LEN - offset); // often to the very end
+fn step<T: Model>(len: usize) -> impl Strategy<Value = Step<T>> {
+    let row = move || {
+        (0..=len, prop::collection::vec(T::values(), 0..=len)).prop_map(move |(offset, mut values)| {
+            values.truncate(len - offset); // often to the very end
             (offset, values)
         })
     };
-    let many = || prop::collection::vec(T::values(), LEN);
+    let many = move || prop::collection::vec(T::values(), len);
     prop_oneof![
-        (ranges(), many()).prop_map(|(ranges, values)| Step::PutShaped(ranges, values)),
-        ranges().prop_map(Step::GetShaped),
-        (ranges(), 0..Op::ALL.len(), many())
+        (ranges(len), many()).prop_map(|(ranges, values)| Step::PutShaped(ranges, values)),
+        ranges(len).prop_map(Step::GetShaped),
+        (ranges(len), 0..Op::ALL.len(), many())
             .prop_map(|(ranges, op, values)| Step::AccumulateShaped(ranges, op, values)),
         row().prop_map(|(offset, values)| Step::Put(offset, values)),
         (row(), 0..Op::ALL.len()).prop_map(|((offset, values), op)| Step::Accumulate(offset, op, values)),
         (row(), 0..Op::ALL.len()).prop_map(|((offset, values), op)| Step::GetAccumulate(offset, op, values)),
-        (0..=LEN, 0..=LEN).prop_map(|(offset, count)| Step::Get(offset, count.min(LEN - offset))),
-        (0..LEN, 0..Op::ALL.len(), T::values()).prop_map(|(offset, op, operand)| Step::Fetch(offset, op, operand)),
-        (0..LEN, any::<bool>(), T::values()).prop_map(|(offset, hits, new)| Step::Swap(offset, hits, new)),
+        (0..=len, 0..=len).prop_map(move |(offset, count)| Step::Get(offset, count.min(len - offset))),
+        (0..len, 0..Op::ALL.len(), T::values()).prop_map(|(offset, op, operand)| Step::Fetch(offset, op, operand)),
+        (0..len, any::<bool>(), T::values()).prop_map(|(offset, hits, new)| Step::Swap(offset, hits, new)),
         Just(Step::Flush),
     ]
 }
 
-/// One rank performs steps on the other's memory and on its own; the other checks at the end.
+/// One rank performs steps on the other's memory and on its own.
 fn follows_the_model<T: Model>() {
     ranks(2, |world| {
         let window = Window::<T>::builder().name("tried").allocate(&world, LEN).wait().unwrap();
         if world.rank() == 0 {
-            let config = Config { failure_persistence: None, ..Config::with_cases(40) };
-            let strategy = (0_u32..2, prop::collection::vec(step::<T>(), 0..40));
-            let run = TestRunner::new(config).run(&strategy, |(target, steps)| {
-                try_steps(&window, target, steps);
-                Ok(())
-            });
-            run.unwrap_or_else(|error| panic!("{}: {error}", std::any::type_name::<T>()));
+            try_all(&window, 0..2, 40);
         }
         world.barrier().wait().unwrap();
         window.close().wait().unwrap();
     });
+}
+
+/// Steps on the memory of these ranks.
+pub(crate) fn try_all<T: Model>(window: &Window<T>, targets: Range<u32>, cases: u32) {
+    let len = window.len(1);
+    let config = Config { failure_persistence: None, ..Config::with_cases(cases) };
+    let strategy = (targets, prop::collection::vec(step::<T>(len), 0..40));
+    let run = TestRunner::new(config).run(&strategy, |(target, steps)| {
+        try_steps(window, target, steps);
+        Ok(())
+    });
+    run.unwrap_or_else(|error| panic!("{}: {error}", std::any::type_name::<T>()));
 }
 
 /// The result of an operation on a row of elements; `None` where the operation does not exist.
@@ -95,7 +101,8 @@ fn splice<T: Model>(model: &mut [T], after: Option<Vec<T>>) {
 }
 
 fn try_steps<T: Model>(window: &Window<T>, target: u32, steps: Vec<Step<T>>) {
-    let mut model = vec![T::zeroed(); LEN];
+    let len = window.len(target);
+    let mut model = vec![T::zeroed(); len];
     let epoch = window.lock_exclusive(target).wait().unwrap();
     epoch.put(0, &model).unwrap();
     for step in steps {
@@ -166,7 +173,7 @@ fn try_steps<T: Model>(window: &Window<T>, target: u32, steps: Vec<Step<T>>) {
             }
             Step::Swap(offset, hits, new) => {
                 // Not even the neighbour's bits may matter.
-                let expected = if hits { model[offset] } else { model[(offset + 1) % LEN] };
+                let expected = if hits { model[offset] } else { model[(offset + 1) % len] };
                 let found = epoch.compare_and_swap(offset, expected, new).wait().unwrap();
                 assert!(same(found, model[offset]));
                 if bytemuck::bytes_of(&expected) == bytemuck::bytes_of(&found) {
@@ -176,7 +183,7 @@ fn try_steps<T: Model>(window: &Window<T>, target: u32, steps: Vec<Step<T>>) {
             Step::Flush => epoch.flush().wait().unwrap(),
         }
     }
-    let mut all = vec![T::zeroed(); LEN];
+    let mut all = vec![T::zeroed(); len];
     epoch.get(0, &mut all).wait().unwrap();
     epoch.unlock().wait().unwrap();
     assert!(all.iter().zip(&model).all(|(got, expected)| same(*got, *expected)), "{all:?} {model:?}");
@@ -205,38 +212,6 @@ fn located_values_follow_the_model() {
     follows_the_model::<Located<u32>>();
     follows_the_model::<Located<i32>>();
     follows_the_model::<Located<f32>>();
-}
-
-/// Different ranks change elements of one word at the same time without disturbing one another.
-#[test]
-fn neighbours_in_a_word_are_independent() {
-    fn adds<T: Model + From<u8>>() {
-        ranks(4, |world| {
-            let window = Window::<T>::allocate(&world, 8).wait().unwrap();
-            let mine = 1 + world.rank() as usize;
-            let all = window.lock_all().wait().unwrap();
-            for _ in 0..100 {
-                all.at(0).wait().unwrap().fetch_add(mine, T::from(1)).wait().unwrap();
-                all.at(0).wait().unwrap().fetch_add(0, T::from(1)).wait().unwrap();
-                all.at(0).wait().unwrap().fetch_and_op(7, T::from(mine as u8), Op::Max).wait().unwrap();
-            }
-            all.unlock_all().wait().unwrap();
-            world.barrier().wait().unwrap();
-            if world.rank() == 0 {
-                let sum = (0..400).fold(T::zeroed(), |sum, _| T::model(Op::Sum, sum, T::from(1)).unwrap());
-                let [one, none, most] = [100, 0, 4].map(T::from);
-                let expected = [sum, one, one, one, one, none, none, most];
-                assert!(window.local().read(0..8).into_iter().zip(expected).all(|(got, expected)| same(got, expected)));
-            }
-            window.close().wait().unwrap();
-        });
-    }
-    adds::<u8>();
-    adds::<i16>();
-    adds::<u32>();
-    adds::<i64>();
-    adds::<f32>();
-    adds::<f64>();
 }
 
 #[test]

@@ -1,13 +1,12 @@
 //! Operations on user memory.
 
 use onesided::info::Path;
-use onesided::{Op, Shape, Window, World};
-use proptest::strategy::{Strategy, ValueTree};
-use proptest::test_runner::{Config, TestRunner};
+use onesided::{Op, Window, World};
 
 use super::{all_go_well, expected_path};
 use crate::jobs::{Role, ok};
 use crate::model::{Model, same};
+use crate::operations::try_all;
 use crate::support::{DEADLINE, compute_until};
 
 pub(super) const ROLES: &[Role] = &[("user memory: operations", operations), ("user memory: counts", counts)];
@@ -17,94 +16,29 @@ fn every_operation_on_user_memory_follows_the_model() {
     all_go_well(2, "user memory: operations");
 }
 
-/// Rank 0 performs random operations on the vector of rank 1, and on a copy, for every type.
+/// Rank 0 performs random operations on the vector of rank 1, of every type.
 fn operations(world: World) {
-    random_operations::<u8>(&world, 131);
-    random_operations::<i16>(&world, 61);
-    random_operations::<u32>(&world, 9);
-    random_operations::<f32>(&world, 33);
-    random_operations::<u64>(&world, 40);
-    random_operations::<f64>(&world, 7000); // several requests for the whole
-    random_operations::<onesided::Located<i32>>(&world, 20);
+    follows_the_model::<u8>(&world, 131, 20);
+    follows_the_model::<i16>(&world, 61, 20);
+    follows_the_model::<u32>(&world, 9, 20);
+    follows_the_model::<f32>(&world, 33, 20);
+    follows_the_model::<u64>(&world, 40, 20);
+    follows_the_model::<f64>(&world, 7000, 2); // several requests for the whole
+    follows_the_model::<onesided::Located<i32>>(&world, 20, 20);
     ok();
 }
 
-fn random_operations<T: Model>(world: &World, len: usize) {
-    let mut runner = TestRunner::deterministic();
-    let mut draw = |below: usize| (0..below).new_tree(&mut runner).unwrap().current();
-    let mut values = TestRunner::new(Config::default());
-    let mut value = || T::values().new_tree(&mut values).unwrap().current();
-    let first: Vec<T> = vec![T::zeroed(); len];
-    let window = Window::create(world, first.clone()).wait().unwrap();
-    let mut model = first;
+fn follows_the_model<T: Model>(world: &World, len: usize, cases: u32) {
+    let window = Window::builder().name("tried").create(world, vec![T::zeroed(); len]).wait().unwrap();
     if world.rank() == 0 {
-        let epoch = window.lock_exclusive(1).wait().unwrap();
-        for _ in 0..120 {
-            let at = draw(len);
-            let count = draw(len - at) + 1;
-            let operands: Vec<T> = (0..count).map(|_| value()).collect();
-            let op = Op::ALL[draw(Op::ALL.len())];
-            let mut found = vec![T::zeroed(); count];
-            match draw(6) {
-                0 => {
-                    epoch.put(at, &operands).unwrap();
-                    model[at..at + count].copy_from_slice(&operands);
-                }
-                1 => {
-                    epoch.get(at, &mut found).wait().unwrap();
-                    assert!(found.iter().zip(&model[at..]).all(|(found, model)| same(*found, *model)));
-                }
-                2 => {
-                    let expected = if draw(2) == 0 { model[at] } else { operands[0] };
-                    let before = epoch.compare_and_swap(at, expected, *operands.last().unwrap()).wait().unwrap();
-                    assert!(same(before, model[at]));
-                    if bytemuck::bytes_of(&before) == bytemuck::bytes_of(&expected) {
-                        model[at] = *operands.last().unwrap();
-                    }
-                }
-                3 if T::model(op, operands[0], operands[0]).is_some() => {
-                    let before = epoch.fetch_and_op(at, operands[0], op).wait().unwrap();
-                    assert!(same(before, model[at]), "{op:?}: {before:?} {:?}", model[at]);
-                    model[at] = T::model(op, model[at], operands[0]).unwrap();
-                }
-                4 => {
-                    // Every third element, as many as there are.
-                    let (block, stride) = (1, 3);
-                    let shape = Shape::Vector { count: count.div_ceil(stride), block, stride };
-                    let outcome = epoch.accumulate_shaped(at, shape, &operands[..count.div_ceil(stride)], op).wait();
-                    if T::model(op, operands[0], operands[0]).is_none() {
-                        assert!(outcome.unwrap_err().to_string().contains("not for elements"));
-                        continue;
-                    }
-                    outcome.unwrap();
-                    for (number, operand) in operands[..count.div_ceil(stride)].iter().enumerate() {
-                        let element = &mut model[at + stride * number];
-                        *element = T::model(op, *element, *operand).unwrap();
-                    }
-                }
-                _ => {
-                    let given = if op == Op::NoOp { &[][..] } else { &operands };
-                    let outcome = epoch.get_accumulate(at, given, &mut found, op).wait();
-                    if T::model(op, operands[0], operands[0]).is_none() {
-                        outcome.unwrap_err();
-                        continue;
-                    }
-                    outcome.unwrap();
-                    for ((found, element), operand) in found.iter().zip(&mut model[at..]).zip(&operands) {
-                        assert!(same(*found, *element), "{op:?}");
-                        *element = T::model(op, *element, *operand).unwrap();
-                    }
-                }
-            }
-        }
+        try_all(&window, 1..2, cases);
         let mut all = vec![T::zeroed(); len];
-        epoch.get(0, &mut all).wait().unwrap();
-        assert!(all.iter().zip(&model).all(|(seen, model)| same(*seen, *model)));
+        let epoch = window.lock_exclusive(1).wait().unwrap();
         for error in [
-            epoch.put(len, &[model[0]]).unwrap_err(),
+            epoch.put(len, &[all[0]]).unwrap_err(),
+            epoch.fetch_and_op(len, all[0], Op::Replace).wait().unwrap_err(),
+            epoch.accumulate(len - 1, &[all[0]; 2], Op::Replace).wait().unwrap_err(),
             epoch.get(1, &mut all).wait().unwrap_err(),
-            epoch.fetch_and_op(len, model[0], Op::Replace).wait().unwrap_err(),
-            epoch.accumulate(len - 1, &[model[0]; 2], Op::Replace).wait().unwrap_err(),
         ] {
             assert!(error.to_string().contains("elements there"), "{error}");
         }
