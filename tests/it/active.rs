@@ -1,64 +1,15 @@
-//! Fences, and post, start, complete, wait, between processes; and run-time checks.
+//! Fences, and post, start, complete, wait, with ranks that die, leave, or leak an epoch.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use onesided::{Error, FaultKind, Op, Window, WindowError, World};
+use onesided::{Error, FaultKind, Window, WindowError, World};
 
 use crate::faults::status::Status;
-use crate::jobs::{self, Role, die, is_short_on_cards, ok};
-use crate::support::{DEADLINE, eventually, ranks, run_async};
+use crate::jobs::{self, Role, die, ok};
+use crate::support::{DEADLINE, ranks};
 
-pub(crate) const ROLES: &[Role] = &[("active", active), ("active death", one_dies)];
-
-/// Every rank is a target of the one before it, and of itself, with fences between.
-fn active(world: World) {
-    const LEN: usize = 500;
-    let (me, size) = (world.rank(), world.size());
-    let (before, after) = ((me + size - 1) % size, (me + 1) % size);
-    let window = Window::<u64>::allocate(&world, LEN).wait().unwrap();
-    let sums = Window::<i32>::allocate(&world, 3).wait().unwrap();
-    // An emulated device is slow.
-    let rounds = if is_short_on_cards() { 20 } else { 100 };
-    for round in 1..=rounds {
-        let mut exposure = window.post(&[before, me]).unwrap();
-        let epoch = window.start(&[after, me]).wait().unwrap();
-        epoch.at(after).unwrap().put(0, &[round; LEN / 2]).unwrap();
-        epoch.at(me).unwrap().put(LEN / 2, &[round + 1; LEN / 2]).unwrap();
-        epoch.complete().wait().unwrap();
-        match round % 3 {
-            0 => exposure.wait().unwrap(),
-            1 => eventually(DEADLINE, "all_to_all has completed", || exposure.test().unwrap().is_some()),
-            _ => run_async(exposure.into_future()).unwrap(),
-        }
-        let local = window.local().read(0..LEN);
-        assert_eq!(
-            (local[0], local[LEN / 2 - 1], local[LEN / 2], local[LEN - 1]),
-            (round, round, round + 1, round + 1)
-        );
-        if round % 10 == 0 {
-            std::thread::sleep(Duration::from_millis(2 * u64::from(me))); // so that some ranks sleep while they wait
-            let epoch = sums.fence().wait().unwrap();
-            for target in 0..size {
-                epoch.at(target).unwrap().accumulate(1, &[1, -1], Op::Sum).wait().unwrap();
-            }
-            epoch.end().wait().unwrap();
-            let sum = (round / 10 * u64::from(size)) as i32;
-            assert_eq!(sums.local().read(0..3), [0, sum, -sum]);
-        }
-    }
-    sums.close().wait().unwrap();
-    window.close().wait().unwrap();
-    ok();
-}
-
-#[test]
-fn processes_synchronise_actively() {
-    for count in if is_short_on_cards() { vec![3] } else { vec![1, 2, 5] } {
-        let ended = jobs::start(count, "active").wait();
-        assert_eq!((ended.code, ended.ok()), (0, (0..count).collect()), "{ended:?}");
-    }
-}
+pub(crate) const ROLES: &[Role] = &[("active death", one_dies)];
 
 /// Each rank but 0 waits for that one in a different way; the error, and its text before the window.
 fn wait_for_0(world: &World, window: &Window<u64>) -> (WindowError, &'static str) {
@@ -132,25 +83,6 @@ fn a_rank_that_leaves_ends_every_active_wait() {
             }
         });
     }
-}
-
-#[test]
-fn active_waits_keep_their_deadlines() {
-    const SHORT: Duration = Duration::from_millis(40);
-    let over = Barrier::new(2);
-    ranks(2, move |world| {
-        let window = Window::<u64>::builder().name("late").allocate(&world, 1).wait().unwrap();
-        if world.rank() == 0 {
-            let begin = Instant::now();
-            let error = window.start(&[1]).deadline(SHORT).wait().map(drop).unwrap_err();
-            assert!(error.is_timed_out() && begin.elapsed() >= SHORT);
-            let error = window.post(&[1]).unwrap().deadline(SHORT).wait().unwrap_err();
-            assert!(error.is_timed_out() && begin.elapsed() >= 2 * SHORT);
-            let error = window.fence().deadline(SHORT).wait().map(drop).unwrap_err();
-            assert_eq!(error.to_string(), "fence window \"late\": the deadline passed, waiting for rank 1");
-        }
-        over.wait();
-    });
 }
 
 /// A leaked or dropped epoch delays only ranks that wait for it.

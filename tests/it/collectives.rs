@@ -1,83 +1,17 @@
-//! Barriers and gathers, also on more ranks than cores.
+//! Collectives that a rank does not come to, in time or at all.
 
 use std::sync::{Arc, Barrier};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use onesided::fabric::block_on;
-use onesided::{Error, FaultKind, MessageError, Messages, Tag, Window, World};
+use onesided::{Error, Messages, Tag, Window, World};
 
 use crate::jobs::{self, Role, die, ok};
-use crate::support::{DEADLINE, eventually, ranks, run_async};
+use crate::support::{DEADLINE, eventually, ranks};
 
 #[path = "../../two-sided/tests/collectives/steps.rs"]
 pub(crate) mod steps;
 
-pub(crate) const ROLES: &[Role] = &[("split", split), ("collectives: dies", a_rank_dies), ("reconnect alone", alone)];
-
-const SEED: &str = "ONESIDED_IT_SEED";
-
-#[test]
-fn many_ranks_on_few_cores_meet_often() {
-    ranks(8, |world| {
-        let seen = Window::<u64>::allocate(&world, 1).wait().unwrap();
-        for round in 1..=200_u64 {
-            seen.local().write(0, &[round]).unwrap();
-            world.barrier().wait().unwrap();
-            let next = (world.rank() + 1) % world.size();
-            let epoch = seen.lock_shared(next).wait().unwrap();
-            let mut value = [0];
-            epoch.get(0, &mut value).wait().unwrap();
-            epoch.unlock().wait().unwrap();
-            assert_eq!(value[0], round, "what was written before the barrier is seen after it");
-            world.barrier().wait().unwrap();
-        }
-        seen.close().wait().unwrap();
-    });
-}
-
-#[test]
-fn tasks_of_any_runtime_meet_often() {
-    ranks(3, |world| {
-        for _ in 0..2000 {
-            run_async(world.barrier().into_future()).unwrap();
-        }
-    });
-}
-
-#[test]
-fn every_rank_gets_the_bytes_of_every_rank() {
-    ranks(8, |world| {
-        for round in 0..100_usize {
-            let mine = vec![world.rank() as u8; (round * 37 + world.rank() as usize) % 1025];
-            let gather = world.all_gather(&mine);
-            let all = if round % 2 == 0 { block_on(world.fabric(), gather) } else { run_async(gather) }.unwrap();
-            assert_eq!(all.len(), 8);
-            for (rank, bytes) in all.iter().enumerate() {
-                assert_eq!(bytes, &vec![rank as u8; (round * 37 + rank) % 1025]);
-            }
-        }
-        let too_long = world.all_gather(&[0; 1025]).wait().unwrap_err().fault();
-        assert_eq!((too_long.kind(), too_long.detail()), (FaultKind::TooLong, 1025));
-        world.barrier().wait().unwrap(); // nothing was begun
-    });
-}
-
-#[test]
-fn a_barrier_has_a_deadline() {
-    let over = Barrier::new(2);
-    ranks(2, move |world| {
-        if world.rank() == 0 {
-            let begin = Instant::now();
-            let error = Error::from(world.barrier().deadline(Duration::from_millis(50)).wait().unwrap_err());
-            assert!(error.is_timed_out());
-            assert_eq!(error.to_string(), "barrier: the deadline passed, waiting for rank 1");
-            assert!(begin.elapsed() >= Duration::from_millis(50));
-            let again = world.barrier().wait().unwrap_err();
-            assert_eq!(again.fault().kind(), FaultKind::OutOfStep, "it is out of step");
-        }
-        over.wait();
-    });
-}
+pub(crate) const ROLES: &[Role] = &[("split", split), ("reconnect alone", alone)];
 
 /// The ranks that have not come are told from those that wait for them, too.
 #[test]
@@ -139,36 +73,6 @@ fn waiters_learn_which_rank_left() {
                 over.wait();
             });
         }
-    }
-}
-
-/// Each of two threads of a rank fences, puts and reads in a window of its own.
-#[test]
-fn threads_use_windows_at_the_same_time() {
-    for size in [2, 3] {
-        ranks(size, |world| {
-            let windows =
-                ["a", "b"].map(|name| Window::<u64>::builder().name(name).allocate(&world, 1).wait().unwrap());
-            let next = (world.rank() + 1) % world.size();
-            std::thread::scope(|scope| {
-                for window in windows {
-                    scope.spawn(move || {
-                        let mut epoch = window.fence().wait().unwrap();
-                        for round in 1..=300 {
-                            epoch.at(next).unwrap().put(0, &[round]).unwrap();
-                            epoch = epoch.fence().wait().unwrap();
-                            assert_eq!(window.local().read(0..1), [round]);
-                            epoch = epoch.fence().wait().unwrap();
-                        }
-                        epoch.end().wait().unwrap();
-                        window.close().wait().unwrap();
-                    });
-                }
-                for _ in 0..100 {
-                    world.barrier().wait().unwrap();
-                }
-            });
-        });
     }
 }
 
@@ -251,41 +155,4 @@ fn alone(world: World) {
 fn a_rank_that_reconnects_alone_gives_up_after_the_time_for_joining() {
     let ended = jobs::start_under(2, "reconnect alone", ("ONESIDED_JOIN_TIMEOUT", "2")).wait();
     assert_eq!(ended.ok(), [0, 1], "{ended:?}");
-}
-
-/// Rank 2 dies while all are in collectives, one after the other, short and long ones.
-fn a_rank_dies(world: World) {
-    let mut random = steps::Random(std::env::var(SEED).unwrap().parse().unwrap());
-    let messages = Messages::new(&world).wait().unwrap();
-    messages.barrier().wait().unwrap();
-    if world.rank() == 2 {
-        let until = Duration::from_micros(random.clone().below(50_000));
-        std::thread::spawn(move || {
-            std::thread::sleep(until);
-            die();
-        });
-    }
-    let error = loop {
-        let of_all = steps::ALL.map(|collective| steps::Step::random(collective, world.size(), 3_000, &mut random));
-        if let Some(error) = of_all.iter().find_map(|step| block_on(world.fabric(), step.run(&messages)).err()) {
-            break error;
-        }
-    };
-    assert!(matches!(error, MessageError::Collective { .. }) && error.kind() == FaultKind::PeerDied, "{error}");
-    assert_eq!(error.fault().rank().unwrap().0, 2, "{error}");
-    // The others hear it of their own.
-    (0..world.size()).filter(|rank| *rank != 2).for_each(|rank| drop(messages.send(&[0_u8], rank, Tag(0))));
-    for rank in [0, 1, 3].into_iter().filter(|rank| *rank != world.rank()) {
-        messages.recv::<u8>(rank, Tag(0)).deadline(DEADLINE).wait().unwrap();
-    }
-    ok();
-}
-
-#[test]
-fn a_death_ends_the_collectives_of_the_others() {
-    let seeds = if jobs::is_short_on_cards() { 0..1 } else { 0..6 };
-    for seed in seeds {
-        let ended = jobs::start_under(4, "collectives: dies", (SEED, &seed.to_string())).wait();
-        assert_eq!(ended.ok(), [0, 1, 3], "{ended:#?}");
-    }
 }

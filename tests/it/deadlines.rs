@@ -1,6 +1,6 @@
 //! Deadlines of requests and collectives.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use onesided::{Error, FaultKind, LockAllDesign, LockDesign, LockTable, Messages, Mode, Mutex, RwLock, Window};
 
@@ -15,8 +15,9 @@ const SHORT: Duration = Duration::from_millis(5);
 fn every_request_has_a_deadline() {
     macro_rules! late {
         ($begin:expr) => {{
+            let begin = Instant::now();
             let error = $begin.deadline(SHORT).wait().map(drop).unwrap_err();
-            assert!(error.is_timed_out(), "{error}");
+            assert!(error.is_timed_out() && begin.elapsed() >= SHORT, "{error}");
             let error = run_async($begin.deadline(DEADLINE).deadline(SHORT)).map(drop).unwrap_err();
             assert!(error.is_timed_out(), "{error}");
             let mut handle = $begin.deadline(SHORT);

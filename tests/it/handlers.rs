@@ -56,7 +56,7 @@ fn looks(since: Instant) -> u64 {
 }
 
 /// Puts a number to rank 1, under its lock.
-pub(crate) fn tell(window: &Window<u64>, number: u64) {
+fn tell(window: &Window<u64>, number: u64) {
     let epoch = window.lock_exclusive(1).deadline(DEADLINE).wait().unwrap();
     epoch.put(0, &[number]).unwrap();
     epoch.unlock().wait().unwrap();

@@ -1,7 +1,6 @@
 //! Messages between processes, and what a death or a stop of one does to the others.
 
 mod floods;
-mod groups;
 mod own_memory;
 mod packets;
 mod rails;
@@ -14,32 +13,21 @@ use onesided::{Fault, FaultKind, Messages, Protocol, Source, Tag, Window, World}
 use onesided_fabric::remote_memory::Rank;
 use onesided_fabric::{Fabric, Segment, SegmentKey, block_on};
 
-use crate::handlers::tell;
 use crate::jobs::{self, Role, die, ok};
 use crate::support::{DEADLINE, eventually};
 
 pub(crate) const ROLES: &[Role] = &[
-    ("messages: ring", |world| ring(&world, Protocol::Rget)),
-    ("messages: written ring", |world| ring(&world, Protocol::Rput)),
-    ("messages: ring in pieces", |world| ring(&world, Protocol::Pipeline)),
-    ("messages: writing sender dies", |world| one_dies(&world, writing_sender_dies)),
-    ("messages: written receiver dies", |world| one_dies(&world, written_receiver_dies)),
+    ("messages: ring", ring),
     ("messages: sender dies between pieces", |world| one_dies(&world, sender_dies_between_pieces)),
     ("messages: receiver dies between pieces", |world| one_dies(&world, receiver_dies_between_pieces)),
-    ("messages: ring in packets", |world| ring(&world, Protocol::Copy)),
-    ("messages: sender dies between packets", |world| one_dies(&world, packets::sender_dies)),
-    ("messages: receiver dies between packets", |world| one_dies(&world, packets::receiver_dies)),
     ("messages: no more memory at one", |world| packets::no_more_memory(&world, &[1])),
     ("messages: no more memory at both", |world| packets::no_more_memory(&world, &[0, 1])),
     ("messages: sender dies", |world| one_dies(&world, sender_dies)),
     ("messages: receiver dies", |world| one_dies(&world, receiver_dies)),
     ("messages: connection breaks", connection_breaks),
     ("messages: receiver stops", stopped::receiver_stops),
-    ("messages: receiver computes", receiver_computes),
-    ("messages: two long ones", two_long_ones),
     ("messages: both wait", floods::both_wait),
     ("messages: device fails", rails::device_fails),
-    ("messages: group of which one dies", groups::one_dies),
     ("messages: mapped again", own_memory::mapped_again),
     ("messages: rules", packets::rules),
     ("messages: dies in an exchange", steps::one_dies),
@@ -47,15 +35,18 @@ pub(crate) const ROLES: &[Role] = &[
     ("messages: receiver waits for a lock", receiver_waits_for_a_lock),
 ];
 
-/// Eager and rendezvous messages.
-const LENGTHS: [usize; 6] = [0, 3, 4, 1_000, 100_000, 1];
+/// Eager and rendezvous messages: while the memory of a long one is opened, another one is announced.
+const LENGTHS: [usize; 7] = [0, 3, 4, 1_000, 100_000, 100_000, 1];
 
 pub(crate) fn elements(rank: u32, len: usize) -> Vec<u64> {
     (0..len as u64).map(|at| at * 1_000 + u64::from(rank)).collect()
 }
 
-fn ring(world: &World, rendezvous: Protocol) {
-    ring_by(world, Some(rendezvous));
+/// By each protocol.
+fn ring(world: World) {
+    for rendezvous in [Protocol::Rget, Protocol::Rput, Protocol::Pipeline, Protocol::Copy] {
+        ring_by(&world, Some(rendezvous));
+    }
     ok();
 }
 
@@ -125,7 +116,7 @@ fn barrier(world: &World, messages: &Messages) {
 }
 
 /// Whether this tells of a death: over cards the connection may be lost before the death is known.
-pub(crate) fn tells_of_a_death(fault: Fault) -> bool {
+fn tells_of_a_death(fault: Fault) -> bool {
     fault.kind() == FaultKind::PeerDied || jobs::on_cards() && fault.kind() == FaultKind::ConnectionLost
 }
 
@@ -189,55 +180,14 @@ fn receiver_dies(world: &World, messages: &Messages) {
     assert!(messages.send(&[1_u64], 0, Tag(0)).deadline(DEADLINE).wait().is_err());
 }
 
-/// Rank 1 exposes memory for messages that nobody writes any more, rank 2 posts its receive later.
-fn writing_sender_dies(world: &World, messages: &Messages) {
-    messages.set_rendezvous(Protocol::Rput);
-    if world.rank() == 0 {
-        let lost = elements(0, 10_000);
-        let _lost = [1, 2].map(|to| messages.send(&lost, to, Tag(0)));
-        barrier(world, messages);
-        die();
-    }
-    let early = (world.rank() == 1).then(|| messages.recv::<u64>(0, Tag(0)));
-    barrier(world, messages);
-    eventually(DEADLINE, "rank 0 counts as dead", || !world.is_alive(0));
-    match early.unwrap_or_else(|| messages.recv::<u64>(0, Tag(0))).deadline(DEADLINE).wait() {
-        Ok((got, _)) => assert_eq!(got, elements(0, 10_000)), // it was written in the barrier
-        Err(error) => assert_ne!(error.fault().kind(), FaultKind::TimedOut, "{error}"),
-    }
-}
-
-/// It may be written, or have no receive.
-fn written_receiver_dies(world: &World, messages: &Messages) {
-    messages.set_rendezvous(Protocol::Rput);
-    if world.rank() == 0 {
-        let _received = messages.recv::<u64>(1, Tag(0));
-        barrier(world, messages);
-        die();
-    }
-    let sent = elements(1, 10_000);
-    let send = messages.send(&sent, 0, Tag(0));
-    barrier(world, messages);
-    match send.deadline(DEADLINE).wait() {
-        Ok(()) => assert_eq!(world.rank(), 1),
-        Err(error) => assert_ne!(error.fault().kind(), FaultKind::TimedOut, "{error}"),
-    }
-    eventually(DEADLINE, "rank 0 counts as dead", || !world.is_alive(0));
-    assert!(messages.send(&sent, 0, Tag(0)).deadline(DEADLINE).wait().is_err());
-}
-
 /// Elements of many pieces, of 64 to 512 KiB each: 4 MiB take an emulated card a second.
 fn many_pieces() -> usize {
     if jobs::on_cards() { 512 << 10 } else { 4 << 20 }
 }
 
-fn sender_dies_between_pieces(world: &World, messages: &Messages) {
-    sender_dies_between(world, messages, Protocol::Pipeline);
-}
-
 /// Rank 0 dies while pieces move to ranks 1 and 2.
-fn sender_dies_between(world: &World, messages: &Messages, rendezvous: Protocol) {
-    messages.set_rendezvous(rendezvous);
+fn sender_dies_between_pieces(world: &World, messages: &Messages) {
+    messages.set_rendezvous(Protocol::Pipeline);
     if world.rank() == 0 {
         let sent = elements(0, many_pieces());
         let lost = [1, 2].map(|to| messages.send(&sent, to, Tag(0)));
@@ -254,13 +204,9 @@ fn sender_dies_between(world: &World, messages: &Messages, rendezvous: Protocol)
     eventually(DEADLINE, "rank 0 counts as dead", || !world.is_alive(0));
 }
 
-fn receiver_dies_between_pieces(world: &World, messages: &Messages) {
-    receiver_dies_between(world, messages, Protocol::Pipeline);
-}
-
 /// Rank 0 dies while pieces of ranks 1 and 2 move to it.
-fn receiver_dies_between(world: &World, messages: &Messages, rendezvous: Protocol) {
-    messages.set_rendezvous(rendezvous);
+fn receiver_dies_between_pieces(world: &World, messages: &Messages) {
+    messages.set_rendezvous(Protocol::Pipeline);
     if world.rank() == 0 {
         let _received = [1, 2].map(|from| messages.recv::<u64>(from, Tag(0)));
         barrier(world, messages);
@@ -333,64 +279,10 @@ fn a_connection_that_breaks_between_processes_is_made_anew() {
     }
 }
 
-/// More messages than a card has receives for, and fewer than their sender has credit for.
-const MANY: u64 = 1_500;
-
-fn receive_many(messages: &Messages) {
-    for number in 0..MANY {
-        assert_eq!(messages.recv::<u64>(0, Tag(0)).deadline(DEADLINE).wait().unwrap().0, [number]);
-    }
-}
-
-/// Messages to a rank that takes in none hold up neither a lock nor a put there.
-fn receiver_computes(world: World) {
-    let messages = Messages::new(&world).wait().unwrap();
-    let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
-    world.barrier().wait().unwrap();
-    if world.rank() == 0 {
-        (0..MANY).for_each(|number| drop(messages.send(&[number], 1, Tag(0))));
-        tell(&window, 7);
-    } else {
-        eventually(DEADLINE, "it is locked", || window.local().read(0..1) == [7]);
-        receive_many(&messages);
-    }
-    world.barrier().wait().unwrap();
-    window.close().wait().unwrap();
-    ok();
-}
-
-#[test]
-fn a_receiver_that_computes_holds_up_no_lock() {
-    let ended = jobs::start(2, "messages: receiver computes").wait();
-    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
-}
-
-/// While the memory of a long message is opened, another one is announced.
-fn two_long_ones(world: World) {
-    let messages = Messages::new(&world).wait().unwrap();
-    for round in 0..20 {
-        let sent = [0, 1].map(|more| elements(round + more, 1 << 18));
-        if world.rank() == 0 {
-            let sends = [&sent[0], &sent[1]].map(|sent| messages.send(sent, 1, Tag(0)).deadline(DEADLINE));
-            sends.into_iter().for_each(|send| send.wait().unwrap());
-        } else {
-            let receives = [0, 1].map(|_| messages.recv::<u64>(0, Tag(0)).deadline(DEADLINE));
-            let received = receives.map(|receive| receive.wait().unwrap().0);
-            assert!(received == sent, "round {round}");
-        }
-    }
-    ok();
-}
-
-#[test]
-fn two_long_messages_are_under_way() {
-    let ended = jobs::start(2, "messages: two long ones").wait();
-    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
-}
-
 /// A rank that waits for a lock takes messages in, though it asks for none: cards have receives for
 /// fewer than the sender has credit for.
 fn receiver_waits_for_a_lock(world: World) {
+    const MANY: u64 = 1_500;
     let messages = Messages::new(&world).wait().unwrap();
     let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
     if world.rank() == 0 {
@@ -403,7 +295,9 @@ fn receiver_waits_for_a_lock(world: World) {
     } else {
         world.barrier().wait().unwrap();
         window.lock_exclusive(0).wait().unwrap().unlock().wait().unwrap();
-        receive_many(&messages);
+        for number in 0..MANY {
+            assert_eq!(messages.recv::<u64>(0, Tag(0)).deadline(DEADLINE).wait().unwrap().0, [number]);
+        }
     }
     world.barrier().wait().unwrap();
     window.close().wait().unwrap();
@@ -427,30 +321,6 @@ fn processes_send_around_a_ring() {
 #[test]
 fn processes_whose_memory_the_kernel_does_not_copy_send_around_a_ring() {
     let ended = jobs::start_under(4, "messages: ring", ("ONESIDED_PROCESS_VM", "off")).wait();
-    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2, 3]), "{ended:#?}");
-}
-
-#[test]
-fn processes_write_around_a_ring() {
-    let ended = jobs::start(4, "messages: written ring").wait();
-    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2, 3]), "{ended:#?}");
-}
-
-#[test]
-fn a_dead_sender_ends_what_it_would_have_written() {
-    let ended = jobs::start(3, "messages: writing sender dies").wait();
-    assert_eq!(ended.ok(), [1, 2], "{ended:#?}");
-}
-
-#[test]
-fn a_dead_receiver_ends_what_is_written_to_it() {
-    let ended = jobs::start(3, "messages: written receiver dies").wait();
-    assert_eq!(ended.ok(), [1, 2], "{ended:#?}");
-}
-
-#[test]
-fn processes_write_around_a_ring_in_pieces() {
-    let ended = jobs::start(4, "messages: ring in pieces").wait();
     assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2, 3]), "{ended:#?}");
 }
 

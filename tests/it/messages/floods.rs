@@ -29,15 +29,9 @@ pub(super) fn both_wait(world: World) {
     ok();
 }
 
+/// All messages arrive, and the launcher adds up what the ranks say of them.
 #[test]
-fn long_messages_come_before_floods_both_ways() {
-    let ended = jobs::start(2, "messages: both wait").wait();
-    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
-}
-
-/// The launcher adds up what the ranks say of their messages.
-#[test]
-fn what_a_job_has_sent_is_summed() {
+fn long_messages_come_before_floods_both_ways_and_are_summed() {
     let ended = jobs::start_under(2, "messages: both wait", (STATISTICS, "1")).wait();
     assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
     let sent: Vec<u64> = ended

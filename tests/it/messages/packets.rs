@@ -2,18 +2,10 @@
 
 use onesided::{FaultKind, Messages, Protocol, Tag, World};
 
-use super::{elements, receiver_dies_between, sender_dies_between};
+use super::elements;
 use crate::jobs::{self, ok};
 use crate::limits::LIMIT;
 use crate::support::DEADLINE;
-
-pub(super) fn sender_dies(world: &World, messages: &Messages) {
-    sender_dies_between(world, messages, Protocol::Copy);
-}
-
-pub(super) fn receiver_dies(world: &World, messages: &Messages) {
-    receiver_dies_between(world, messages, Protocol::Copy);
-}
 
 /// Two ranks exchange long messages, though some may register nothing any more: those that are waited
 /// for, and those that come before they are waited for. On shared memory there is no such limit.
@@ -56,25 +48,11 @@ pub(super) fn no_more_memory(world: &World, limited: &[u32]) {
 }
 
 #[test]
-fn processes_send_around_a_ring() {
-    let ended = jobs::start(4, "messages: ring in packets").wait();
-    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2, 3]), "{ended:#?}");
-}
-
-#[test]
 fn what_cannot_be_registered_comes_all_the_same() {
     for (role, limit) in [("at one", "memlock 16777216 1"), ("at both", "memlock 16777216")] {
         let role = format!("messages: no more memory {role}");
         let ended = jobs::start_under(2, &role, (LIMIT, limit)).wait();
         assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
-    }
-}
-
-#[test]
-fn a_dead_sender_or_receiver_ends_the_message() {
-    for role in ["messages: sender dies between packets", "messages: receiver dies between packets"] {
-        let ended = jobs::start(3, role).wait();
-        assert_eq!(ended.ok(), [1, 2], "{ended:#?}");
     }
 }
 
