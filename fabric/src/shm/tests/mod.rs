@@ -15,24 +15,6 @@ use crate::shm::{Shm, threads};
 use crate::{Fabric, Segment, SegmentKey, World, block_on};
 
 #[test]
-fn one_value_goes_round() {
-    let seen = threads(4, |shm| {
-        let world = World::new(shm.clone());
-        let own = shm.allocate(64).unwrap();
-        let keys = block_on(&shm, world.all_gather(&own.key().to_bytes())).unwrap();
-        let next = SegmentKey::from_bytes(&keys[(world.rank() as usize + 1) % 4]).unwrap();
-        let next = shm.open(&next).unwrap();
-        let word = shm.word_in(&next, 8).unwrap();
-        drop(shm.write(word, u64::from(world.rank()) + 10, Notify::Yes));
-        let mine = shm.word_in(&own, 8).unwrap();
-        let value = block_on(&shm, shm.wait_until(mine, |value| value != 0, Patience::on(Rank(0)))).unwrap();
-        world.barrier().wait().unwrap();
-        value
-    });
-    assert_eq!(seen.unwrap(), [13, 10, 11, 12]);
-}
-
-#[test]
 fn own_words_are_those_of_the_segment_and_keep_it() {
     threads(2, |shm| {
         let world = World::new(shm.clone());
@@ -56,26 +38,6 @@ fn own_words_are_those_of_the_segment_and_keep_it() {
 }
 
 #[test]
-fn a_sleeper_is_woken_and_a_deadline_kept() {
-    threads(2, |shm| {
-        let own = shm.world_segment(shm.rank()).unwrap();
-        let word = shm.word_in(&own, 4000).unwrap();
-        if shm.rank() == Rank(0) {
-            let patience = Patience::on(Rank(1));
-            assert_eq!(block_on(&shm, shm.wait_until(word, |value| value == 7, patience)), Ok(7));
-            let patience = Patience::until(shm.now() + 5_000_000);
-            let late = block_on(&shm, shm.wait_until(word, |value| value == 8, patience));
-            assert_eq!(late.map_err(Fault::kind), Err(FaultKind::TimedOut));
-        } else {
-            std::thread::sleep(Duration::from_millis(100));
-            let peer = shm.world_segment(Rank(0)).unwrap();
-            drop(shm.write(shm.word_in(&peer, 4000).unwrap(), 7, Notify::Yes));
-        }
-    })
-    .unwrap();
-}
-
-#[test]
 fn ranks_of_several_hosts_are_refused() {
     let jobs = onesided_job::local::jobs(3).unwrap();
     assert!((0..3).all(|rank| jobs[1].host_of(Rank(rank)) == 0) && jobs[0].hosts() == 1);
@@ -87,43 +49,6 @@ fn ranks_of_several_hosts_are_refused() {
         assert!(matches!(&error, crate::Error::NoFabric { name, .. } if name == "shm"), "{error}");
         assert!(error.to_string().contains("on 2 hosts"), "{error}");
     }
-}
-
-#[test]
-fn a_panicking_rank_ends_the_waits_of_the_others() {
-    let ends = onesided_job::local::jobs(2).unwrap().into_iter().map(|job| Shm::new(job).unwrap());
-    let mut ends: Vec<_> = ends.collect();
-    let (one, zero) = (ends.pop().unwrap(), ends.pop().unwrap());
-    let panics = std::thread::spawn(move || {
-        let _one = one;
-        std::thread::sleep(Duration::from_millis(50));
-        panic!("on purpose");
-    });
-    let world = World::new(zero);
-    let ended = world.barrier().wait().unwrap_err().fault();
-    assert_eq!((ended.kind(), ended.rank()), (FaultKind::PeerDied, Some(Rank(1))));
-    assert_eq!(world.barrier().wait().unwrap_err().fault().kind(), FaultKind::OutOfStep);
-    assert!(panics.join().is_err());
-}
-
-#[test]
-fn a_task_of_no_runtime_of_ours_is_woken() {
-    threads(2, |shm| {
-        let own = shm.world_segment(Rank(0)).unwrap();
-        let word = shm.word_in(&own, 4000).unwrap();
-        if shm.rank() == Rank(0) {
-            let waker = Arc::new(Unpark(std::thread::current())).into();
-            let mut cx = Context::from_waker(&waker);
-            let mut wait = pin!(shm.wait_until(word, |value| value == 3, Patience::on(Rank(1))));
-            while Future::poll(wait.as_mut(), &mut cx).is_pending() {
-                std::thread::park();
-            }
-        } else {
-            std::thread::sleep(Duration::from_millis(50));
-            drop(shm.write(word, 3, Notify::Yes));
-        }
-    })
-    .unwrap();
 }
 
 #[test]
@@ -143,18 +68,6 @@ fn adopted_work_is_finished_while_the_caller_computes() {
             assert!(shm.now() < until, "the helper did not run");
             std::hint::spin_loop();
         }
-    })
-    .unwrap();
-}
-
-#[test]
-fn a_pause_gives_everybody_else_a_turn() {
-    threads(1, |shm| {
-        let own = shm.world_segment(Rank(0)).unwrap();
-        let mut pause = pin!(shm.pause(shm.word_in(&own, 4000).unwrap(), 0));
-        let mut cx = Context::from_waker(Waker::noop());
-        assert_eq!(pause.as_mut().poll(&mut cx), Poll::Pending);
-        assert_eq!(pause.as_mut().poll(&mut cx), Poll::Ready(()));
     })
     .unwrap();
 }
@@ -317,25 +230,6 @@ fn the_last_handle_leaves_whatever_its_helper_waits_for() {
             assert_eq!(job_segment.liveness(rank), Liveness::Left, "{rank}");
         }
     }
-}
-
-#[test]
-fn a_waiting_task_is_polled_when_something_happens_and_not_all_the_time() {
-    let polls = threads(2, |shm| {
-        let world = World::new(shm);
-        let mut polls = 0;
-        let mut barrier = world.barrier().into_future();
-        if world.rank() == 1 {
-            std::thread::sleep(Duration::from_millis(300));
-        }
-        block_on_by_parking(std::future::poll_fn(|cx| {
-            polls += 1;
-            Pin::new(&mut barrier).poll(cx)
-        }))
-        .unwrap();
-        polls
-    });
-    assert!(polls.unwrap()[0] < 10);
 }
 
 #[test]
