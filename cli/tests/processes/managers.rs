@@ -1,15 +1,17 @@
 //! Ranks that other launchers start: a process manager that speaks PMI-1 (a simulated one, and
 //! MPICH's if installed).
 
-use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Write};
+#[path = "../../../job/src/pmi/tests/space.rs"]
+mod space;
+
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::Arc;
 
 use rustix::process::Signal;
 
+use self::space::Space;
 use crate::hosts::network::Network;
 use crate::ranks::{plays, plays_after};
 use crate::support::{
@@ -23,46 +25,28 @@ pub(crate) struct Manager {
 }
 
 impl Manager {
-    /// Starts `size` processes that run a role; `variables` returns the variables of each besides
-    /// the socket.
-    fn start(size: u32, role: &str, variables: impl Fn(u32) -> Vec<(&'static str, String)>) -> Self {
-        Self::start_on(size, role, variables, |_, command| command)
-    }
-
-    /// The same, with `place` as a wrapper for each rank's command that runs it elsewhere.
-    fn start_on(
-        size: u32,
-        role: &str,
-        variables: impl Fn(u32) -> Vec<(&'static str, String)>,
-        place: impl Fn(u32, Command) -> Command,
-    ) -> Self {
-        let space = Arc::new(Space { values: Mutex::default(), barrier: Barrier::new(size as usize) });
+    /// Starts processes that run a role; `place` is a wrapper for each rank's command that runs it elsewhere.
+    fn start(size: u32, role: &str, place: impl Fn(u32, Command) -> Command) -> Self {
+        let space = Arc::new(Space::new(size as usize));
         let ranks = (0..size).map(|rank| {
             let (ours, theirs) = UnixStream::pair().unwrap();
             let space = Arc::clone(&space);
             std::thread::spawn(move || space.serve(ours));
             // The shell's redirection makes a descriptor that survives the exec.
             let mut command = plays_after("exec 3<&0 </dev/null;", role);
-            command.env("PMI_FD", "3").envs(variables(rank));
+            command.env("PMI_FD", "3").env("PMI_RANK", rank.to_string()).env("PMI_SIZE", size.to_string());
             start_with(place(rank, command).stdin(Stdio::from(OwnedFd::from(theirs))))
         });
         Self { ranks: ranks.collect() }
     }
 
-    /// One line of a rank.
-    pub(crate) fn line(&self, rank: usize) -> String {
-        self.ranks[rank].line()
-    }
-
     fn of_mpich(size: u32, role: &str) -> Self {
-        Self::start(size, role, |rank| vec![("PMI_RANK", rank.to_string()), ("PMI_SIZE", size.to_string())])
+        Self::start(size, role, |_, command| command)
     }
 
     /// One rank on each of these hosts of a network.
     pub(crate) fn on_hosts(network: &Network, hosts: &[usize], role: &str) -> Self {
-        let size = hosts.len() as u32;
-        let variables = |rank: u32| vec![("PMI_RANK", rank.to_string()), ("PMI_SIZE", size.to_string())];
-        Self::start_on(size, role, variables, |rank, command| network.on(hosts[rank as usize], &command))
+        Self::start(hosts.len() as u32, role, |rank, command| network.on(hosts[rank as usize], &command))
     }
 
     pub(crate) fn lines(&self) -> Vec<String> {
@@ -74,46 +58,6 @@ impl Manager {
     }
 }
 
-/// The key-value space of a job.
-struct Space {
-    values: Mutex<HashMap<String, String>>,
-    barrier: Barrier,
-}
-
-impl Space {
-    fn serve(&self, stream: UnixStream) {
-        let mut writer = stream.try_clone().unwrap();
-        for line in BufReader::new(stream).lines().map_while(Result::ok) {
-            let field = |name: &str| {
-                let found = line.split(' ').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name);
-                found.map_or_else(String::new, |(_, value)| value.to_owned())
-            };
-            let answer = match &*field("cmd") {
-                "init" => "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0".to_owned(),
-                "get_maxes" => "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024".to_owned(),
-                "get_my_kvsname" => "cmd=my_kvsname kvsname=kvs_0".to_owned(),
-                "put" => {
-                    self.values.lock().unwrap().insert(field("key"), field("value"));
-                    "cmd=put_result rc=0 msg=success".to_owned()
-                }
-                "barrier_in" => {
-                    self.barrier.wait();
-                    "cmd=barrier_out".to_owned()
-                }
-                "get" => match self.values.lock().unwrap().get(&field("key")) {
-                    Some(value) => format!("cmd=get_result rc=0 msg=success value={value}"),
-                    None => "cmd=get_result rc=-1 msg=not_found".to_owned(),
-                },
-                "finalize" => "cmd=finalize_ack".to_owned(),
-                _ => return, // closes
-            };
-            if writeln!(writer, "{answer}").is_err() {
-                return;
-            }
-        }
-    }
-}
-
 fn all_said(ended: &[Ended], line: &str) {
     assert!(ended.iter().all(|ended| ended.code() == 0 && ended.stdout == [line]), "{ended:?}");
 }
@@ -122,13 +66,6 @@ fn all_said(ended: &[Ended], line: &str) {
 fn ranks_of_a_process_manager_meet() {
     all_said(&Manager::of_mpich(5, "exchange").wait(), "sum 10");
     all_said(&Manager::of_mpich(1, "exchange").wait(), "sum 0");
-}
-
-/// The variables that Slurm sets besides the socket. The stage `slurm` tests Slurm itself.
-#[test]
-fn slurm_says_rank_and_size_in_its_own_variables() {
-    let slurm = |rank: u32| vec![("SLURM_PROCID", rank.to_string()), ("SLURM_NTASKS", "3".to_owned())];
-    all_said(&Manager::start(3, "exchange", slurm).wait(), "sum 3");
 }
 
 #[test]
@@ -148,14 +85,6 @@ fn windows_work_and_survivors_go_on_without_a_launcher_of_ours() {
     assert!(ended[1].stdout[0].contains("rank 3 died while it held") && ended[1].stdout[1] == barrier, "{ended:?}");
     assert_eq!(ended[2].stdout, ["counted 300 and 300", barrier], "{ended:?}");
     assert!(ended[..3].iter().all(|ended| ended.code() == 0), "{ended:?}");
-}
-
-#[test]
-fn rank_0_sees_a_death_and_tells_it() {
-    let manager = Manager::of_mpich(3, "watch");
-    let pids: Vec<i32> = manager.lines().iter().map(|line| line.parse().unwrap()).collect();
-    kill(pids[1], Signal::KILL);
-    assert_eq!([manager.ranks[0].line(), manager.ranks[2].line()], ["rank 1 Dead", "rank 1 Dead"]);
 }
 
 /// Rank 0, too, which keeps the job.
@@ -215,29 +144,6 @@ fn rank_0_leaves_first_and_goes_last() {
     let ended = manager.wait();
     assert!(ended.iter().all(|ended| ended.code() == 0), "{ended:?}");
     assert_eq!(ended[0].stdout, ["went"]);
-}
-
-#[test]
-fn a_rank_that_never_joins_is_missed_in_time() {
-    let timeout = ("ONESIDED_JOIN_TIMEOUT", "5".to_owned());
-    let size = |rank: u32| vec![("PMI_RANK", rank.to_string()), ("PMI_SIZE", "3".to_owned()), timeout.clone()];
-    // Two processes are started, and pass the manager's barrier of two; the job has three.
-    let ended = Manager::start(2, "fail to join", size).wait();
-    for one in &ended {
-        assert!(one.stdout[0].ends_with("the deadline passed, waiting for rank 2"), "{ended:?}");
-    }
-}
-
-#[test]
-fn a_second_join_and_a_manager_that_is_gone_are_errors() {
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    drop(ours);
-    let mut command = plays_after("exec 3<&0 </dev/null;", "fail to join");
-    command.envs([("PMI_FD", "3"), ("PMI_RANK", "0"), ("PMI_SIZE", "2")]).stdin(Stdio::from(OwnedFd::from(theirs)));
-    let ended = start_with(&mut command).wait();
-    assert!(ended.stdout[0].contains("process manager"), "{ended:?}");
-    let none = finish(plays("fail to join").envs([("PMI_FD", "77"), ("PMI_RANK", "0"), ("PMI_SIZE", "2")]));
-    assert!(none.stdout[0].contains("PMI_FD"), "{none:?}");
 }
 
 /// MPICH's own launcher. `ONESIDED_MPIEXEC` is its path, if it is not in PATH.

@@ -1,67 +1,22 @@
 //! Joining by correct and incorrect managers.
 
-use std::collections::HashMap;
+mod space;
+
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::Arc;
 use std::thread::{Scope, ScopedJoinHandle, scope};
 
 use onesided_remote_memory::{FaultKind, Liveness};
 
+use self::space::Space;
 use super::*;
 use crate::Start;
 
 const SOON: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(300);
-
-/// A process manager with the commands that a job needs.
-struct Good {
-    values: Mutex<HashMap<String, String>>,
-    barrier: Barrier,
-}
-
-impl Good {
-    fn new(size: usize) -> Self {
-        Self { values: Mutex::default(), barrier: Barrier::new(size) }
-    }
-
-    /// Serves one process until it says `finalize` or is gone.
-    fn serve(&self, stream: UnixStream) {
-        let mut writer = stream.try_clone().unwrap();
-        for line in BufReader::new(stream).lines().map_while(Result::ok) {
-            let field = |name: &str| {
-                let pairs = line.split(' ').filter_map(|pair| pair.split_once('='));
-                pairs.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_owned())
-            };
-            let key = || field("key").unwrap();
-            let answer = match &*field("cmd").unwrap() {
-                "init" => "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0".to_owned(),
-                "get_maxes" => "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024".to_owned(),
-                "get_my_kvsname" => "cmd=my_kvsname kvsname=kvs_1".to_owned(),
-                "put" => {
-                    assert_eq!(field("kvsname").unwrap(), "kvs_1");
-                    self.values.lock().unwrap().insert(key(), field("value").unwrap());
-                    "cmd=put_result rc=0 msg=success".to_owned()
-                }
-                "barrier_in" => {
-                    self.barrier.wait();
-                    "cmd=barrier_out".to_owned()
-                }
-                "get" => match self.values.lock().unwrap().get(&key()) {
-                    Some(value) => format!("cmd=get_result rc=0 msg=success value={value}"),
-                    None => format!("cmd=get_result rc=-1 msg=key_{}_not_found value=unknown", key()),
-                },
-                "finalize" => "cmd=finalize_ack".to_owned(),
-                other => panic!("{other}"),
-            };
-            if writeln!(writer, "{answer}").is_err() {
-                return;
-            }
-        }
-    }
-}
 
 fn join_over(stream: UnixStream, rank: u32, size: u32, patience: Duration) -> Result<Job, Error> {
     let until = Instant::now() + patience;
@@ -70,21 +25,21 @@ fn join_over(stream: UnixStream, rank: u32, size: u32, patience: Duration) -> Re
 
 /// A rank that joins by a correct manager.
 fn rank_of<'s>(
-    good: &'s Good,
+    space: &'s Space,
     scope: &'s Scope<'s, '_>,
     (rank, size): (u32, u32),
     patience: Duration,
 ) -> ScopedJoinHandle<'s, Result<Job, Error>> {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    scope.spawn(|| good.serve(theirs));
+    scope.spawn(|| space.serve(theirs));
     scope.spawn(move || join_over(ours, rank, size, patience))
 }
 
 #[test]
 fn ranks_meet_exchange_and_rank_0_goes_last() {
-    let good = Good::new(3);
+    let space = Space::new(3);
     scope(|scope| {
-        let ranks: Vec<_> = (0..3).map(|rank| rank_of(&good, scope, (rank, 3), SOON)).collect();
+        let ranks: Vec<_> = (0..3).map(|rank| rank_of(&space, scope, (rank, 3), SOON)).collect();
         let mut jobs: Vec<_> = ranks.into_iter().map(|rank| rank.join().unwrap().unwrap()).collect();
         for job in &jobs {
             assert_eq!(job.job_segment.size(), 3);
@@ -113,10 +68,10 @@ fn ranks_meet_exchange_and_rank_0_goes_last() {
 #[test]
 fn a_rank_that_joins_too_late_is_missed_by_name() {
     // The manager lets all ranks pass its barrier, but rank 2 never joins.
-    let good = Good::new(3);
+    let space = Space::new(3);
     scope(|scope| {
-        let ranks: Vec<_> = (0..2).map(|rank| rank_of(&good, scope, (rank, 3), SHORT * 3)).collect();
-        scope.spawn(|| good.barrier.wait());
+        let ranks: Vec<_> = (0..2).map(|rank| rank_of(&space, scope, (rank, 3), SHORT * 3)).collect();
+        scope.spawn(|| space.barrier.wait());
         let begin = Instant::now();
         let faults = ranks.into_iter().map(|rank| rank.join().unwrap().unwrap_err().fault());
         let faults: Vec<_> = faults.map(|fault| (fault.kind(), fault.rank())).collect();
@@ -127,11 +82,11 @@ fn a_rank_that_joins_too_late_is_missed_by_name() {
 
 #[test]
 fn a_barrier_that_nobody_else_enters_has_an_end() {
-    let good = Good::new(2);
+    let space = Space::new(2);
     scope(|scope| {
-        let error = rank_of(&good, scope, (0, 2), SHORT).join().unwrap().unwrap_err();
+        let error = rank_of(&space, scope, (0, 2), SHORT).join().unwrap().unwrap_err();
         assert_eq!(error.fault().kind(), FaultKind::TimedOut, "{error}");
-        good.barrier.wait(); // lets the manager's thread end
+        space.barrier.wait(); // lets the manager's thread end
     });
 }
 

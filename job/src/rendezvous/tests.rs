@@ -308,6 +308,21 @@ fn error_after(said: &[u8], then_close: bool, patience: Duration) -> Error {
     })
 }
 
+/// Greets the next rank as rank 0 does.
+fn greet(listener: &TcpListener) -> TcpStream {
+    let (mut stream, _) = listener.accept().unwrap();
+    let _ = stream.write_all(&with_length(&FromRankZero::Greeting { nonce: [1; 32] }));
+    stream
+}
+
+/// Answers a rank that was greeted, unless it has gone.
+fn answer(mut stream: &TcpStream, secret: &Secret) {
+    let Some(coming) = frame(stream) else { return };
+    let socket = Name("there".to_owned());
+    let proof = Coming::decode(&coming).unwrap().answer(secret, &[1; 32], &socket);
+    stream.write_all(&with_length(&FromRankZero::Here { proof, socket })).unwrap();
+}
+
 /// A flood of strangers evicts a connection that was greeted and had not sent its hello.
 #[test]
 fn who_is_driven_out_tries_again() {
@@ -316,13 +331,9 @@ fn who_is_driven_out_tries_again() {
     scope(|scope| {
         scope.spawn(|| {
             for answers in [false, true] {
-                let (mut stream, _) = listener.accept().unwrap();
-                stream.write_all(&with_length(&FromRankZero::Greeting { nonce: [1; 32] })).unwrap();
+                let stream = greet(&listener);
                 if answers {
-                    let coming = Coming::decode(&frame(&stream).unwrap()).unwrap();
-                    let socket = Name("there".to_owned());
-                    let proof = coming.answer(&secret, &[1; 32], &socket);
-                    stream.write_all(&with_length(&FromRankZero::Here { proof, socket })).unwrap();
+                    answer(&stream, &secret);
                 }
             }
         });
@@ -341,15 +352,7 @@ fn silent_addresses_hold_up_nobody() {
     let place = place("several", 1, 2, &secret);
     let (begin, patience) = (Instant::now(), Duration::from_secs(60));
     scope(|scope| {
-        scope.spawn(|| {
-            let (mut stream, _) = listener.accept().unwrap();
-            let _ = stream.write_all(&with_length(&FromRankZero::Greeting { nonce: [1; 32] }));
-            let Some(coming) = frame(&stream) else { return };
-            let coming = Coming::decode(&coming).unwrap();
-            let socket = Name("there".to_owned());
-            let proof = coming.answer(&secret, &[1; 32], &socket);
-            stream.write_all(&with_length(&FromRankZero::Here { proof, socket })).unwrap();
-        });
+        scope.spawn(|| answer(&greet(&listener), &secret));
         let addresses = [at(&silent), at(&other), nobody, at(&listener)];
         let found = caller::find_at_any(&place, &addresses, begin + patience);
         drop(TcpStream::connect(at(&listener))); // so that the listener ends if the rank has given up

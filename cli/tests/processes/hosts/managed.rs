@@ -1,10 +1,7 @@
 //! Ranks on several hosts that a process manager starts.
 
-use rustix::process::Signal;
-
 use crate::hosts::network::Network;
 use crate::managers::Manager;
-use crate::support::kill;
 
 #[test]
 #[ignore = "what the stage hosts of scripts/test starts"]
@@ -17,16 +14,6 @@ fn ranks_of_a_process_manager_meet_over_hosts() {
             assert_eq!((ended.code(), &*ended.stdout), (0, &[told.to_owned()][..]), "{ended:?}");
         }
     }
-}
-
-#[test]
-#[ignore = "what the stage hosts of scripts/test starts"]
-fn a_death_among_them_is_known_on_all_hosts() {
-    let network = Network::new(3);
-    let ranks = Manager::on_hosts(&network, &[0, 1, 1, 2], "watch");
-    let pids: Vec<i32> = ranks.lines().iter().map(|line| line.parse().unwrap()).collect();
-    kill(pids[2], Signal::KILL);
-    assert!([0, 1, 3].iter().all(|rank| ranks.line(*rank) == "rank 2 Dead"));
 }
 
 #[test]

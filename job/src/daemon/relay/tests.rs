@@ -320,19 +320,21 @@ fn pair() -> (RelayStream, RelayStream, TcpStream, TcpStream) {
     (link(host, End::Host), link(head, End::Head), from_host, to_head)
 }
 
+/// The head's end of a stream, and the host's.
+fn linked(secret: &Secret) -> (RelayStream, RelayStream) {
+    let (head, host) = std::os::unix::net::UnixStream::pair().unwrap();
+    let link = |stream: std::os::unix::net::UnixStream, end| {
+        RelayStream::new(Stream::Socket(stream.into()), end, secret, &[1; 32], &[2; 32]).unwrap()
+    };
+    (link(head, End::Head), link(host, End::Host))
+}
+
 /// A host that is ready receives heartbeats while another is not, often enough not to suspect the
 /// head.
 #[test]
 fn who_is_ready_is_not_left_in_silence() {
     let secret = Secret::random();
-    let link = || {
-        let (one, other) = std::os::unix::net::UnixStream::pair().unwrap();
-        let link = |stream: std::os::unix::net::UnixStream, end| {
-            RelayStream::new(Stream::Socket(stream.into()), end, &secret, &[1; 32], &[2; 32]).unwrap()
-        };
-        (link(one, End::Head), link(other, End::Host))
-    };
-    let ((mut first, mut ready), (mut second, _silent)) = (link(), link());
+    let ((mut first, mut ready), (mut second, _silent)) = (linked(&secret), linked(&secret));
     ready.say(&Said::Ready { socket: name("there") });
     ready.flush().unwrap();
     let until = Instant::now() + Duration::from_secs(1);
@@ -420,12 +422,8 @@ fn the_patience_with_a_host_is_read_from_the_environment() {
 /// Frames left after a turn do not make the socket readable again.
 #[test]
 fn frames_that_are_left_after_a_turn_are_heard_at_once() {
-    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let secret = Secret::random();
-    let link = |stream: std::os::unix::net::UnixStream, end| {
-        RelayStream::new(Stream::Socket(stream.into()), end, &secret, &[1; 32], &[2; 32]).unwrap()
-    };
-    let (head, mut host) = (link(ours, End::Head), link(theirs, End::Host));
+    let (head, mut host) = linked(&secret);
     let job_segment = Arc::new(crate::segment::JobSegment::create(2).unwrap());
     let mut tables = Tables::new(Arc::clone(&job_segment), secret.clone(), 8);
     let mut head = ControlRelay::head(vec![(1, head)], SOON, None);
@@ -444,12 +442,8 @@ fn frames_that_are_left_after_a_turn_are_heard_at_once() {
 
 /// A host's relay, and the head's end of its stream, which the test plays.
 fn host_of_a_played_hub() -> (ControlRelay, Tables, RelayStream) {
-    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let secret = Secret::random();
-    let link = |stream: std::os::unix::net::UnixStream, end| {
-        RelayStream::new(Stream::Socket(stream.into()), end, &secret, &[1; 32], &[2; 32]).unwrap()
-    };
-    let (host, head) = (link(ours, End::Host), link(theirs, End::Head));
+    let (head, host) = linked(&secret);
     let job_segment = Arc::new(crate::segment::JobSegment::create(2).unwrap());
     job_segment.place(Rank(1), 1);
     let mut tables = Tables::new(job_segment, secret.clone(), 8);
