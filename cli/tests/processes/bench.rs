@@ -1,7 +1,8 @@
 //! `onesided bench` measures and reports. How fast anything is is not tested.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
@@ -33,18 +34,28 @@ impl Drop for Folder {
     }
 }
 
+/// Runs a benchmark; returns its output and its JSON, which it shows again.
+pub(crate) fn measured(command: &mut Command) -> (Ended, Value) {
+    let folder = Folder::new();
+    let [json, again] = ["one.json", "again.json"].map(|name| folder.path(name).to_str().unwrap().to_owned());
+    let ended = finish_within(command.args(["--json", &json]), LONG);
+    assert_eq!(ended.code(), 0, "{ended:?}");
+    assert!(ended.stdout.iter().all(|line| line.chars().count() <= 100), "{ended:?}");
+    let bench = command.get_args().skip_while(|argument| *argument != "bench").nth(1).unwrap().to_str().unwrap();
+    let shown = finish(&mut onesided(&["bench", bench, "--from", &json, "--json", &again]));
+    assert_eq!((shown.code(), &shown.stdout), (0, &ended.stdout), "{shown:?}");
+    let json = fs::read_to_string(json).unwrap();
+    assert_eq!(json, fs::read_to_string(again).unwrap());
+    (ended, serde_json::from_str(&json).unwrap())
+}
+
 /// Runs a benchmark for a few seconds; returns its output, its JSON and its page.
 fn bench(name: &str, effort: &str) -> (Ended, Value, String) {
     let folder = Folder::new();
-    let path = |name: &str| folder.path(name);
-    let text = |path: &Path| path.to_str().unwrap().to_owned();
-    let (json, report) = (text(&path("results.json")), text(&path("report.html")));
-    let arguments = ["bench", name, effort, "-n", "2", "--json", &json, "--report", &report];
-    let ended = finish_within(&mut onesided(&arguments), LONG);
-    assert_eq!(ended.code(), 0, "{ended:?}");
+    let report = folder.path("report.html");
+    let (ended, json) =
+        measured(&mut onesided(&["bench", name, effort, "-n", "2", "--report", report.to_str().unwrap()]));
     assert!(ended.stderr.is_empty(), "no bar where there is no terminal: {ended:?}");
-    assert!(ended.stdout.iter().all(|line| line.chars().count() <= 100), "{ended:?}");
-    let json = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
     (ended, json, fs::read_to_string(report).unwrap())
 }
 
@@ -183,17 +194,14 @@ const POINTS: &[(&str, &str, &str, usize)] = &[
 #[test]
 fn every_metric_of_every_lock_is_measured() {
     let folder = Folder::new();
-    let (json, report) = (folder.path("all.json"), folder.path("all.html"));
+    let report = folder.path("all.html");
     let mut metrics = lock_metrics();
     metrics.retain(|name| !["overhead", "contended"].contains(&&**name));
     assert!(metrics.iter().all(|name| POINTS.iter().any(|(metric, ..)| metric == name)), "{metrics:?}");
     let metrics = metrics.join(",");
     let locks = "test-and-set,mcs,ticket,fetch-add-queue,distributed-counters,two-level,event-thread";
-    let mut args = vec!["bench", "locks", "--trial", "--lock", locks, "--metric", &metrics];
-    args.extend(["--json", json.to_str().unwrap(), "--report", report.to_str().unwrap()]);
-    let ended = finish_within(&mut onesided(&args), LONG);
-    assert_eq!(ended.code(), 0, "{ended:?}");
-    let document: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let args = ["bench", "locks", "--trial", "--lock", locks, "--metric", &metrics];
+    let (_, document) = measured(onesided(&args).arg("--report").arg(&report));
     let results = document["results"].as_array().unwrap();
     let mut locks: Vec<_> = results.iter().map(|result| result["algorithm"].as_str().unwrap()).collect();
     locks.sort_unstable();
@@ -234,28 +242,10 @@ fn every_metric_of_every_lock_is_measured() {
 
 #[test]
 fn simulated_contests_are_the_same_each_time() {
-    let folder = Folder::new();
-    let run = |name: &str| {
-        let json = folder.path(name);
-        let args = [
-            "bench",
-            "scale",
-            "--origins",
-            "10,50",
-            "--readers",
-            "0,90",
-            "--lasting",
-            "2",
-            "--json",
-            json.to_str().unwrap(),
-        ];
-        let ended = finish_within(&mut onesided(&args), LONG);
-        assert_eq!(ended.code(), 0, "{ended:?}");
-        let document: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
-        document["results"].as_array().unwrap().clone()
-    };
-    let results = run("one.json");
-    assert_eq!(results, run("other.json"));
+    let args = ["bench", "scale", "--origins", "10,50", "--readers", "0,90", "--lasting", "2"];
+    let run = || measured(&mut onesided(&args)).1["results"].as_array().unwrap().clone();
+    let results = run();
+    assert_eq!(results, run());
     let mcs = |metric: &str| {
         let is_it = |result: &&Value| {
             (result["algorithm"] == "mcs" && result["metric"] == metric) && result["parameter"]["value"] == 10.0
@@ -281,13 +271,10 @@ fn simulated_contests_are_the_same_each_time() {
 #[test]
 fn locks_are_simulated_under_conditions_and_up_to_their_limit() {
     let folder = Folder::new();
-    let (json, page) = (folder.path("limit.json"), folder.path("limit.html"));
+    let page = folder.path("limit.html");
     let args = ["bench", "scale", "--lock", "mcs,event-thread", "--origins", "10,20000,30000", "--lasting", "1"];
-    let files = ["--json", json.to_str().unwrap(), "--report", page.to_str().unwrap()];
-    let more = ["--conditions", "4", "--simulator"];
-    let ended = finish_within(&mut onesided(&[&args[..], &more, &files].concat()), LONG);
-    assert_eq!(ended.code(), 0, "{ended:?}");
-    let document: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    let more = ["--conditions", "4", "--simulator", "--report"];
+    let (_, document) = measured(onesided(&[&args[..], &more].concat()).arg(&page));
     let of = |lock: &str, benchmark: &str, metric: &str| {
         let is_it = |result: &&Value| {
             result["algorithm"] == lock && result["benchmark"] == benchmark && result["metric"] == metric
@@ -382,14 +369,10 @@ fn messages_and_packets_are_measured_and_reported() {
     }
 }
 
-/// Pairs are more ranks, which share cores if there are too few. What was written is shown again.
+/// Pairs are more ranks, which share cores if there are too few.
 #[test]
 fn messages_in_pairs_are_marked_where_they_share_cores() {
-    let folder = Folder::new();
-    let [json, again] = ["pairs.json", "again.json"].map(|name| folder.path(name).to_str().unwrap().to_owned());
-    let ended = finish_within(&mut onesided(&["bench", "messages", "--trial", "-n", "4", "--json", &json]), LONG);
-    assert_eq!(ended.code(), 0, "{ended:?}");
-    let document: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let (ended, document) = measured(&mut onesided(&["bench", "messages", "--trial", "-n", "4"]));
     let cores = document["machine"]["cores"].as_u64().unwrap();
     let results = document["results"].as_array().unwrap();
     let pairs: Vec<_> = results.iter().filter(|result| result["benchmark"] == "stream, 2 pairs").collect();
@@ -400,21 +383,13 @@ fn messages_in_pairs_are_marked_where_they_share_cores() {
     }
     let mark = if cores < 4 { "stream, 2 pairs*" } else { "stream, 2 pairs " };
     assert!(ended.stdout.iter().any(|line| line.starts_with(mark)), "{ended:?}");
-    let shown = finish(&mut onesided(&["bench", "messages", "--from", &json, "--json", &again]));
-    assert_eq!((shown.code(), &shown.stdout), (0, &ended.stdout), "{shown:?}");
-    assert_eq!(fs::read_to_string(json).unwrap(), fs::read_to_string(again).unwrap());
 }
 
 /// Puts and gets of user memory are compared with the kernel's calls. Operations by the helper
 /// thread have no limit.
 #[test]
 fn other_ways_to_the_memory_are_measured_when_asked_for() {
-    let folder = Folder::new();
-    let json = folder.path("user-memory.json");
-    let args = ["bench", "rma", "--trial", "--path", "process-vm,helper,helper", "--json", json.to_str().unwrap()];
-    let ended = finish_within(&mut onesided(&args), LONG);
-    assert_eq!(ended.code(), 0, "{ended:?}");
-    let document: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let (_, document) = measured(&mut onesided(&["bench", "rma", "--trial", "--path", "process-vm,helper,helper"]));
     let results = document["results"].as_array().unwrap();
     for (benchmark, limited) in [
         ("put + flush, process_vm", true),

@@ -1,21 +1,14 @@
 //! `onesided bench collectives`, `onesided bench overlap` and `onesided bench messages --layers`.
 
-use std::fs;
-
 use serde_json::Value;
 
-use crate::bench::{Folder, LONG};
-use crate::support::{finish, finish_within, onesided};
+use crate::bench::measured;
+use crate::support::onesided;
 
-/// Collectives of 2 and of 4 ranks. What was written is shown again.
+/// Collectives of 2 and of 4 ranks.
 #[test]
 fn collectives_are_measured_among_2_and_4_ranks() {
-    let folder = Folder::new();
-    let [json, again] = ["one.json", "again.json"].map(|name| folder.path(name).to_str().unwrap().to_owned());
-    let ended = finish_within(&mut onesided(&["bench", "collectives", "--trial", "--json", &json]), LONG);
-    assert_eq!(ended.code(), 0, "{ended:?}");
-    assert!(ended.stdout.iter().all(|line| line.chars().count() <= 100), "{ended:?}");
-    let document: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let (ended, document) = measured(&mut onesided(&["bench", "collectives", "--trial"]));
     let results = document["results"].as_array().unwrap();
     for (benchmark, sizes) in [
         ("barrier", &[None][..]),
@@ -33,20 +26,12 @@ fn collectives_are_measured_among_2_and_4_ranks() {
         }
         assert!(ended.stdout.iter().any(|line| line.starts_with(benchmark)), "{ended:?}");
     }
-    let shown = finish(&mut onesided(&["bench", "collectives", "--from", &json, "--json", &again]));
-    assert_eq!((shown.code(), &shown.stdout), (0, &ended.stdout), "{shown:?}");
-    assert_eq!(fs::read_to_string(json).unwrap(), fs::read_to_string(again).unwrap());
 }
 
 /// Every mode, with what it is compared with where a rank computes.
 #[test]
 fn overlap_is_measured_in_every_mode() {
-    let folder = Folder::new();
-    let json = folder.path("overlap.json").to_str().unwrap().to_owned();
-    let ended = finish_within(&mut onesided(&["bench", "overlap", "--trial", "--json", &json]), LONG);
-    assert_eq!(ended.code(), 0, "{ended:?}");
-    assert!(ended.stdout.iter().all(|line| line.chars().count() <= 100), "{ended:?}");
-    let document: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let (ended, document) = measured(&mut onesided(&["bench", "overlap", "--trial"]));
     let results = document["results"].as_array().unwrap();
     for mode in ["polling", "interrupt", "thread", "hybrid", "polling, rput", "hybrid, rput"] {
         for (name, is_compared) in [
@@ -79,12 +64,7 @@ fn overlap_is_measured_in_every_mode() {
 /// Each layer is compared with the bare loop, and what it adds with nothing.
 #[test]
 fn layers_of_messages_are_measured() {
-    let folder = Folder::new();
-    let [json, again] = ["layers.json", "again.json"].map(|name| folder.path(name).to_str().unwrap().to_owned());
-    let ended = finish_within(&mut onesided(&["bench", "messages", "--layers", "--trial", "--json", &json]), LONG);
-    assert_eq!(ended.code(), 0, "{ended:?}");
-    assert!(ended.stdout.iter().all(|line| line.chars().count() <= 100), "{ended:?}");
-    let document: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let (_, document) = measured(&mut onesided(&["bench", "messages", "--layers", "--trial"]));
     let results = document["results"].as_array().unwrap();
     for (layer, adds) in [("packets", "packets add"), ("engine", "the engine adds"), ("messages", "the interface adds")]
     {
@@ -97,6 +77,4 @@ fn layers_of_messages_are_measured() {
             assert_eq!(of(adds), Value::Null);
         }
     }
-    let shown = finish(&mut onesided(&["bench", "messages", "--from", &json, "--json", &again]));
-    assert_eq!((shown.code(), &shown.stdout), (0, &ended.stdout), "{shown:?}");
 }

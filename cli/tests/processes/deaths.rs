@@ -8,19 +8,6 @@ use crate::ranks::{play, play_behind, play_inside};
 use crate::support::{finish, kill, start};
 
 #[test]
-fn a_killed_rank_is_declared_dead_and_the_others_end_with_their_own_words() {
-    let running = start(&mut play(&["-n", "4"], "watch"));
-    let pids: Vec<i32> = running.line_of_each(4).iter().map(|line| line.parse().unwrap()).collect();
-    kill(pids[2], Signal::KILL);
-    let mut said: Vec<_> = (0..3).map(|_| running.line()).collect();
-    said.sort();
-    assert_eq!(said, ["[0] rank 2 Dead", "[1] rank 2 Dead", "[3] rank 2 Dead"]);
-    let ended = running.wait();
-    assert_eq!(ended.code(), 137, "{ended:?}");
-    assert_eq!(ended.stderr, format!("onesided: rank 2 (pid {}) was killed by SIGKILL (signal 9)", pids[2]));
-}
-
-#[test]
 fn a_rank_inside_a_script_is_declared_dead_while_the_script_goes_on() {
     let running = start(&mut play_inside("sleep 60", &["-n", "2", "--on-failure", "continue"], "watch"));
     let pids: Vec<i32> = running.line_of_each(2).iter().map(|line| line.parse().unwrap()).collect();
@@ -76,19 +63,4 @@ fn survivors_go_on_and_who_waits_for_the_dead_gets_an_error() {
     assert!(lines[1] == "[1] barrier: rank 3 died" && lines[2].contains("rank 3 died while it held"), "{ended:?}");
     assert_eq!(lines[3..], ["[2] barrier: rank 3 died", "[2] counted 300 and 300"]);
     assert_eq!(ended.stderr, format!("onesided: rank 3 (pid {pid}) was killed by SIGKILL (signal 9)"));
-}
-
-#[test]
-fn of_several_failures_the_first_gives_the_status() {
-    let ended = finish(&mut play(&["-n", "3", "--on-failure", "continue"], "fail in turn"));
-    assert_eq!((ended.code(), &*ended.stdout), (42, &["[0] Dead Dead".to_owned()][..]), "{ended:?}");
-    let said: Vec<_> = ended.stderr.lines().collect();
-    assert!(said.len() == 2 && said[0].contains("rank 2") && said[1].contains("rank 1"), "{ended:?}");
-}
-
-#[test]
-fn ending_without_leaving_is_a_death() {
-    let ended = finish(&mut play(&["-n", "1"], "desert"));
-    assert_eq!(ended.code(), 1, "{ended:?}");
-    assert!(ended.stderr.ends_with("exited with status 0 without leaving the job"), "{ended:?}");
 }

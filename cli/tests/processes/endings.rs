@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::ranks::{play, play_after, play_behind, play_by, play_inside};
+use crate::ranks::{play, play_after, play_behind, play_by};
 use crate::support::{
     DEADLINE, Running, eventually, finish, is_listening, is_open_somewhere, memory_files, onesided, runs, script, start,
 };
@@ -58,29 +58,13 @@ fn an_aborted_job_ends_with_its_status() {
     assert!(ended.stderr.ends_with("aborted the job with status 1"), "{ended:?}");
 }
 
-#[test]
-fn a_signal_is_128_and_its_number() {
-    let ended = finish(&mut script(&["-n", "1"], "kill -9 $$"));
-    assert_eq!(ended.code(), 137);
-    assert!(ended.stderr.ends_with("was killed by SIGKILL (signal 9)"), "{ended:?}");
-}
-
 /// The children of a process that ignores SIGCHLD are reaped without an exit status. Programs that
 /// it starts inherit that.
 #[test]
 fn the_status_is_known_though_our_parent_ignores_its_children() {
     let mut command = std::process::Command::new("env");
-    command.args([
-        "--ignore-signal=CHLD",
-        env!("CARGO_BIN_EXE_onesided"),
-        "run",
-        "-n",
-        "2",
-        "--",
-        "sh",
-        "-c",
-        "exit 3",
-    ]);
+    command.args(["--ignore-signal=CHLD", env!("CARGO_BIN_EXE_onesided"), "run", "-n", "2"]);
+    command.args(["--", "sh", "-c", "exit 3"]);
     let ended = finish(&mut command);
     assert_eq!(ended.code(), 3, "{ended:?}");
 }
@@ -104,15 +88,6 @@ fn survivors_that_do_not_end_are_ended() {
     // Two seconds to report it, two more to end.
     assert!(ended.took > Duration::from_secs(3), "{ended:?}");
     assert!(ended.stderr.contains("SIGTERM") && ended.stderr.contains("SIGKILL (signal 9) to the 1 rank"), "{ended:?}");
-}
-
-#[test]
-fn survivors_may_go_on_if_told_so() {
-    let ended = finish(&mut script(
-        &["-n", "2", "--on-failure", "continue"],
-        "[ $ONESIDED_RANK = 0 ] && exit 4; sleep 3; echo done",
-    ));
-    assert_eq!((ended.code(), ended.stdout), (4, vec!["[1] done".to_owned()]));
 }
 
 /// Starts two ranks that each print their own process id and that of a child; returns all four.
@@ -169,14 +144,6 @@ fn what_ranks_leave_running_ends_with_the_job() {
     let (running, pids) = with_children("sleep 60 > /dev/null 2>&1 & echo $$ $!");
     assert_eq!(running.wait().code(), 0);
     all_gone(&pids);
-}
-
-#[test]
-fn a_killed_launcher_takes_ranks_inside_scripts_with_it() {
-    let running = start(&mut play_inside("true", &["-n", "2"], "watch"));
-    let ranks: Vec<i32> = running.line_of_each(2).iter().map(|line| line.parse().unwrap()).collect();
-    running.signal(Signal::KILL);
-    all_gone(&ranks);
 }
 
 /// The kernel clears the parent-death signal of a program with file capabilities, for example to

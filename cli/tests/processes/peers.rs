@@ -4,8 +4,8 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::bench::{Folder, LONG};
-use crate::support::{finish, finish_within, onesided};
+use crate::bench::{Folder, measured};
+use crate::support::{finish, onesided};
 
 #[test]
 fn a_stored_comparison_is_told_and_drawn_again() {
@@ -40,16 +40,12 @@ fn peers_that_cannot_be_had_are_left_out() {
         ("overlap", &["MPICH", "Open MPI"]),
     ] {
         let folder = Folder::new();
-        let [installed, json, again] =
-            ["peers", "results.json", "again.json"].map(|name| folder.path(name).to_str().unwrap().to_owned());
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_onesided"));
-        command.args(["bench", "peers", "--trial", "--suite", suite, "--folder", &installed, "--json", &json]);
+        command.args(["bench", "peers", "--trial", "--suite", suite, "--folder"]).arg(folder.path("peers"));
         let sockets = folder.path("sockets");
         fs::create_dir(&sockets).unwrap();
         command.env("PATH", "/nonexistent").env("TMPDIR", &sockets);
-        let ended = finish_within(&mut command, LONG);
-        assert_eq!(ended.code(), 0, "{ended:?}");
-        assert!(ended.stdout.iter().all(|line| line.chars().count() <= 100), "{ended:?}");
+        let (ended, document) = measured(&mut command);
         for peer in peers {
             let why = match *peer {
                 "UCX" => "ucx_perftest: No such file or directory (os error 2) (Debian: apt install ucx-utils)",
@@ -58,11 +54,7 @@ fn peers_that_cannot_be_had_are_left_out() {
             let line = format!("onesided: {peer} is left out: {why}");
             assert_eq!(ended.stderr.lines().filter(|said| **said == *line).count(), 1, "{ended:?}");
         }
-        let document: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
         check_alone(&document);
-        let shown = finish(&mut onesided(&["bench", "peers", "--from", &json, "--json", &again]));
-        assert_eq!((shown.code(), &shown.stdout), (0, &ended.stdout), "{shown:?}");
-        assert_eq!(fs::read_to_string(json).unwrap(), fs::read_to_string(again).unwrap());
         assert_eq!(fs::read_dir(sockets).unwrap().count(), 0, "the sockets are removed");
         let of = |benchmark: &str, size: u64| {
             let is_it = |result: &&Value| result["benchmark"] == benchmark && result["size"] == size;

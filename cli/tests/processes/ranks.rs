@@ -5,9 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onesided_fabric::bootstrap::client::join_as;
-use onesided_fabric::bootstrap::environment::Environment;
-use onesided_fabric::bootstrap::{Job, Secret, join};
+use onesided_fabric::bootstrap::{Job, join};
 use onesided_fabric::remote_memory::{Liveness, Patience, Rank, RegionId};
 use onesided_fabric::shm::Mapping;
 use onesided_fabric::{Any, Fabric, Transport, World};
@@ -89,7 +87,6 @@ fn a_rank() {
         "watch" => watch(&join().unwrap().unwrap()),
         "desert" => join().map(|_| 0).unwrap(),
         "wait for a value" => wait_for_a_value(&join().unwrap().unwrap()),
-        "guess the secret" => guess_the_secret(),
         "outlive" => outlive(),
         "fail in turn" => fail_in_turn(&join().unwrap().unwrap()),
         "name the dead" => name_the_dead(&join().unwrap().unwrap()),
@@ -235,16 +232,10 @@ fn print(job: &Job) -> i32 {
     0
 }
 
-/// Prints its process id, waits for the death of any rank, and prints which.
+/// Prints its process id, and which rank it finds dead.
 fn watch(job: &Job) -> i32 {
     say!("{}", std::process::id());
-    while job.job_segment.failed_rank().is_none() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    let died = job.job_segment.failed_rank().unwrap();
-    say!("{died} {:?}", job.job_segment.liveness(died));
-    job.job_segment.leave(job.rank);
-    0
+    watch_silently(job)
 }
 
 /// Rank 0 waits for a value that no rank puts; the others print their process ids and wait to be
@@ -392,6 +383,7 @@ fn desert_alone(job: &Job) -> i32 {
     watch_silently(job)
 }
 
+/// Waits for the death of any rank, and prints which.
 fn watch_silently(job: &Job) -> i32 {
     let died = loop {
         match job.job_segment.failed_rank() {
@@ -446,13 +438,6 @@ fn fail_to_join() -> i32 {
     let error = join().map(|job| job.map(|job| job.rank)).unwrap_err();
     say!("{error}{}", std::error::Error::source(&error).map_or_else(String::new, |source| format!(": {source}")));
     0
-}
-
-fn guess_the_secret() -> i32 {
-    let environment = Environment::read().unwrap().unwrap();
-    let error = join_as(&Environment { secret: Secret::random(), ..environment }).unwrap_err();
-    say!("{error}");
-    3
 }
 
 /// Publishes until the launcher is full, then fetches until this process is. Both must go on as

@@ -7,13 +7,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use onesided_fabric::bootstrap::Secret;
-use rustix::process::Signal;
 
 use crate::ranks::plays;
-use crate::support::{Ended, Running, finish, kill, onesided, start};
+use crate::support::{Ended, Running, finish, onesided, start};
 
 /// The address at which the ranks of a test meet, and the file with their secret.
 pub(crate) struct Place {
@@ -71,31 +69,6 @@ impl Drop for Place {
 
 fn wait(ranks: Vec<Running>) -> Vec<Ended> {
     ranks.into_iter().map(Running::wait).collect()
-}
-
-#[test]
-fn processes_meet_in_whatever_order_they_start() {
-    let place = Place::new();
-    let ranks = [3, 1, 0, 2].map(|rank| {
-        let running = place.start("exchange", rank, 4);
-        std::thread::sleep(Duration::from_millis(100));
-        running
-    });
-    for ended in wait(ranks.into()) {
-        assert_eq!((ended.code(), &*ended.stdout), (0, &["sum 6".to_owned()][..]), "{ended:?}");
-    }
-}
-
-#[test]
-fn windows_work_and_survivors_go_on() {
-    let place = Place::new();
-    let ranks = place.start_all("outlive", 4);
-    kill(ranks[3].line().parse().unwrap(), Signal::KILL);
-    let ended = wait(ranks);
-    let barrier = "barrier: rank 3 died";
-    assert_eq!(ended[0].stdout, [barrier], "{ended:?}");
-    assert!(ended[1].stdout[0].contains("rank 3 died while it held") && ended[1].stdout[1] == barrier, "{ended:?}");
-    assert_eq!(ended[2].stdout, ["counted 300 and 300", barrier], "{ended:?}");
 }
 
 #[test]

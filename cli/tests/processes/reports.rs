@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::bench::{Folder, LONG};
+use crate::bench::{Folder, LONG, measured};
 use crate::support::{finish, finish_within, onesided};
 
 /// What a browser shows of a page in the width of a screen, a phone and a sheet of paper.
@@ -67,12 +67,8 @@ fn count(marks: &Marks, name: &str) -> u64 {
 /// is compared with.
 fn report_of(name: &str) {
     let folder = Folder::new();
-    let (json, report) = (folder.path("results.json"), folder.path("report.html"));
-    let text = |path: &Path| path.to_str().unwrap().to_owned();
-    let arguments = ["bench", name, "--trial", "-n", "2", "--json", &text(&json), "--report", &text(&report)];
-    let ended = finish_within(&mut onesided(&arguments), LONG);
-    assert_eq!(ended.code(), 0, "{ended:?}");
-    let results: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    let report = folder.path("report.html");
+    let (_, results) = measured(onesided(&["bench", name, "--trial", "-n", "2", "--report"]).arg(&report));
     let mut results: Vec<_> = results["results"].as_array().unwrap().iter().collect();
     let limits = |results: &[&Value]| results.iter().filter(|result| !result["limit"].is_null()).count() as u64;
     let text = |result: &Value, field: &str| result[field].as_str().unwrap().to_owned();

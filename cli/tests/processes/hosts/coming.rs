@@ -86,14 +86,6 @@ fn what_remote_ranks_leave_running_ends_with_the_job() {
 }
 
 #[test]
-fn a_program_that_is_missing_names_its_host() {
-    let rsh = Rsh::local();
-    let ended = finish(&mut onesided(&[&["run"], &*rsh.options("a:1", "1"), &["--", "/no/such/program"]].concat()));
-    assert!(ended.stderr.contains("/no/such/program") && ended.stderr.contains("host a"), "{ended:?}");
-    assert_eq!(ended.code(), 127, "{ended:?}");
-}
-
-#[test]
 fn the_variables_of_an_outer_job_stay_behind() {
     let rsh = Rsh::new("env | grep -c ^ONESIDED_SECRET= >&2; exit 3");
     let mut command = onesided(&[&["run"], &*rsh.options("a:1", "1"), &["--", "true"]].concat());

@@ -272,7 +272,8 @@ fn a_program_or_a_folder_that_is_not_there_is_said() {
     let rsh = Rsh::local();
     let run = |program: &str| finish(&mut onesided(&[&["run"], &*rsh.options("a:1", "1"), &["--", program]].concat()));
     let missing = run("/no/such/program");
-    assert!(missing.code() == 127 && missing.stderr.contains("/no/such/program"), "{missing:?}");
+    assert_eq!(missing.code(), 127, "{missing:?}");
+    assert!(missing.stderr.contains("/no/such/program") && missing.stderr.contains("host a"), "{missing:?}");
     assert_eq!(run("/etc/passwd").code(), 126);
     let folder = std::env::temp_dir().join(format!("onesided-folder-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();

@@ -1,6 +1,5 @@
 //! Ranks on several hosts without a launcher, which meet at the address of rank 0.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -68,18 +67,6 @@ fn shared_memory_does_not_join_hosts_and_says_so() {
     }
 }
 
-#[test]
-#[ignore = "what the stage hosts of scripts/test starts"]
-fn a_death_is_known_on_all_hosts() {
-    let network = Network::new(3);
-    let ranks = start_on(&network, "watch", &[0, 1, 1, 2], &[]);
-    let pids = ranks.pids();
-    kill(pids[2], Signal::KILL);
-    for rank in [0, 1, 3] {
-        assert_eq!(ranks.line(rank), "rank 2 Dead");
-    }
-}
-
 /// A disconnected host is dead for the others, and they are dead for it.
 #[test]
 #[ignore = "what the stage hosts of scripts/test starts"]
@@ -127,51 +114,4 @@ fn a_keeper_that_dies_takes_its_host_along() {
     assert_eq!([ranks.line(2), ranks.line(3)], ["dead 0 1 4", "dead 0 1 4"]);
     kill(pids[3], Signal::KILL);
     assert_eq!(ranks.line(2), "dead 0 1 3 4");
-}
-
-#[test]
-#[ignore = "what the stage hosts of scripts/test starts"]
-fn garbage_and_silence_of_another_host_do_not_disturb() {
-    let network = Network::new(2);
-    let place = Place::at(&format!("{}:7000", network.address(0)));
-    let rank = |rank: u32| {
-        let mut command = plays("where");
-        place.set(&mut command, rank, 2);
-        command
-    };
-    let zero = start(&mut network.on(0, &rank(0)));
-    let mut flood = Command::new("bash");
-    let address = network.address(0);
-    flood.args([
-        "-c",
-        &format!(
-            "for i in $(seq 100); do exec 3<>/dev/tcp/{address}/7000 && {{ head -c $((i * 50)) /dev/urandom >&3; }}; \
-         exec 4<>/dev/tcp/{address}/7000; done 2>/dev/null; echo flooded; exec 5<>/dev/tcp/{address}/7000; sleep 20"
-        ),
-    ]);
-    let flood = start(&mut network.on(1, &flood));
-    assert_eq!(flood.line(), "flooded");
-    let one = start(&mut network.on(1, &rank(1)));
-    for ended in [zero.wait(), one.wait()] {
-        assert_eq!((ended.code(), &*ended.stdout), (0, &["sum 1 hosts 0 1".to_owned()][..]), "{ended:?}");
-    }
-}
-
-#[test]
-#[ignore = "what the stage hosts of scripts/test starts"]
-fn a_wrong_secret_on_another_host_is_refused() {
-    let network = Network::new(2);
-    let place = Place::at(&format!("{}:7000", network.address(0)));
-    let other = Place::at(&format!("{}:7000", network.address(0)));
-    let rank = |place: &Place, role: &str, rank: u32| {
-        let mut command = plays(role);
-        place.set(&mut command, rank, 2);
-        start(&mut network.on(rank as usize, &command))
-    };
-    let zero = rank(&place, "where", 0);
-    assert!(rank(&other, "fail to join", 1).line().contains("is not the job's"));
-    // Rank 0 goes on, and the right rank 1 still finds it.
-    for ended in [rank(&place, "where", 1).wait(), zero.wait()] {
-        assert_eq!((ended.code(), &*ended.stdout), (0, &["sum 1 hosts 0 1".to_owned()][..]), "{ended:?}");
-    }
 }
