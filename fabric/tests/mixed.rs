@@ -150,38 +150,6 @@ fn one_ranks_steps_stay_in_order() {
     });
 }
 
-/// The card executes the release of a lock after the CPU's stores: the next holder sees them, by
-/// either path and for any length.
-#[test]
-fn a_lock_hands_over_what_was_put() {
-    let Some(_device) = device("a_lock_hands_over_what_was_put") else { return };
-    const ROUNDS: u64 = 60;
-    const WORDS: usize = 200;
-    both(3, |world, _| {
-        let fabric = world.fabric();
-        let (data, locks) = (segments(&world, 8 * WORDS as u64), segments(&world, 64));
-        let lock = fabric.word_in(&locks[1], 0).unwrap();
-        for _ in 0..ROUNDS {
-            while block_on(fabric, fabric.compare_swap(lock, 0, 1)).unwrap() != 0 {
-                block_on(fabric, fabric.pause(lock, 20_000));
-            }
-            let mut bytes = [0; 8 * WORDS];
-            block_on(fabric, fabric.get(&data[1], 0, &mut bytes)).unwrap();
-            let first = bytes[..8].to_vec();
-            assert!(bytes.chunks(8).all(|word| word == first), "parts of two holders' data");
-            let next = u64::from_ne_bytes(first.try_into().unwrap()) + 1;
-            fabric.put(&data[1], 0, &next.to_ne_bytes().repeat(WORDS)).unwrap();
-            block_on(fabric, fabric.flush_before_release(Rank(1))).unwrap();
-            drop(fabric.fetch_add(lock, 1_u64.wrapping_neg()));
-        }
-        world.barrier().wait().unwrap();
-        let mut count = [0; 8];
-        block_on(fabric, fabric.get(&data[1], 0, &mut count)).unwrap();
-        assert_eq!(u64::from_ne_bytes(count), 3 * ROUNDS);
-        world.barrier().wait().unwrap();
-    });
-}
-
 /// A rank that has left is unavailable to the ranks of its host as to all others, but for their
 /// same-host words, and a retracted region cannot be opened.
 #[test]
@@ -235,78 +203,76 @@ fn a_lost_connection_parts_ranks_of_a_host() {
     let jobs = local::jobs(4).unwrap();
     let job_segment = jobs[0].job_segment.clone();
     let step = Barrier::new(4);
-    std::thread::scope(|scope| {
-        for job in jobs {
-            let (job_segment, step) = (&job_segment, &step);
-            scope.spawn(move || {
-                let world = World::new(Verbs::pretending(job, 2).unwrap());
-                let fabric = world.fabric();
-                let all = segments(&world, 64);
-                world.barrier().wait().unwrap();
-                let neighbour = (world.rank() ^ 2) as usize;
-                let same_host = fabric.same_host_word(&all[neighbour], 8).unwrap(); // before the loss
-                assert_eq!(block_on(fabric, fabric.fetch_add(same_host, 1)), Ok(0));
-                step.wait(); // a rank that is still in the barrier needs all connections
-                if world.rank() == 3 {
-                    job_segment.lose_connection(Rank(0), Rank(2)); // of one host
-                    job_segment.lose_connection(Rank(0), Rank(1)); // of two
-                    let has_cut = |home, rank| block_on(fabric, fabric.has_cut(Rank(home), Rank(rank)));
-                    for (home, rank) in [(1, 0), (2, 0), (0, 1), (0, 2)] {
-                        let begin = Instant::now();
-                        while has_cut(home, rank) != Ok(true) {
-                            assert!(begin.elapsed() < Duration::from_secs(200), "{home} does not cut {rank}");
-                        }
+    support::ranks_of(
+        jobs,
+        |job| Verbs::pretending(job, 2),
+        |world| {
+            let fabric = world.fabric();
+            let all = segments(&world, 64);
+            world.barrier().wait().unwrap();
+            let neighbour = (world.rank() ^ 2) as usize;
+            let same_host = fabric.same_host_word(&all[neighbour], 8).unwrap(); // before the loss
+            assert_eq!(block_on(fabric, fabric.fetch_add(same_host, 1)), Ok(0));
+            step.wait(); // a rank that is still in the barrier needs all connections
+            if world.rank() == 3 {
+                job_segment.lose_connection(Rank(0), Rank(2)); // of one host
+                job_segment.lose_connection(Rank(0), Rank(1)); // of two
+                let has_cut = |home, rank| block_on(fabric, fabric.has_cut(Rank(home), Rank(rank)));
+                for (home, rank) in [(1, 0), (2, 0), (0, 1), (0, 2)] {
+                    let begin = Instant::now();
+                    while has_cut(home, rank) != Ok(true) {
+                        assert!(begin.elapsed() < Duration::from_secs(200), "{home} does not cut {rank}");
                     }
-                    assert_eq!((has_cut(2, 1), has_cut(1, 3)), (Ok(false), Ok(false)));
                 }
-                step.wait();
-                // One of the two once it has cut the other.
-                while !(fabric.has_failed(Rank(2), Rank(0)) && fabric.has_failed(Rank(1), Rank(0))) {
-                    std::thread::yield_now();
-                }
-                assert!(!fabric.has_failed(Rank(2), Rank(1)));
-                let failed = [0, 1, 2, 3].map(|home| fabric.lost_connection(Rank(home), Rank(0)));
-                assert_eq!(failed, [Some(Rank(1)), Some(Rank(0)), Some(Rank(0)), None]);
-                let parted: &[u32] = match world.rank() {
-                    0 => &[1, 2],
-                    3 => &[],
-                    _ => &[0],
-                };
-                for rank in (0..4).filter(|rank| *rank != world.rank()).map(Rank) {
-                    let segment = &all[rank.index()];
-                    let word = fabric.word_in(segment, 8).unwrap();
-                    // Both close their sides soon.
-                    while parted.contains(&rank.0) && block_on(fabric, fabric.fetch_add(word, 1)).is_ok() {}
-                    let _ = block_on(fabric, fabric.flush(rank)); // an error of the barrier's last writes
-                    fabric.put(segment, 0, &[1; 8]).unwrap();
-                    let ends = [
-                        block_on(fabric, fabric.flush(rank)),
-                        block_on(fabric, fabric.get(segment, 0, &mut [0; 8])),
-                        block_on(fabric, fabric.rdma_write((&all[world.rank() as usize], 0), (segment, 16), 8)),
-                        block_on(fabric, fabric.fetch_add(word, 1)).map(drop),
-                    ];
-                    let kinds = ends.map(|end| end.err().map(|fault| (fault.kind(), fault.rank())));
-                    let lost = parted.contains(&rank.0).then_some((FaultKind::ConnectionLost, Some(rank)));
-                    assert_eq!(kinds, [lost; 4], "{} on {rank}", world.rank());
-                }
-                let ended = block_on(fabric, fabric.fetch_add(same_host, 1)).err().map(Fault::kind);
-                assert_eq!(ended, world.rank().is_multiple_of(2).then_some(FaultKind::ConnectionLost));
-                step.wait();
-                // By both paths, in a world with other connections.
-                let anew = world.reconnect().unwrap();
-                let (fabric, all) = (anew.fabric(), segments(&anew, 64));
-                for segment in &all {
-                    fabric.put(segment, 8 * u64::from(anew.rank()), &[7; 8]).unwrap();
-                    block_on(fabric, fabric.flush(segment.rank())).unwrap();
-                    let word = fabric.word_in(segment, 32).unwrap();
-                    block_on(fabric, fabric.fetch_add(word, 1)).unwrap();
-                }
-                anew.barrier().wait().unwrap();
-                let mut found = [0; 40];
-                fabric.read_direct(&all[anew.rank() as usize], 0, &mut found).unwrap();
-                assert_eq!((&found[..32], found[32]), (&[7; 32][..], 4));
-                anew.barrier().wait().unwrap();
-            });
-        }
-    });
+                assert_eq!((has_cut(2, 1), has_cut(1, 3)), (Ok(false), Ok(false)));
+            }
+            step.wait();
+            // One of the two once it has cut the other.
+            while !(fabric.has_failed(Rank(2), Rank(0)) && fabric.has_failed(Rank(1), Rank(0))) {
+                std::thread::yield_now();
+            }
+            assert!(!fabric.has_failed(Rank(2), Rank(1)));
+            let failed = [0, 1, 2, 3].map(|home| fabric.lost_connection(Rank(home), Rank(0)));
+            assert_eq!(failed, [Some(Rank(1)), Some(Rank(0)), Some(Rank(0)), None]);
+            let parted: &[u32] = match world.rank() {
+                0 => &[1, 2],
+                3 => &[],
+                _ => &[0],
+            };
+            for rank in (0..4).filter(|rank| *rank != world.rank()).map(Rank) {
+                let segment = &all[rank.index()];
+                let word = fabric.word_in(segment, 8).unwrap();
+                // Both close their sides soon.
+                while parted.contains(&rank.0) && block_on(fabric, fabric.fetch_add(word, 1)).is_ok() {}
+                let _ = block_on(fabric, fabric.flush(rank)); // an error of the barrier's last writes
+                fabric.put(segment, 0, &[1; 8]).unwrap();
+                let ends = [
+                    block_on(fabric, fabric.flush(rank)),
+                    block_on(fabric, fabric.get(segment, 0, &mut [0; 8])),
+                    block_on(fabric, fabric.rdma_write((&all[world.rank() as usize], 0), (segment, 16), 8)),
+                    block_on(fabric, fabric.fetch_add(word, 1)).map(drop),
+                ];
+                let kinds = ends.map(|end| end.err().map(|fault| (fault.kind(), fault.rank())));
+                let lost = parted.contains(&rank.0).then_some((FaultKind::ConnectionLost, Some(rank)));
+                assert_eq!(kinds, [lost; 4], "{} on {rank}", world.rank());
+            }
+            let ended = block_on(fabric, fabric.fetch_add(same_host, 1)).err().map(Fault::kind);
+            assert_eq!(ended, world.rank().is_multiple_of(2).then_some(FaultKind::ConnectionLost));
+            step.wait();
+            // By both paths, in a world with other connections.
+            let anew = world.reconnect().unwrap();
+            let (fabric, all) = (anew.fabric(), segments(&anew, 64));
+            for segment in &all {
+                fabric.put(segment, 8 * u64::from(anew.rank()), &[7; 8]).unwrap();
+                block_on(fabric, fabric.flush(segment.rank())).unwrap();
+                let word = fabric.word_in(segment, 32).unwrap();
+                block_on(fabric, fabric.fetch_add(word, 1)).unwrap();
+            }
+            anew.barrier().wait().unwrap();
+            let mut found = [0; 40];
+            fabric.read_direct(&all[anew.rank() as usize], 0, &mut found).unwrap();
+            assert_eq!((&found[..32], found[32]), (&[7; 32][..], 4));
+            anew.barrier().wait().unwrap();
+        },
+    );
 }

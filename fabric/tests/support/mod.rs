@@ -52,7 +52,15 @@ pub(crate) fn ranks<F: Fabric, T: Send>(
     join: impl Fn(Job) -> Result<F, Error> + Sync,
     body: impl Fn(World<F>) -> T + Sync,
 ) -> Vec<T> {
-    let jobs = local::jobs(size).expect("a board");
+    ranks_of(local::jobs(size).expect("a board"), join, body)
+}
+
+/// The same with jobs of the caller's.
+pub(crate) fn ranks_of<F: Fabric, T: Send>(
+    jobs: Vec<Job>,
+    join: impl Fn(Job) -> Result<F, Error> + Sync,
+    body: impl Fn(World<F>) -> T + Sync,
+) -> Vec<T> {
     let run = |job: Job| {
         let (rank, job_segment) = (job.rank, job.job_segment.clone());
         let result = catch_unwind(AssertUnwindSafe(|| body(World::new(join(job).expect("an endpoint")))));

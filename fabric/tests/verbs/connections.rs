@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use onesided_fabric::bootstrap::{Process, local};
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
 use onesided_fabric::verbs::{Verbs, VerbsSegment};
-use onesided_fabric::{Fabric, World, block_on};
+use onesided_fabric::{Fabric, block_on};
 
 use crate::support::{Barrier, device, segments};
-use crate::{LONG, kind, ranks, until};
+use crate::{LONG, kind, ranks, ranks_of, until};
 
 pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
@@ -112,47 +112,41 @@ fn a_loss_that_another_host_reports_parts_both() {
     let jobs = local::jobs(3).unwrap();
     let job_segment = jobs[0].job_segment.clone();
     let (seen, end) = (Barrier::new(3), Barrier::new(3));
-    std::thread::scope(|scope| {
-        for job in jobs {
-            let (job_segment, seen, end) = (&job_segment, &seen, &end);
-            scope.spawn(move || {
-                let world = World::new(Verbs::new(job).unwrap());
-                let fabric = world.fabric();
-                let all = segments(&world, 64);
-                world.barrier().wait().unwrap();
-                match world.rank() {
-                    0 => {
-                        let word = fabric.word_in(&all[1], 24).unwrap();
-                        let ended = loop {
-                            if let Err(fault) = block_on(fabric, fabric.fetch_add(word, 1)) {
-                                break fault.kind();
-                            }
-                        };
-                        assert!(matches!(ended, FaultKind::Unknown | FaultKind::ConnectionLost), "{ended:?}");
+    ranks_of(jobs, |world| {
+        let fabric = world.fabric();
+        let all = segments(&world, 64);
+        world.barrier().wait().unwrap();
+        match world.rank() {
+            0 => {
+                let word = fabric.word_in(&all[1], 24).unwrap();
+                let ended = loop {
+                    if let Err(fault) = block_on(fabric, fabric.fetch_add(word, 1)) {
+                        break fault.kind();
                     }
-                    1 => {
-                        let own = fabric.word_in(&all[1], 16).unwrap();
-                        let patience = Patience::on(Rank(0)).and_until(until(fabric, LONG));
-                        let ended = block_on(fabric, fabric.wait_until(own, |seen| seen != 0, patience));
-                        assert_eq!(kind(ended), FaultKind::ConnectionLost);
-                    }
-                    _ => {
-                        let counter = fabric.word_in(&all[1], 24).unwrap();
-                        eventually("it counts", || block_on(fabric, fabric.read(counter)).unwrap() > 10);
-                        job_segment.lose_connection(Rank(0), Rank(1)); // as the host daemon would
-                        assert_cut(fabric, &all);
-                        let last = block_on(fabric, fabric.read(counter));
-                        std::thread::sleep(Duration::from_millis(300));
-                        assert_eq!(block_on(fabric, fabric.read(counter)), last);
-                    }
-                }
-                seen.wait();
-                if world.rank() < 2 {
-                    assert_parted(fabric, &all);
-                }
-                end.wait();
-            });
+                };
+                assert!(matches!(ended, FaultKind::Unknown | FaultKind::ConnectionLost), "{ended:?}");
+            }
+            1 => {
+                let own = fabric.word_in(&all[1], 16).unwrap();
+                let patience = Patience::on(Rank(0)).and_until(until(fabric, LONG));
+                let ended = block_on(fabric, fabric.wait_until(own, |seen| seen != 0, patience));
+                assert_eq!(kind(ended), FaultKind::ConnectionLost);
+            }
+            _ => {
+                let counter = fabric.word_in(&all[1], 24).unwrap();
+                eventually("it counts", || block_on(fabric, fabric.read(counter)).unwrap() > 10);
+                job_segment.lose_connection(Rank(0), Rank(1)); // as the host daemon would
+                assert_cut(fabric, &all);
+                let last = block_on(fabric, fabric.read(counter));
+                std::thread::sleep(Duration::from_millis(300));
+                assert_eq!(block_on(fabric, fabric.read(counter)), last);
+            }
         }
+        seen.wait();
+        if world.rank() < 2 {
+            assert_parted(fabric, &all);
+        }
+        end.wait();
     });
 }
 
@@ -165,31 +159,25 @@ fn a_rank_that_loses_the_connection_to_itself_is_cut() {
         let jobs = local::jobs(size).unwrap();
         let job_segment = jobs[0].job_segment.clone();
         let step = Barrier::new(size as usize);
-        std::thread::scope(|scope| {
-            for job in jobs {
-                let (job_segment, step) = (&job_segment, &step);
-                scope.spawn(move || {
-                    let world = World::new(Verbs::new(job).unwrap());
-                    let fabric = world.fabric();
-                    let all = segments(&world, 64);
-                    world.barrier().wait().unwrap();
-                    step.wait();
-                    job_segment.lose_connection(Rank(0), Rank(0));
-                    eventually("it is known", || fabric.has_failed(Rank(0), Rank(0)));
-                    let has_cut = |home| block_on(fabric, fabric.has_cut(Rank(home), Rank(0)));
-                    eventually("it is cut", || has_cut(0) == Ok(true));
-                    assert_eq!((fabric.lost_connection(Rank(0), Rank(0)), fabric.failure(0)), (Some(Rank(0)), None));
-                    for (home, segment) in (0..size).zip(&all) {
-                        let ended = block_on(fabric, fabric.fetch_add(fabric.word_in(segment, 0).unwrap(), 1));
-                        match (world.rank(), home) {
-                            (0, 0) => assert_eq!(kind(ended), FaultKind::ConnectionLost),
-                            _ => assert!(ended.is_ok(), "{ended:?}"),
-                        }
-                        assert_eq!(has_cut(home), Ok(home == 0));
-                    }
-                    step.wait();
-                });
+        ranks_of(jobs, |world| {
+            let fabric = world.fabric();
+            let all = segments(&world, 64);
+            world.barrier().wait().unwrap();
+            step.wait();
+            job_segment.lose_connection(Rank(0), Rank(0));
+            eventually("it is known", || fabric.has_failed(Rank(0), Rank(0)));
+            let has_cut = |home| block_on(fabric, fabric.has_cut(Rank(home), Rank(0)));
+            eventually("it is cut", || has_cut(0) == Ok(true));
+            assert_eq!((fabric.lost_connection(Rank(0), Rank(0)), fabric.failure(0)), (Some(Rank(0)), None));
+            for (home, segment) in (0..size).zip(&all) {
+                let ended = block_on(fabric, fabric.fetch_add(fabric.word_in(segment, 0).unwrap(), 1));
+                match (world.rank(), home) {
+                    (0, 0) => assert_eq!(kind(ended), FaultKind::ConnectionLost),
+                    _ => assert!(ended.is_ok(), "{ended:?}"),
+                }
+                assert_eq!(has_cut(home), Ok(home == 0));
             }
+            step.wait();
         });
     }
 }
@@ -259,33 +247,34 @@ fn dies_after(delay: Duration, hosts: &[u16], process: Process) {
     job_segment.lay_out(hosts, Duration::from_millis(1_500));
     job_segment.introduce(Rank(1), process);
     let (step, dead) = (Barrier::new(3), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        for job in jobs {
-            let (job_segment, step, dead) = (&job_segment, &step, &dead);
-            scope.spawn(move || {
-                let world = World::new(Verbs::new(job).unwrap());
-                let fabric = world.fabric();
-                let mut all = segments(&world, 64);
-                step.wait();
-                if world.rank() == 1 {
-                    drop(all.remove(1));
-                    step.wait();
-                    std::thread::sleep(delay);
-                    dead.store(true, Ordering::Release);
-                    job_segment.declare_dead(Rank(1)); // as the launcher would
-                    return;
-                }
-                step.wait();
-                let write = fabric.write(fabric.word_in(&all[1], 0).unwrap(), 1, Notify::No);
-                assert_eq!(block_on(fabric, write), Err(Fault::of(FaultKind::PeerDied, Rank(1))));
-                assert!(dead.load(Ordering::Acquire));
-                assert_eq!(fabric.failure(0), Some(Rank(1)));
-                for home in [0, 1, 2].map(Rank) {
-                    assert_eq!(job_segment.lost_connections(home).count(), 0);
-                    assert!(fabric.has_failed(home, Rank(1)));
-                    assert_eq!(fabric.lost_connection(home, Rank(0)), None);
-                }
-            });
+    ranks_of(jobs, |world| {
+        let fabric = world.fabric();
+        let mut all = segments(&world, 64);
+        step.wait();
+        if world.rank() == 1 {
+            drop(all.remove(1));
+            step.wait();
+            std::thread::sleep(delay);
+            dead.store(true, Ordering::Release);
+            job_segment.declare_dead(Rank(1)); // as the launcher would
+            return;
+        }
+        step.wait();
+        let write = fabric.write(fabric.word_in(&all[1], 0).unwrap(), 1, Notify::No);
+        // Whether the write is awaited, or its flush.
+        let ended = if world.rank() == 0 {
+            block_on(fabric, write).map(drop)
+        } else {
+            drop(write);
+            block_on(fabric, fabric.flush(Rank(1)))
+        };
+        assert_eq!(ended, Err(Fault::of(FaultKind::PeerDied, Rank(1))));
+        assert!(dead.load(Ordering::Acquire));
+        assert_eq!(fabric.failure(0), Some(Rank(1)));
+        for home in [0, 1, 2].map(Rank) {
+            assert_eq!(job_segment.lost_connections(home).count(), 0);
+            assert!(fabric.has_failed(home, Rank(1)));
+            assert_eq!(fabric.lost_connection(home, Rank(0)), None);
         }
     });
 }

@@ -9,7 +9,7 @@ use onesided_fabric::verbs::{Verbs, VerbsSegment, VerbsWord};
 use onesided_fabric::{Fabric, Transport, World, block_on};
 
 use crate::support::{Barrier, device, segments};
-use crate::{LONG, kind, ranks, until};
+use crate::{LONG, kind, ranks, ranks_of, until};
 
 /// Rank 0 accesses a freed segment of rank 1; it also gets those of the others.
 fn with_a_stale_key(count: u32, run: impl Fn(&Verbs, &VerbsSegment, &[VerbsSegment]) + Sync) {
@@ -57,45 +57,6 @@ fn an_unawaited_fault_sticks_until_the_flush() {
     });
 }
 
-/// A killed process loses its memory before its death is declared: an access to that memory still
-/// reports the death.
-#[test]
-fn the_news_of_a_death_says_more_than_the_card() {
-    let Some(_device) = device("the_news_of_a_death_says_more_than_the_card") else { return };
-    for awaited in [true, false] {
-        let jobs = local::jobs(2).unwrap();
-        let job_segment = jobs[0].job_segment.clone();
-        let step = Barrier::new(2);
-        std::thread::scope(|scope| {
-            for job in jobs {
-                let (job_segment, step) = (&job_segment, &step);
-                scope.spawn(move || {
-                    let world = World::new(Verbs::new(job).unwrap());
-                    let fabric = world.fabric();
-                    let mut all = segments(&world, 64);
-                    step.wait();
-                    if world.rank() == 1 {
-                        drop(all.remove(1));
-                        step.wait();
-                        std::thread::sleep(Duration::from_millis(200));
-                        job_segment.declare_dead(Rank(1)); // as the launcher would
-                        return;
-                    }
-                    step.wait();
-                    let operation = fabric.write(fabric.word_in(&all[1], 0).unwrap(), 1, Notify::No);
-                    let ended = if awaited {
-                        block_on(fabric, operation).map(|_| ())
-                    } else {
-                        drop(operation);
-                        block_on(fabric, fabric.flush(Rank(1)))
-                    };
-                    assert_eq!(ended, Err(Fault::of(FaultKind::PeerDied, Rank(1))), "awaited: {awaited}");
-                });
-            }
-        });
-    }
-}
-
 /// A rank's death ends waits for it and operations in flight to it; the card would report something
 /// else, later.
 #[test]
@@ -103,37 +64,31 @@ fn death_ends_waits_and_operations() {
     let Some(_device) = device("death_ends_waits_and_operations") else { return };
     let jobs = local::jobs(3).unwrap();
     let job_segment = jobs[0].job_segment.clone();
-    std::thread::scope(|scope| {
-        for job in jobs {
-            let job_segment = &job_segment;
-            scope.spawn(move || {
-                let world = World::new(Verbs::new(job).unwrap());
-                let fabric = world.fabric();
-                let all = segments(&world, 64);
-                world.barrier().wait().unwrap();
-                if world.rank() == 2 {
-                    std::thread::sleep(Duration::from_millis(300));
-                    job_segment.declare_dead(Rank(2)); // as the launcher would
-                    return;
-                }
-                let own = fabric.word_in(&all[world.rank() as usize], 0).unwrap();
-                let waited = block_on(fabric, fabric.wait_until(own, |seen| seen != 0, Patience::on(Rank(2))));
-                assert_eq!(waited, Err(Fault::of(FaultKind::PeerDied, Rank(2))));
-                let mut packets = fabric.transport().unwrap();
-                let received = block_on(fabric, packets.recv(Patience::on(Rank(2))));
-                assert_eq!(received.unwrap_err(), Fault::of(FaultKind::PeerDied, Rank(2)));
-                let theirs = fabric.word_in(&all[2], 0).unwrap();
-                assert_eq!(kind(block_on(fabric, fabric.fetch_add(theirs, 1))), FaultKind::PeerDied);
-                let sent = block_on(fabric, packets.send(Rank(2), b"x"));
-                assert_eq!(kind(sent), FaultKind::PeerDied);
-                // The surviving ranks continue.
-                let other = fabric.word_in(&all[1 - world.rank() as usize], 8).unwrap();
-                block_on(fabric, fabric.fetch_add(other, 1)).unwrap();
-                let mine = fabric.word_in(&all[world.rank() as usize], 8).unwrap();
-                let patience = Patience::on(Rank(1 - world.rank()));
-                block_on(fabric, fabric.wait_until(mine, |seen| seen == 1, patience)).unwrap();
-            });
+    ranks_of(jobs, |world| {
+        let fabric = world.fabric();
+        let all = segments(&world, 64);
+        world.barrier().wait().unwrap();
+        if world.rank() == 2 {
+            std::thread::sleep(Duration::from_millis(300));
+            job_segment.declare_dead(Rank(2)); // as the launcher would
+            return;
         }
+        let own = fabric.word_in(&all[world.rank() as usize], 0).unwrap();
+        let waited = block_on(fabric, fabric.wait_until(own, |seen| seen != 0, Patience::on(Rank(2))));
+        assert_eq!(waited, Err(Fault::of(FaultKind::PeerDied, Rank(2))));
+        let mut packets = fabric.transport().unwrap();
+        let received = block_on(fabric, packets.recv(Patience::on(Rank(2))));
+        assert_eq!(received.unwrap_err(), Fault::of(FaultKind::PeerDied, Rank(2)));
+        let theirs = fabric.word_in(&all[2], 0).unwrap();
+        assert_eq!(kind(block_on(fabric, fabric.fetch_add(theirs, 1))), FaultKind::PeerDied);
+        let sent = block_on(fabric, packets.send(Rank(2), b"x"));
+        assert_eq!(kind(sent), FaultKind::PeerDied);
+        // The surviving ranks continue.
+        let other = fabric.word_in(&all[1 - world.rank() as usize], 8).unwrap();
+        block_on(fabric, fabric.fetch_add(other, 1)).unwrap();
+        let mine = fabric.word_in(&all[world.rank() as usize], 8).unwrap();
+        let patience = Patience::on(Rank(1 - world.rank()));
+        block_on(fabric, fabric.wait_until(mine, |seen| seen == 1, patience)).unwrap();
     });
 }
 
@@ -141,23 +96,16 @@ fn death_ends_waits_and_operations() {
 fn with_a_lost_peer(body: impl Fn(&Verbs, &VerbsSegment, &VerbsSegment) + Sync) {
     let mut jobs = local::jobs(2).unwrap();
     jobs[1].job_segment = local::jobs(2).unwrap()[1].job_segment.clone(); // the one on which it leaves
-    std::thread::scope(|scope| {
-        for job in jobs {
-            let body = &body;
-            scope.spawn(move || {
-                let world = World::new(Verbs::new(job).unwrap());
-                let all = segments(&world, 64);
-                let told = fabric_word(&world, &all[0]);
-                world.barrier().wait().unwrap(); // both have opened the other's memory
-                if world.rank() == 1 {
-                    return block_on(world.fabric(), world.fabric().write(told, 1, Notify::Yes)).map(drop).unwrap();
-                }
-                block_on(world.fabric(), world.fabric().wait_until(told, |seen| seen == 1, Patience::on(Rank(1))))
-                    .unwrap();
-                std::thread::sleep(Duration::from_millis(300));
-                body(world.fabric(), &all[0], &all[1]);
-            });
+    ranks_of(jobs, |world| {
+        let all = segments(&world, 64);
+        let told = fabric_word(&world, &all[0]);
+        world.barrier().wait().unwrap(); // both have opened the other's memory
+        if world.rank() == 1 {
+            return block_on(world.fabric(), world.fabric().write(told, 1, Notify::Yes)).map(drop).unwrap();
         }
+        block_on(world.fabric(), world.fabric().wait_until(told, |seen| seen == 1, Patience::on(Rank(1)))).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        body(world.fabric(), &all[0], &all[1]);
     });
 }
 
@@ -216,30 +164,6 @@ fn a_peer_that_computes_is_waited_for() {
         }
         block_on(fabric, fabric.flush(Rank(1 - world.rank()))).unwrap();
         world.barrier().wait().unwrap();
-    });
-}
-
-/// A rank that left, whose queue pairs are gone.
-#[test]
-fn leaving_ends_waits_and_operations() {
-    let Some(_device) = device("leaving_ends_waits_and_operations") else { return };
-    ranks(2, |world| {
-        let fabric = world.fabric();
-        let all = segments(&world, 64);
-        world.barrier().wait().unwrap();
-        if world.rank() == 1 {
-            drop(all);
-            return; // leaves
-        }
-        let patience = Patience::until(until(fabric, LONG));
-        let own = fabric.word_in(&all[0], 0).unwrap();
-        let left = block_on(
-            fabric,
-            fabric.wait_until(own, |seen| seen != 0, Patience::on(Rank(1)).and_until(patience.deadline)),
-        );
-        assert_eq!(left, Err(Fault::of(FaultKind::PeerLeft, Rank(1))));
-        let theirs = fabric.word_in(&all[1], 0).unwrap();
-        assert_eq!(kind(block_on(fabric, fabric.read(theirs))), FaultKind::PeerLeft);
     });
 }
 

@@ -3,40 +3,10 @@
 use std::time::{Duration, Instant};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Link, Notify, Patience, Rank, RemoteMemory};
-use onesided_fabric::{Fabric, Transport, block_on};
+use onesided_fabric::{Fabric, block_on};
 
 use crate::support::{Barrier, device, segments};
 use crate::{LONG, kind, ranks, until};
-
-/// More packets and doorbells than a receiver without progress has space for: the senders wait,
-/// and all arrive once it makes progress.
-#[test]
-fn a_flood_is_held_back() {
-    let Some(_device) = device("a_flood_is_held_back") else { return };
-    const EACH: u64 = 3_000;
-    ranks(2, |world| {
-        let fabric = world.fabric();
-        let all = segments(&world, 64);
-        let mut packets = fabric.transport().unwrap();
-        if world.rank() == 0 {
-            for number in 0..EACH {
-                block_on(fabric, packets.send(Rank(1), &number.to_le_bytes())).unwrap();
-                drop(fabric.write(fabric.word_in(&all[1], 0).unwrap(), number + 1, Notify::Yes));
-            }
-            block_on(fabric, fabric.flush(Rank(1))).unwrap();
-        } else {
-            std::thread::sleep(Duration::from_millis(500)); // no progress meanwhile
-            for number in 0..EACH {
-                let (_, bytes) = block_on(fabric, packets.recv(Patience::until(until(fabric, LONG)))).unwrap();
-                assert_eq!(bytes, number.to_le_bytes());
-            }
-            let own = fabric.word_in(&all[1], 0).unwrap();
-            let patience = Patience::until(until(fabric, LONG));
-            assert_eq!(block_on(fabric, fabric.wait_until(own, |seen| seen == EACH, patience)), Ok(EACH));
-        }
-        world.barrier().wait().unwrap();
-    });
-}
 
 /// A peer that is alive but makes no progress, under endless doorbells: posts end as `Full`, and
 /// refused ones do not arrive. When the peer continues, so does everything else.
@@ -71,31 +41,6 @@ fn posting_to_a_peer_that_takes_nothing_ends() {
             block_on(fabric, fabric.write(word, 5_000, Notify::Yes)).unwrap();
         }
         world.barrier().wait().unwrap();
-    });
-}
-
-/// Requests already posted to such a peer, and those after them, end as well: later, with the
-/// connection.
-#[test]
-fn what_was_posted_to_a_peer_that_takes_nothing_ends() {
-    let Some(_device) = device("what_was_posted_to_a_peer_that_takes_nothing_ends") else { return };
-    let (idle, over) = (Barrier::new(2), Barrier::new(2));
-    ranks(2, |world| {
-        let fabric = world.fabric();
-        let all = segments(&world, 64);
-        world.barrier().wait().unwrap();
-        idle.wait(); // rank 1 has left the barrier, in which it takes signals
-        if world.rank() == 1 {
-            over.wait(); // no progress meanwhile
-        } else {
-            fabric.set_full_after(Duration::from_secs(2));
-            let word = fabric.word_in(&all[1], 0).unwrap();
-            (0..1_060).for_each(|value| drop(fabric.write(word, value, Notify::Yes)));
-            assert_eq!(kind(block_on(fabric, fabric.read(word))), FaultKind::Unknown);
-            assert_eq!(kind(block_on(fabric, fabric.read(word))), FaultKind::ConnectionLost);
-            assert_eq!(kind(block_on(fabric, fabric.flush(Rank(1)))), FaultKind::Unknown);
-            over.wait();
-        }
     });
 }
 

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use onesided_fabric::bootstrap::Job;
 use onesided_fabric::remote_memory::{Fault, FaultKind, RemoteMemory};
 use onesided_fabric::verbs::{Verbs, devices};
 use onesided_fabric::{World, block_on, conformance};
@@ -28,6 +29,10 @@ use support::device;
 
 fn ranks<T: Send>(size: u32, body: impl Fn(World<Verbs>) -> T + Sync) -> Vec<T> {
     support::ranks(size, Verbs::new, body)
+}
+
+fn ranks_of(jobs: Vec<Job>, body: impl Fn(World<Verbs>) + Sync) {
+    support::ranks_of(jobs, Verbs::new, body);
 }
 
 fn kind<T: std::fmt::Debug>(result: Result<T, Fault>) -> FaultKind {

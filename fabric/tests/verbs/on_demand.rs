@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
 use onesided_fabric::verbs::{Verbs, VerbsTransport};
-use onesided_fabric::{Drive, Fabric, Fencing, Transport, block_on};
+use onesided_fabric::{Fabric, Fencing, Transport, block_on};
 
-use crate::connections::eventually;
 use crate::support::{Barrier, device};
 use crate::{LONG, kind, ranks, until};
 
@@ -88,49 +87,6 @@ fn a_rank_that_was_cut_before_it_came_is_refused() {
         }
         step.wait();
         assert_eq!(fabric.connections(), 1);
-    });
-}
-
-/// A rank that has more connections of messages than it should gives idle ones back, and its peers
-/// theirs. The next packet makes another one.
-#[test]
-fn idle_connections_are_given_back() {
-    let Some(_device) = device("idle_connections_are_given_back") else { return };
-    let step = Barrier::new(4);
-    ranks(4, |world| {
-        let fabric = world.fabric();
-        let mut packets = fabric.transport().unwrap();
-        step.wait();
-        let before = fabric.connections();
-        step.wait();
-        let patience = || Patience::until(until(fabric, LONG));
-        for round in 0..3_u32 {
-            if world.rank() == 0 {
-                fabric.set_most_connections(1);
-                for to in 1..4 {
-                    block_on(fabric, packets.send(Rank(to), &round.to_le_bytes())).unwrap();
-                }
-                for _ in 1..4 {
-                    assert_eq!(block_on(fabric, packets.recv(patience())).unwrap().1, round.to_le_bytes());
-                }
-                assert!(round > 0 || fabric.connections() > before + 1);
-                for to in 1..4 {
-                    block_on(fabric, packets.send(Rank(to), b"kept")).unwrap(); // taken in later
-                }
-                eventually("they are given back", || {
-                    fabric.progress();
-                    fabric.connections() == before + 1
-                });
-            } else {
-                let (from, bytes) = block_on(fabric, packets.recv(patience())).unwrap();
-                block_on(fabric, packets.send(from, &bytes)).unwrap();
-            }
-            step.wait();
-            if world.rank() > 0 {
-                assert_eq!(block_on(fabric, packets.recv(patience())).unwrap().1, b"kept");
-            }
-        }
-        step.wait();
     });
 }
 

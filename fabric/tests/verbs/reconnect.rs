@@ -3,11 +3,11 @@
 use onesided_fabric::bootstrap::local;
 use onesided_fabric::remote_memory::{FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
 use onesided_fabric::verbs::{Verbs, VerbsSegment};
-use onesided_fabric::{Fabric, Segment, World, block_on};
+use onesided_fabric::{Fabric, Segment, block_on};
 
 use crate::connections::eventually;
-use crate::kind;
 use crate::support::{Barrier, device, segments};
+use crate::{kind, ranks_of};
 
 /// Puts to a rank, and lets it see that.
 fn reaches(fabric: &Verbs, to: &VerbsSegment, value: u64) {
@@ -32,68 +32,63 @@ fn a_world_is_made_anew() {
     let jobs = local::jobs(3).unwrap();
     let job_segment = jobs[0].job_segment.clone();
     let step = Barrier::new(3);
-    std::thread::scope(|scope| {
-        for job in jobs {
-            let (job_segment, step) = (&job_segment, &step);
-            scope.spawn(move || {
-                let mut worlds = vec![World::new(Verbs::new(job).unwrap())];
-                let mut memory = vec![segments(&worlds[0], 64)];
-                let me = worlds[0].rank();
-                let parted = [1, 0, 2][me as usize];
-                for round in 1..=3 {
-                    let (world, all) = (&worlds[worlds.len() - 1], &memory[memory.len() - 1]);
-                    let fabric = world.fabric();
-                    world.barrier().wait().unwrap();
-                    let (next, before) = ((me as usize + 1) % 3, Rank((me + 2) % 3));
-                    reaches(fabric, &all[next], round);
-                    is_reached(fabric, &all[me as usize], round, before);
-                    step.wait();
-                    if round == 3 {
-                        break;
-                    }
-                    if me == 2 {
-                        // As the host daemon would, of the round that it hears of.
-                        job_segment.lose_connection_in(round as u32, Rank(0), Rank(1));
-                    }
-                    let is_lost = || fabric.has_failed(Rank(0), Rank(1)) && fabric.has_failed(Rank(1), Rank(0));
-                    eventually("it is lost", is_lost);
-                    let anew = world.reconnect().unwrap();
-                    memory.push(segments(&anew, 64));
-                    worlds.push(anew);
-                }
-                // Once more from the first one, and not from a part.
-                let other = worlds[0].reconnect().unwrap();
-                other.barrier().wait().unwrap();
-                assert!(!other.fabric().has_failed(Rank(0), Rank(1)));
-                let part = other.split(0, 2 - me).wait().unwrap();
-                assert_eq!(part.reconnect().unwrap_err().fault().kind(), FaultKind::Unsupported);
-                drop((part, other));
-                for (world, all) in worlds.iter().zip(&memory).take(2) {
-                    let fabric = world.fabric();
-                    assert!(fabric.has_failed(Rank(0), Rank(1)));
-                    if me != parted {
-                        let word = fabric.word_in(&all[parted as usize], 16).unwrap();
-                        assert_eq!(kind(block_on(fabric, fabric.read(word))), FaultKind::ConnectionLost);
-                    }
-                    let third = fabric.word_in(&all[2], 16).unwrap();
-                    assert_eq!(block_on(fabric, fabric.read(third)), Ok(0));
-                }
-                assert!(!worlds[2].fabric().has_failed(Rank(0), Rank(1)));
-                step.wait();
-                // A rank is in the job as long as it has one of them.
-                let (last, lasting) = (worlds.pop().unwrap(), memory.pop().unwrap());
-                drop((worlds, memory));
-                step.wait();
-                reaches(last.fabric(), &lasting[(me as usize + 1) % 3], 7);
-                is_reached(last.fabric(), &lasting[me as usize], 7, Rank((me + 2) % 3));
-                assert!((0..3).all(|rank| job_segment.liveness(Rank(rank)) == Liveness::Alive));
-                last.barrier().wait().unwrap();
-                step.wait();
-                drop((last, lasting));
-                step.wait();
-                assert!((0..3).all(|rank| job_segment.liveness(Rank(rank)) == Liveness::Left));
-            });
+    ranks_of(jobs, |world| {
+        let mut worlds = vec![world];
+        let mut memory = vec![segments(&worlds[0], 64)];
+        let me = worlds[0].rank();
+        let parted = [1, 0, 2][me as usize];
+        for round in 1..=3 {
+            let (world, all) = (&worlds[worlds.len() - 1], &memory[memory.len() - 1]);
+            let fabric = world.fabric();
+            world.barrier().wait().unwrap();
+            let (next, before) = ((me as usize + 1) % 3, Rank((me + 2) % 3));
+            reaches(fabric, &all[next], round);
+            is_reached(fabric, &all[me as usize], round, before);
+            step.wait();
+            if round == 3 {
+                break;
+            }
+            if me == 2 {
+                // As the host daemon would, of the round that it hears of.
+                job_segment.lose_connection_in(round as u32, Rank(0), Rank(1));
+            }
+            let is_lost = || fabric.has_failed(Rank(0), Rank(1)) && fabric.has_failed(Rank(1), Rank(0));
+            eventually("it is lost", is_lost);
+            let anew = world.reconnect().unwrap();
+            memory.push(segments(&anew, 64));
+            worlds.push(anew);
         }
+        // Once more from the first one, and not from a part.
+        let other = worlds[0].reconnect().unwrap();
+        other.barrier().wait().unwrap();
+        assert!(!other.fabric().has_failed(Rank(0), Rank(1)));
+        let part = other.split(0, 2 - me).wait().unwrap();
+        assert_eq!(part.reconnect().unwrap_err().fault().kind(), FaultKind::Unsupported);
+        drop((part, other));
+        for (world, all) in worlds.iter().zip(&memory).take(2) {
+            let fabric = world.fabric();
+            assert!(fabric.has_failed(Rank(0), Rank(1)));
+            if me != parted {
+                let word = fabric.word_in(&all[parted as usize], 16).unwrap();
+                assert_eq!(kind(block_on(fabric, fabric.read(word))), FaultKind::ConnectionLost);
+            }
+            let third = fabric.word_in(&all[2], 16).unwrap();
+            assert_eq!(block_on(fabric, fabric.read(third)), Ok(0));
+        }
+        assert!(!worlds[2].fabric().has_failed(Rank(0), Rank(1)));
+        step.wait();
+        // A rank is in the job as long as it has one of them.
+        let (last, lasting) = (worlds.pop().unwrap(), memory.pop().unwrap());
+        drop((worlds, memory));
+        step.wait();
+        reaches(last.fabric(), &lasting[(me as usize + 1) % 3], 7);
+        is_reached(last.fabric(), &lasting[me as usize], 7, Rank((me + 2) % 3));
+        assert!((0..3).all(|rank| job_segment.liveness(Rank(rank)) == Liveness::Alive));
+        last.barrier().wait().unwrap();
+        step.wait();
+        drop((last, lasting));
+        step.wait();
+        assert!((0..3).all(|rank| job_segment.liveness(Rank(rank)) == Liveness::Left));
     });
 }
 
@@ -102,26 +97,20 @@ fn a_world_is_made_anew() {
 fn no_world_is_made_anew_without_a_rank() {
     let Some(_device) = device("no_world_is_made_anew_without_a_rank") else { return };
     let jobs = local::jobs(3).unwrap();
+    let job_segment = jobs[0].job_segment.clone();
     let (step, ended) = (Barrier::new(3), Barrier::new(2));
-    std::thread::scope(|scope| {
-        for job in jobs {
-            let (step, ended) = (&step, &ended);
-            scope.spawn(move || {
-                let job_segment = job.job_segment.clone();
-                let world = World::new(Verbs::new(job).unwrap());
-                world.barrier().wait().unwrap();
-                step.wait();
-                if world.rank() == 2 {
-                    job_segment.declare_dead(Rank(2));
-                    return;
-                }
-                eventually("it is dead", || world.fabric().liveness(Rank(2)) == Liveness::Dead);
-                let error = world.reconnect().unwrap_err();
-                assert_eq!(error.to_string(), "reconnect: rank 2 died");
-                ended.wait();
-                assert_eq!(job_segment.liveness(Rank(world.rank())), Liveness::Alive);
-                ended.wait();
-            });
+    ranks_of(jobs, |world| {
+        world.barrier().wait().unwrap();
+        step.wait();
+        if world.rank() == 2 {
+            job_segment.declare_dead(Rank(2));
+            return;
         }
+        eventually("it is dead", || world.fabric().liveness(Rank(2)) == Liveness::Dead);
+        let error = world.reconnect().unwrap_err();
+        assert_eq!(error.to_string(), "reconnect: rank 2 died");
+        ended.wait();
+        assert_eq!(job_segment.liveness(Rank(world.rank())), Liveness::Alive);
+        ended.wait();
     });
 }
