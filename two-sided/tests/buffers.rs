@@ -1,74 +1,16 @@
 //! Messages out of and into registered memory.
 
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::FaultKind;
-use onesided_fabric::{Any, World, threads};
 use onesided_instances as _;
-use onesided_sim::{End, Network, Simulation};
-use onesided_two_sided::{Error, Messages, Tag};
+use onesided_two_sided::{Error, Tag};
 
-use crate::support::{filled, words};
+use crate::support::{filled, ranks, words};
 
 const SOON: Duration = Duration::from_secs(60);
 /// In words: none, eager, and by rendezvous.
 const LENGTHS: [usize; 6] = [0, 1, 100, 1_000, 20_000, 200_000];
-
-fn ranks(ranks: u32, run: impl Fn(World<Any>, Messages) + Sync) {
-    threads(ranks, |world| {
-        let messages = Messages::new(&world).wait().unwrap();
-        run(world, messages);
-    })
-    .unwrap();
-}
-
-/// Buffers and slices on either side.
-#[test]
-fn buffers_go_to_buffers_slices_and_vectors() {
-    ranks(2, |world, messages| {
-        let other = 1 - world.rank();
-        for (round, len) in LENGTHS.into_iter().enumerate() {
-            if world.rank() == 0 {
-                let mut buffer = filled(&messages, round, len);
-                for _ in 0..3 {
-                    buffer = messages.send_buffer(buffer, other, Tag(0)).deadline(SOON).wait().unwrap();
-                    assert_eq!(buffer.read(0..len), words(round, len));
-                }
-                messages.send(&words(round, len), other, Tag(0)).deadline(SOON).wait().unwrap();
-            } else {
-                let is_it = |got: &[u64]| assert!(got == words(round, len), "{len} words");
-                let room = messages.buffer::<u64>(LENGTHS[5]).unwrap();
-                let (buffer, status) = messages.recv_buffer(room, other, Tag(0)).deadline(SOON).wait().unwrap();
-                assert_eq!((buffer.len(), buffer.capacity(), status.bytes), (len, LENGTHS[5], 8 * len as u64));
-                is_it(&buffer.read(0..len));
-                let mut slice = vec![0; len];
-                messages.recv_into(&mut slice, other, Tag(0)).deadline(SOON).wait().unwrap();
-                is_it(&slice);
-                is_it(&messages.recv::<u64>(other, Tag(0)).deadline(SOON).wait().unwrap().0);
-                let (buffer, _) = messages.recv_buffer(buffer, other, Tag(0)).deadline(SOON).wait().unwrap();
-                is_it(&buffer.read(0..len));
-            }
-        }
-    });
-}
-
-/// A receive that is posted, and not waited for, is read by whatever else this rank waits for.
-#[test]
-fn a_posted_buffer_is_filled_beside_other_waits() {
-    ranks(2, |world, messages| {
-        let (me, other) = (world.rank() as usize, 1 - world.rank());
-        for len in LENGTHS {
-            let into = messages.recv_buffer(messages.buffer::<u64>(len).unwrap(), other, Tag(0));
-            let sent = messages.send_buffer(filled(&messages, me, len), other, Tag(0)).deadline(SOON).wait();
-            assert_eq!(sent.unwrap().len(), len);
-            let (buffer, _) = into.deadline(SOON).wait().unwrap();
-            assert!(buffer.read(0..len) == words(1 - me, len), "{len} words");
-        }
-    });
-}
 
 /// The buffers of handles that were dropped or came too late belong to their messages: what this
 /// rank sends and receives afterwards changes none of them.
@@ -146,40 +88,4 @@ fn what_does_not_fit_is_told() {
 #[should_panic = "2 elements at 9: the buffer has 10"]
 fn an_index_beyond_the_end_panics() {
     ranks(1, |_, messages| drop(messages.buffer::<u64>(10).unwrap().read(9..11)));
-}
-
-/// A receive that is dropped while it reads gives its message to the next one, and its memory to
-/// nobody.
-#[test]
-fn simulated_reads_that_are_dropped_harm_nothing() {
-    for seed in 0..40 {
-        let report = Simulation::new(Network::default()).ranks(2).seed(seed).run(|world| async move {
-            let messages = Messages::new(&world).await.unwrap();
-            let len = LENGTHS[4];
-            if world.rank() == 0 {
-                messages.send_buffer(filled(&messages, 1, len), 1, Tag(0)).await.unwrap();
-                messages.send_buffer(filled(&messages, 2, len), 1, Tag(0)).await.unwrap();
-                return;
-            }
-            let mut read = messages.recv_buffer(messages.buffer::<u64>(len).unwrap(), 0, Tag(0));
-            messages.probe(0, Tag(0)).await.unwrap();
-            // Another task may have read it meanwhile.
-            let mut next = 1;
-            for _ in 0..seed % 4 {
-                let polled = poll_fn(|cx| Poll::Ready(Pin::new(&mut read).poll(cx))).await;
-                if polled.is_ready() {
-                    next = 2;
-                    break;
-                }
-                world.fabric().sleep(1000 * (seed / 4)).await;
-            }
-            drop(read);
-            for round in next..=2 {
-                let room = messages.buffer::<u64>(len).unwrap();
-                let (buffer, _) = messages.recv_buffer(room, 0, Tag(0)).await.unwrap();
-                assert!(buffer.read(0..len) == words(round, len), "seed {seed}, message {round}");
-            }
-        });
-        assert_eq!(report.end, End::Finished, "seed {seed}");
-    }
 }

@@ -3,20 +3,14 @@
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::FaultKind;
-use onesided_fabric::{Any, World, threads};
+use onesided_fabric::{Any, threads};
 use onesided_instances as _;
 use onesided_two_sided::{Error, Messages, SendRequest, Source, Tag};
 
+use crate::support::ranks;
+
 const SOON: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(20);
-
-fn ranks(ranks: u32, run: impl Fn(World<Any>, Messages) + Sync) {
-    threads(ranks, |world| {
-        let messages = Messages::new(&world).wait().unwrap();
-        run(world, messages);
-    })
-    .unwrap();
-}
 
 /// What fails names another message that has come: of the rank that was asked for, if there is one.
 #[test]

@@ -19,6 +19,8 @@ enum Receive {
     Into,
     Shaped,
     Buffer,
+    /// Into a buffer of the program's own memory.
+    OwnBuffer,
     Persistent,
     Listed,
     Probe,
@@ -27,10 +29,12 @@ enum Receive {
     MatchedInto,
 }
 
-use Receive::{Buffer, FromAny, Into, Listed, MatchProbe, Matched, MatchedInto, Persistent, Probe, Recv, Shaped};
+use Receive::{
+    Buffer, FromAny, Into, Listed, MatchProbe, Matched, MatchedInto, OwnBuffer, Persistent, Probe, Recv, Shaped,
+};
 
-const RECEIVES: [Receive; 11] =
-    [Recv, FromAny, Into, Shaped, Buffer, Persistent, Listed, Probe, MatchProbe, Matched, MatchedInto];
+const RECEIVES: [Receive; 12] =
+    [Recv, FromAny, Into, Shaped, Buffer, OwnBuffer, Persistent, Listed, Probe, MatchProbe, Matched, MatchedInto];
 
 #[derive(Clone, Copy, Debug)]
 enum Send {
@@ -119,8 +123,9 @@ async fn receive<F: Fabric>(messages: &Messages<F>, case: &Case) -> Result<(bool
             let receive = messages.recv_shaped(&mut twice, spread(len), 0, NUMBERED).deadline(after);
             left.run(receive, Error::is_timed_out).await?.map(|_| twice.iter().step_by(2).copied().collect())
         }
-        Buffer => {
-            let receive = messages.recv_buffer(messages.buffer(len)?, 0, NUMBERED).deadline(after);
+        Buffer | OwnBuffer => {
+            let room = if how == Buffer { messages.buffer(len)? } else { messages.buffer_of(into) };
+            let receive = messages.recv_buffer(room, 0, NUMBERED).deadline(after);
             left.run(receive, Error::is_timed_out).await?.map(|(buffer, _)| buffer.read(0..len))
         }
         Persistent => {

@@ -8,23 +8,16 @@ use std::task::Poll;
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{At, FaultKind, Rank, RegionId, RemoteMemory};
-use onesided_fabric::{Any, Fabric, World, threads};
+use onesided_fabric::{Fabric, World};
 use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
 use onesided_two_sided::{CollectiveFault, Error, Messages, Op, Source, Tag, Tags, WrongMembers};
 
 use crate::planted::{Bug, Planted};
+use crate::support::{ranks, rough};
 
 const SOON: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(50);
-
-fn ranks<T: Send>(ranks: u32, run: impl Fn(World<Any>, Messages) -> T + Sync) -> Vec<T> {
-    threads(ranks, |world| {
-        let messages = Messages::new(&world).wait().unwrap();
-        run(world, messages)
-    })
-    .unwrap()
-}
 
 /// Every member hears of every other by a collective and by a message from any rank.
 async fn use_group<F: Fabric>(group: &Messages<F>, members: &[u32], seed: u32) -> Result<(), Error> {
@@ -278,35 +271,6 @@ fn a_member_that_has_left_is_named() {
         assert_eq!(error.to_string(), "make a communicator: rank 1 has left");
         use_now(&make(&messages, &[2, 0], 1), &[2, 0], 0);
     });
-}
-
-/// Packets are datagrams that are lost, doubled and overtaken.
-fn rough() -> Network {
-    let jitter = Duration::from_micros(50);
-    Network { datagrams: true, loss: 0.1, duplication: 0.05, jitter, retries: 50, ..Network::default() }
-}
-
-/// Simulated ranks make overlapping groups at the same time.
-async fn groups<F: Fabric + 'static>(world: World<F>) -> Result<(), Error> {
-    let messages = Messages::new(&world).await?;
-    for (tag, members) in (0..).zip([&[3, 0, 1][..], &[1, 2], &[0, 1, 2, 3]]) {
-        if members.contains(&world.rank()) {
-            let group = messages.create_group(members, Tag(tag)).await?;
-            use_group(&group, members, tag).await?;
-        }
-    }
-    Ok(())
-}
-
-#[test]
-fn and_in_the_simulator() {
-    for network in [Network::default(), rough()] {
-        for seed in 0..8 {
-            let report = Simulation::new(network.clone()).ranks(5).seed(seed).run(groups);
-            assert_eq!(report.end, End::Finished, "{seed}: {:?}", report.end);
-            report.results.into_iter().for_each(|outcome| outcome.unwrap().unwrap());
-        }
-    }
 }
 
 /// A member dies at every moment of a creation: each other one has a communicator then, or an error

@@ -1,7 +1,6 @@
 //! Messages between threads and in the simulator, in one program, which is linked once.
 
 mod buffers;
-mod cancelled;
 mod collectives;
 mod deadlines;
 mod dropped;

@@ -4,23 +4,17 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use onesided_fabric::remote_memory::{FaultKind, Rank};
-use onesided_fabric::{Any, Fabric, World, block_on, threads};
+use onesided_fabric::remote_memory::{FaultKind, Rank, RemoteMemory as _};
+use onesided_fabric::{Fabric, World, block_on, threads};
 use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
-use onesided_two_sided::{Error, Messages, Source, Tag, Tags};
+use onesided_two_sided::{Error, Messages, Protocol, Source, Tag, Tags};
+
+use crate::support::{filled, ranks, rough, words};
 
 const SOON: Duration = Duration::from_secs(30);
 /// Eager and rendezvous, whole and broken multiples of everything.
 const LENGTHS: [usize; 9] = [0, 1, 31, 32, 33, 4_096, 65_537, 1_000_000, 7];
-
-fn ranks<T: Send>(ranks: u32, run: impl Fn(World<Any>, Messages) -> T + Sync) -> Vec<T> {
-    threads(ranks, |world| {
-        let messages = Messages::new(&world).wait().unwrap();
-        run(world, messages)
-    })
-    .unwrap()
-}
 
 fn bytes(seed: u32, len: usize) -> Vec<u8> {
     (0..len as u32).map(|at| (at.wrapping_mul(31).wrapping_add(seed) >> 3) as u8).collect()
@@ -50,12 +44,6 @@ fn all_lengths_travel_around_a_ring_of_threads() {
         let outcomes = threads(size, |world| block_on(world.fabric(), ring(&world))).unwrap();
         outcomes.into_iter().for_each(Result::unwrap);
     }
-}
-
-/// Packets are datagrams that are lost, doubled and overtaken.
-fn rough() -> Network {
-    let jitter = Duration::from_micros(50);
-    Network { datagrams: true, loss: 0.1, duplication: 0.05, jitter, retries: 50, ..Network::default() }
 }
 
 #[test]
@@ -128,23 +116,6 @@ fn wildcards_take_messages_in_order_of_arrival() {
 }
 
 #[test]
-fn a_flood_waits_at_its_sender() {
-    const MANY: u64 = 200_000;
-    ranks(2, |world, messages| {
-        if world.rank() == 0 {
-            for number in 0..MANY {
-                messages.send(&[number], 1, Tag(0)).wait().unwrap();
-            }
-        } else {
-            std::thread::sleep(Duration::from_millis(100));
-            for number in 0..MANY {
-                assert_eq!(messages.recv::<u64>(0, Tag(0)).wait().unwrap().0, [number]);
-            }
-        }
-    });
-}
-
-#[test]
 fn a_slice_takes_what_fits_and_says_what_did_not() {
     ranks(2, |world, messages| {
         if world.rank() == 0 {
@@ -193,29 +164,6 @@ fn a_receive_that_is_dropped_or_late_takes_no_message() {
         drop(matched);
         for len in [8, 100_000] {
             assert_eq!(messages.recv::<u8>(0, Tag(0)).deadline(SOON).wait().unwrap().0, bytes(2, len));
-        }
-    });
-}
-
-/// Whether it was posted before the message came or not; and the message keeps its place.
-#[test]
-fn a_dropped_receive_gives_its_message_back() {
-    ranks(1, |_, messages| {
-        for len in [0, 8, 1_000, 100_000] {
-            for posted in [false, true] {
-                let (first, second) = (bytes(1, len), bytes(2, len));
-                let mut into = vec![0; len];
-                let early = posted.then(|| messages.recv_into(&mut into, 0, Tag(0)));
-                messages.send(&first, 0, Tag(0)).wait().unwrap();
-                messages.send(&second, 0, Tag(0)).wait().unwrap();
-                drop(early);
-                drop(messages.recv_into(&mut vec![0; len], 0, Tag(0)));
-                let mut short = vec![0; len / 2];
-                drop(messages.recv_into(&mut short, 0, Tag(0)));
-                for sent in [&first, &second] {
-                    assert_eq!(&messages.recv::<u8>(0, Tag(0)).wait().unwrap().0, sent, "{len} bytes, {posted}");
-                }
-            }
         }
     });
 }
@@ -373,16 +321,47 @@ fn a_death_ends_receives_from_any_rank_until_it_is_acknowledged() {
     assert_eq!(panicked.downcast_ref(), Some(&"on purpose"));
 }
 
-/// Deaths at every moment: the others end, and in time.
+/// A receive from any rank fails by a death only if no message is its own: no later one overtakes.
 #[test]
-fn deaths_in_the_simulator_end_every_wait() {
-    let every = if std::env::var_os("ONESIDED_LONG").is_some() { 1 } else { 2 };
-    for (network, every) in [(Network::default(), every), (rough(), 6)] {
-        for at in (0..60).step_by(every).map(|step| Duration::from_micros(step * 3)) {
-            let report =
-                Simulation::new(network.clone()).ranks(4).kill(1, at).run(|world| async move { ring(&world).await });
-            assert_eq!(report.end, End::Finished, "{at:?}: {:?}", report.end);
-        }
+fn a_death_leaves_the_messages_of_the_living_in_their_order() {
+    const SENT: usize = 6;
+    const LEN: usize = 20_000;
+    let all = [Protocol::Rget, Protocol::Rput, Protocol::Pipeline, Protocol::Copy];
+    for (by, after) in all.into_iter().flat_map(|by| (0..40).map(move |step| (by, 1_000_000 + step * 4_000))) {
+        let network = Network { detection: Duration::ZERO, ..Network::default() };
+        let simulation = Simulation::new(network).ranks(3).kill(2, Duration::from_nanos(after));
+        let report = simulation.run(|world| async move {
+            let messages = Messages::new(&world).await.unwrap();
+            messages.set_rendezvous(by);
+            world.fabric().sleep(1_000_000 - world.fabric().now()).await;
+            match world.rank() {
+                0 => {
+                    let buffers = (0..SENT).map(|number| filled(&messages, number, LEN));
+                    let sends: Vec<_> = buffers.map(|buffer| messages.send_buffer(buffer, 1, Tag(0))).collect();
+                    for send in sends {
+                        send.await.unwrap();
+                    }
+                }
+                1 => {
+                    let mut number = 0;
+                    while number < SENT {
+                        match messages.recv::<u64>(Source::Any, Tag(0)).await {
+                            Ok((got, _)) => {
+                                assert!(got == words(number, LEN), "message {number} by {by:?} at {after} ns");
+                                number += 1;
+                            }
+                            Err(error) => {
+                                assert_eq!(error.kind(), FaultKind::PeerDied, "{error}");
+                                messages.acknowledge_failures();
+                            }
+                        }
+                    }
+                }
+                _ => world.fabric().sleep(1 << 40).await,
+            }
+        });
+        assert_eq!(report.end, End::Finished, "{by:?}, {after} ns");
+        assert!(report.results[0].is_some() && report.results[1].is_some());
     }
 }
 
@@ -448,27 +427,6 @@ fn receives_that_are_posted_bring_credit() {
         _ => {
             messages.recv::<u32>(0, Tag(0)).deadline(SOON).wait().unwrap();
             messages.send(&[0_u32], 1, Tag(0)).wait().unwrap();
-        }
-    });
-}
-
-/// A sender without credit gets what is owed, however little.
-#[test]
-fn a_sender_without_credit_asks_for_it() {
-    ranks(2, |world, messages| {
-        let tags = [(0, 600), (1, 424), (2, 1)];
-        if world.rank() == 0 {
-            for (tag, many) in tags {
-                for number in 0..many {
-                    messages.send(&[number], 1, Tag(tag)).deadline(SOON).wait().unwrap();
-                }
-            }
-            return;
-        }
-        for (tag, many) in [tags[1], tags[2], tags[0]] {
-            for number in 0..many {
-                assert_eq!(messages.recv::<u32>(0, Tag(tag)).deadline(SOON).wait().unwrap().0, [number]);
-            }
         }
     });
 }

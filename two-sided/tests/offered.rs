@@ -2,21 +2,14 @@
 
 use std::time::Duration;
 
-use onesided_fabric::{Any, World, threads};
 use onesided_instances as _;
-use onesided_two_sided::{Messages, Protocol, Rules, Tag, Tags};
+use onesided_two_sided::{Protocol, Rules, Tag, Tags};
+
+use crate::support::ranks;
 
 const SOON: Duration = Duration::from_secs(30);
 /// Eager, copied by the sender, offered, and offered with chunks for both sides.
 const LENGTHS: [usize; 6] = [1_000, 3_000, 4_096, 100_000, 1_000_001, 3_000_000];
-
-fn ranks(ranks: u32, run: impl Fn(World<Any>, Messages) + Sync) {
-    threads(ranks, |world| {
-        let messages = Messages::new(&world).wait().unwrap();
-        run(world, messages);
-    })
-    .unwrap();
-}
 
 fn bytes(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at.wrapping_mul(31).wrapping_add(seed) >> 3) as u8).collect()
@@ -73,44 +66,6 @@ fn the_sender_helps_or_not() {
                 }
             }
         }
-    });
-}
-
-/// Of a longer message the slice holds the beginning.
-#[test]
-fn a_short_slice_gets_the_beginning() {
-    ranks(2, |world, messages| {
-        for len in LENGTHS {
-            let sent = bytes(5, len);
-            if world.rank() == 0 {
-                messages.send(&sent, 1, Tag(0)).deadline(SOON).wait().unwrap();
-            } else {
-                let mut into = vec![0; len / 2 + 7];
-                messages.recv_into(&mut into, 0, Tag(0)).deadline(SOON).wait().unwrap_err();
-                assert!(into == sent[..into.len()]);
-            }
-        }
-    });
-}
-
-/// Both wait for their sends before they receive: each reads the other's message meanwhile.
-#[test]
-fn who_waits_for_a_send_reads_what_was_offered() {
-    ranks(2, |world, messages| {
-        let other = 1 - world.rank();
-        for len in LENGTHS {
-            let sent = bytes(world.rank() as usize, len);
-            let receive = messages.recv::<u8>(other, Tag(0));
-            messages.send(&sent, other, Tag(0)).deadline(SOON).wait().unwrap();
-            assert!(receive.wait().unwrap().0 == bytes(other as usize, len));
-            // And if the other one gives its slice back before that.
-            let receive = messages.recv::<u8>(other, Tag(1));
-            drop(messages.send(&sent, other, Tag(1)));
-            messages.send(&[0_u8], other, Tag(2)).wait().unwrap();
-            messages.recv::<u8>(other, Tag(2)).deadline(SOON).wait().unwrap();
-            assert!(receive.deadline(SOON).wait().unwrap().0 == bytes(other as usize, len));
-        }
-        world.barrier().wait().unwrap(); // what was dropped is lost if its sender leaves before
     });
 }
 

@@ -3,29 +3,18 @@
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::FaultKind;
-use onesided_fabric::{Any, Fabric, World, threads};
+use onesided_fabric::{Any, World, threads};
 use onesided_instances as _;
-use onesided_sim::{End, Network, Simulation};
 use onesided_two_sided::{Error, Messages, PersistentRecv, PersistentSend, Source, Tag, Tags};
+
+use crate::support::{ranks, words};
 
 const SOON: Duration = Duration::from_secs(60);
 /// In words: eager, and by rendezvous.
 const LENGTHS: [usize; 5] = [0, 1, 100, 2_000, 20_000];
 
-fn words(seed: usize, len: usize) -> Vec<u64> {
-    (0..len as u64).map(|at| at * 1_000 + seed as u64).collect()
-}
-
-fn ranks(ranks: u32, run: impl Fn(World<Any>, Messages) + Sync) {
-    threads(ranks, |world| {
-        let messages = Messages::new(&world).wait().unwrap();
-        run(world, messages);
-    })
-    .unwrap();
-}
-
 /// Every rank sends to the next one, other elements at each start, two messages at a time.
-async fn ring<F: Fabric + 'static>(world: World<F>) -> Result<(), Error> {
+async fn ring(world: World) -> Result<(), Error> {
     let messages = Messages::new(&world).await?;
     let (me, all) = (world.rank(), world.size());
     let (left, right) = ((me + all - 1) % all, (me + 1) % all);
@@ -56,17 +45,6 @@ async fn ring<F: Fabric + 'static>(world: World<F>) -> Result<(), Error> {
 fn requests_are_started_again_and_again() {
     for size in [1, 2, 4] {
         threads(size, |world| onesided_fabric::block_on(&world.fabric().clone(), ring(world)).unwrap()).unwrap();
-    }
-}
-
-#[test]
-fn and_in_the_simulator() {
-    let jitter = Duration::from_micros(50);
-    let rough = Network { datagrams: true, loss: 0.05, duplication: 0.05, jitter, retries: 50, ..Network::default() };
-    for network in [Network::default(), rough] {
-        let report = Simulation::new(network).ranks(3).run(ring);
-        assert_eq!(report.end, End::Finished);
-        report.results.into_iter().for_each(|outcome| outcome.unwrap().unwrap());
     }
 }
 

@@ -1,7 +1,5 @@
 //! Progress modes.
 
-use std::cell::Cell;
-use std::rc::Rc;
 use std::sync::mpsc::channel;
 use std::sync::{Barrier, Mutex};
 use std::time::Duration;
@@ -261,36 +259,4 @@ fn a_simulated_handler_moves_messages_beside_a_started_collective() {
         }
     });
     assert_eq!(report.end, End::Finished);
-}
-
-/// In the simulator a mode with a thread is a task that moves messages: the sender goes on long
-/// before its receiver has computed. In the other modes it waits for the receiver.
-#[test]
-fn a_simulated_sender_is_free_while_its_receiver_computes() {
-    const COMPUTES: u64 = 1_000_000;
-    for mode in MODES {
-        let held = Rc::new(Cell::new(0));
-        let report = Simulation::new(Network::default()).ranks(2).run(|world| {
-            let held = Rc::clone(&held);
-            async move {
-                let messages = Messages::new(&world).await.unwrap();
-                messages.set_progress(mode).unwrap();
-                let elements = vec![7_u64; 1_000];
-                if world.rank() == 0 {
-                    world.fabric().sleep(COMPUTES / 10).await; // the receive is posted
-                    let begin = world.fabric().now();
-                    messages.send(&elements, 1, Tag(0)).await.unwrap();
-                    held.set(world.fabric().now() - begin);
-                } else {
-                    let receive = messages.recv::<u64>(0, Tag(0));
-                    world.fabric().sleep(COMPUTES).await;
-                    assert_eq!(receive.await.unwrap().0, elements);
-                }
-                messages.set_progress(ProgressMode::Polling).unwrap();
-            }
-        });
-        assert_eq!(report.end, End::Finished, "{mode}");
-        let is_free = !matches!(mode, ProgressMode::Polling | ProgressMode::Interrupt);
-        assert_eq!(held.get() < COMPUTES / 2, is_free, "{mode}: held for {} ns", held.get());
-    }
 }

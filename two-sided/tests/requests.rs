@@ -4,17 +4,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::FaultKind;
-use onesided_fabric::{Any, World, threads};
 use onesided_instances as _;
-use onesided_two_sided::{Error, Messages, Shape, Tag};
+use onesided_two_sided::{Error, Shape, Tag};
 
-fn ranks(ranks: u32, run: impl Fn(World<Any>, Messages) + Sync) {
-    threads(ranks, |world| {
-        let messages = Messages::new(&world).wait().unwrap();
-        run(world, messages);
-    })
-    .unwrap();
-}
+use crate::support::ranks;
 
 #[test]
 fn a_synchronous_send_ends_with_its_receive() {

@@ -1,44 +1,27 @@
-//! Long messages that their sender writes, whole (RPUT: sur-2006, section 3) or in pieces (the
-//! pipeline of woodall-2006), or sends in packets (copy), between threads and in the simulator.
+//! Long messages by every protocol: their receiver reads them (RGET), or their sender writes them, whole
+//! (RPUT: sur-2006, section 3) or in pieces (the pipeline of woodall-2006), or sends them in packets (copy).
 
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
-use std::task::Poll;
 use std::time::Duration;
 
-use onesided_fabric::remote_memory::{FaultKind, RemoteMemory};
-use onesided_fabric::{Any, Fabric, World, threads};
+use onesided_fabric::remote_memory::RemoteMemory;
+use onesided_fabric::{Fabric, World, threads};
 use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
 use onesided_two_sided::{Messages, ProgressMode, Protocol, Shape, Source, Tag};
 
-use crate::support::{filled, words};
+use crate::support::{filled, ranks, words};
 
 const SOON: Duration = Duration::from_secs(60);
 /// In words: eager, and by rendezvous.
 const LENGTHS: [usize; 5] = [0, 100, 1_000, 20_000, 200_000];
 
 const WRITTEN: [Protocol; 2] = [Protocol::Rput, Protocol::Pipeline];
-const BY: [Protocol; 3] = [Protocol::Rput, Protocol::Pipeline, Protocol::Copy];
-
-async fn written<F: Fabric + 'static>(world: &World<F>, by: Protocol) -> Messages<F> {
-    let messages = Messages::new(world).await.unwrap();
-    messages.set_rendezvous(by);
-    messages
-}
-
-fn ranks(ranks: u32, by: Protocol, run: impl Fn(World<Any>, Messages) + Sync) {
-    threads(ranks, |world| {
-        let messages = onesided_fabric::block_on(world.fabric(), written(&world, by));
-        run(world, messages);
-    })
-    .unwrap();
-}
+const BY: [Protocol; 4] = [Protocol::Rget, Protocol::Rput, Protocol::Pipeline, Protocol::Copy];
 
 /// Every rank sends all lengths to the next one at the same time, out of slices and buffers, and
 /// receives them by every kind of receive.
 async fn ring<F: Fabric + 'static>(world: &World<F>, by: Protocol) {
-    let messages = written(world, by).await;
+    let messages = Messages::new(world).await.unwrap();
     let (me, all) = (world.rank() as usize, world.size());
     let (left, right) = ((world.rank() + all - 1) % all, (world.rank() + 1) % all);
     let all_lengths = LENGTHS.into_iter().map(|len| (None, len));
@@ -82,16 +65,6 @@ fn all_lengths_travel_around_a_ring_of_threads() {
     }
 }
 
-#[test]
-fn and_of_simulated_ranks() {
-    for (by, seed) in BY.into_iter().flat_map(|by| (0..5).map(move |seed| (by, seed))) {
-        let report =
-            Simulation::new(Network::default()).ranks(4).seed(seed).run(|world| async move { ring(&world, by).await });
-        assert_eq!(report.end, End::Finished);
-        assert!(report.results.iter().all(Option::is_some));
-    }
-}
-
 /// The FIN of a write goes behind it, and is there before the sender knows that the write is over; that
 /// of datagrams, which go their own way, is sent then.
 #[test]
@@ -99,7 +72,8 @@ fn a_fin_goes_behind_its_write_where_it_follows_it() {
     for (by, datagrams) in WRITTEN.into_iter().flat_map(|by| [false, true].map(|datagrams| (by, datagrams))) {
         let network = Network { datagrams, latency: Duration::from_millis(1), ..Network::default() };
         let report = Simulation::new(network).ranks(2).run(|world| async move {
-            let messages = written(&world, by).await;
+            let messages = Messages::new(&world).await.unwrap();
+            messages.set_rendezvous(by);
             let sent = words(0, LENGTHS[4]);
             match world.rank() {
                 0 => messages.send(&sent, 1, Tag(0)).await.unwrap(),
@@ -113,105 +87,12 @@ fn a_fin_goes_behind_its_write_where_it_follows_it() {
     }
 }
 
-/// Each side has its own choice, and its own handler.
-#[test]
-fn every_progress_mode_moves_both_protocols() {
-    let modes = [ProgressMode::Interrupt, ProgressMode::Thread, ProgressMode::Hybrid];
-    for (by, mode) in BY.into_iter().flat_map(|by| modes.map(|mode| (by, mode))) {
-        ranks(2, by, |world, messages| {
-            messages.set_progress(mode).unwrap();
-            let (me, other) = (world.rank(), 1 - world.rank());
-            if me == 1 {
-                messages.set_rendezvous(Protocol::Rget);
-            }
-            let sent = words(me as usize, LENGTHS[4]);
-            for round in 0..10 {
-                let receive = messages.recv::<u64>(other, Tag(round));
-                let send = messages.send(&sent, other, Tag(round));
-                if round % 2 == 0 {
-                    world.barrier().wait().unwrap(); // they move meanwhile
-                }
-                assert!(receive.deadline(SOON).wait().unwrap().0 == words(other as usize, LENGTHS[4]));
-                send.deadline(SOON).wait().unwrap();
-            }
-        });
-    }
-}
-
-/// A receive that is dropped while its message is written to it: the next one gets the message.
-#[test]
-fn simulated_receives_that_are_dropped_give_their_message_back() {
-    for (by, seed) in BY.into_iter().flat_map(|by| (0..40).map(move |seed| (by, seed))) {
-        let report = Simulation::new(Network::default()).ranks(2).seed(seed).run(|world| async move {
-            let messages = written(&world, by).await;
-            let len = LENGTHS[3];
-            if world.rank() == 0 {
-                messages.send_buffer(filled(&messages, 1, len), 1, Tag(0)).await.unwrap();
-                messages.send_buffer(filled(&messages, 2, len), 1, Tag(0)).await.unwrap();
-                return;
-            }
-            let mut first = messages.recv::<u64>(0, Tag(0));
-            let mut next = 1;
-            for _ in 0..seed % 4 {
-                if poll_fn(|cx| Poll::Ready(Pin::new(&mut first).poll(cx))).await.is_ready() {
-                    next = 2;
-                    break;
-                }
-                world.fabric().sleep(1000 * (seed / 4)).await;
-            }
-            drop(first);
-            for round in next..=2 {
-                let (got, _) = messages.recv::<u64>(0, Tag(0)).await.unwrap();
-                assert!(got == words(round, len), "seed {seed}, message {round}");
-            }
-        });
-        assert_eq!(report.end, End::Finished, "seed {seed}");
-    }
-}
-
 const BEGIN: Duration = Duration::from_millis(1);
-
-/// Whenever one of two ranks dies, the other has the message, whole, or the fault.
-#[test]
-fn a_simulated_death_at_any_time_ends_what_waits_for_it() {
-    BY.into_iter().for_each(dies_at_any_time);
-}
-
-fn dies_at_any_time(by: Protocol) {
-    let mut seen = [[0; 2]; 2];
-    for dead in [0, 1] {
-        for after in (0..60_000).step_by(1_500) {
-            let simulation = Simulation::new(Network::default()).ranks(2);
-            let report = simulation.kill(dead, BEGIN + Duration::from_nanos(after)).run(|world| async move {
-                let messages = written(&world, by).await;
-                let len = LENGTHS[3];
-                let begin = BEGIN.as_nanos() as u64;
-                world.fabric().sleep(begin - world.fabric().now()).await;
-                let outcome = match world.rank() {
-                    0 => messages.send(&words(7, len), 1, Tag(0)).await,
-                    _ => messages.recv::<u64>(0, Tag(0)).await.map(|(got, _)| assert!(got == words(7, len))),
-                };
-                outcome.map_err(|error| error.fault().kind())
-            });
-            assert_eq!(report.end, End::Finished, "rank {dead} after {after} ns");
-            match report.results[1 - dead as usize] {
-                Some(Ok(())) => seen[dead as usize][0] += 1,
-                Some(Err(kind)) => {
-                    // Simulated memory is gone before the others learn of the death.
-                    let is_death = matches!(kind, FaultKind::PeerDied | FaultKind::NoSuchRegion);
-                    assert!(is_death, "{kind:?}: rank {dead} after {after} ns");
-                    seen[dead as usize][1] += 1;
-                }
-                None => panic!("rank {} did not end", 1 - dead),
-            }
-        }
-    }
-    assert!(seen.iter().flatten().all(|times| *times > 0), "{seen:?}");
-}
 
 #[test]
 fn what_is_under_way_is_shown_and_explained() {
-    ranks(2, Protocol::Rput, |world, messages| {
+    ranks(2, |world, messages| {
+        messages.set_rendezvous(Protocol::Rput);
         let (me, other) = (world.rank(), 1 - world.rank());
         let explained = messages.explain(other, 100_000).unwrap();
         assert_eq!((explained.protocol(), messages.rendezvous()), (Protocol::Rput, Protocol::Rput));

@@ -5,22 +5,16 @@ use std::ops::Range;
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::FaultKind;
-use onesided_fabric::{Any, Fabric, World, block_on, threads};
+use onesided_fabric::{Fabric, World, block_on, threads};
 use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
 use onesided_two_sided::{Error, Messages, Payload, Shape, Source, Tag, Tags};
 use proptest::prelude::*;
 
+use crate::support::ranks;
+
 const SOON: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(20);
-
-fn ranks(ranks: u32, run: impl Fn(World<Any>, Messages) + Sync) {
-    threads(ranks, |world| {
-        let messages = Messages::new(&world).wait().unwrap();
-        run(world, messages);
-    })
-    .unwrap();
-}
 
 /// A shape of about so many elements.
 #[derive(Clone, Debug)]
@@ -233,65 +227,5 @@ fn a_synchronous_send_of_a_shape_waits_for_its_receive() {
         matched(0).recv_shaped(&mut memory, column).wait().unwrap();
         assert_eq!(&memory, b"a-b.");
         world.barrier().wait().unwrap();
-    });
-}
-
-#[test]
-fn a_dropped_or_late_receive_gives_its_message_back() {
-    ranks(2, |world, messages| {
-        let shape = |count| Shape::Vector { count, block: 1, stride: 2 };
-        for len in [3, 1_000, 100_000] {
-            if world.rank() == 0 {
-                let elements = vec![7_u8; 2 * len];
-                messages.recv::<u8>(1, Tag(1)).wait().unwrap();
-                messages.send_shaped(&elements, shape(len), 1, Tag(0)).deadline(SOON).wait().unwrap();
-            } else {
-                let mut memory = vec![0_u8; 2 * len];
-                let late = messages.recv_shaped(&mut memory, shape(len), 0, Tag(0)).deadline(Duration::ZERO);
-                assert_eq!(late.wait().unwrap_err().kind(), FaultKind::TimedOut);
-                let posted = messages.recv_shaped(&mut memory, shape(len), 0, Tag(0));
-                messages.send::<u8>(&[], 0, Tag(1)).wait().unwrap();
-                messages.probe(0, Tag(0)).deadline(Duration::from_millis(20)).wait().unwrap_err();
-                drop(posted);
-                drop(messages.recv_shaped(&mut memory, shape(len), 0, Tag(0)));
-                assert!(memory.iter().all(|byte| *byte == 0));
-                assert_eq!(messages.recv::<u8>(0, Tag(0)).deadline(SOON).wait().unwrap().0, vec![7; len]);
-            }
-        }
-    });
-}
-
-/// A packet that has come since the receive was posted is taken in by its wait.
-#[test]
-fn a_wait_takes_in_its_packet() {
-    ranks(1, |_, messages| {
-        let mut memory = [0_u8; 6];
-        let receive = messages.recv_shaped(&mut memory, Shape::Blocks { block: 1, starts: &[5, 1] }, 0, Tag(0));
-        messages.send(b"ab", 0, Tag(0)).wait().unwrap();
-        receive.deadline(SOON).wait().unwrap();
-        assert_eq!(&memory, b"\0b\0\0\0a");
-    });
-}
-
-/// The handles are those of slices.
-#[test]
-fn rows_and_columns_are_waited_for_together() {
-    const SIDE: usize = 40;
-    ranks(2, |world, messages| {
-        let column = Shape::Vector { count: SIDE, block: 1, stride: SIDE };
-        let other = 1 - world.rank();
-        let mine = vec![world.rank() + 1; SIDE * SIDE];
-        let [mut rows, mut columns] = [(); 2].map(|()| vec![0; SIDE * SIDE]);
-        let receives = vec![
-            messages.recv_into(&mut rows[..SIDE], other, Tag(0)),
-            messages.recv_shaped(&mut columns, column, other, Tag(1)),
-        ];
-        let sends =
-            vec![messages.send_shaped(&mine, column, other, Tag(0)), messages.send(&mine[..SIDE], other, Tag(1))];
-        world.wait_all(sends).into_iter().for_each(Result::unwrap);
-        world.wait_all(receives).into_iter().for_each(|received| assert_eq!(received.unwrap().bytes, 160));
-        let sent = other + 1;
-        assert!(rows.iter().enumerate().all(|(at, element)| *element == if at < SIDE { sent } else { 0 }));
-        assert!(columns.iter().enumerate().all(|(at, element)| *element == if at % SIDE == 0 { sent } else { 0 }));
     });
 }

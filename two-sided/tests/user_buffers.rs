@@ -4,25 +4,17 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::FaultKind;
-use onesided_fabric::{Any, Fabric, UserMemory, World, threads};
+use onesided_fabric::{Fabric, UserMemory, World, threads};
 use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
 use onesided_two_sided::{Messages, Protocol, Tag};
 
-use crate::support::{filled, words};
+use crate::support::{filled, ranks, words};
 
 const SOON: Duration = Duration::from_secs(60);
 const ALL: [Protocol; 4] = [Protocol::Rget, Protocol::Rput, Protocol::Pipeline, Protocol::Copy];
 /// In words: none, eager, and by rendezvous.
 const LENGTHS: [usize; 5] = [0, 1, 100, 2_000, 100_000];
-
-fn ranks(ranks: u32, run: impl Fn(World<Any>, Messages) + Sync) {
-    threads(ranks, |world| {
-        let messages = Messages::new(&world).wait().unwrap();
-        run(world, messages);
-    })
-    .unwrap();
-}
 
 /// Out of and into vectors, library buffers and slices; and a receive that another wait moves.
 async fn exchange<F: Fabric + 'static>(world: &World<F>, by: Protocol) -> bool {
@@ -133,31 +125,6 @@ fn a_message_goes_to_the_memory_of_its_receive_whoever_moves_it() {
             assert_eq!(messages.registrations().count, count, "{by}");
         }
     });
-}
-
-/// A receive that is dropped while its message moves leaves it to the next one, with its memory.
-#[test]
-fn simulated_receives_that_are_dropped_leave_their_messages() {
-    for (by, after) in ALL.into_iter().flat_map(|by| (0..40).map(move |after| (by, 500 * after))) {
-        let report = Simulation::new(Network::default()).ranks(2).run(|world| async move {
-            let messages = Messages::new(&world).await.unwrap();
-            messages.set_rendezvous(by);
-            let (len, other) = (20_000, 1 - world.rank());
-            if world.rank() == 0 {
-                messages.send_buffer(messages.buffer_of(words(3, len)), other, Tag(0)).await.unwrap();
-                messages.send(&[1_u8], other, Tag(1)).await.unwrap();
-            } else {
-                let early = messages.recv_buffer(messages.buffer_of(vec![0_u64; len]), other, Tag(0));
-                let _ = messages.recv::<u8>(other, Tag(1)).deadline(Duration::from_nanos(after)).await;
-                drop(early);
-                let room = messages.buffer::<u64>(len).unwrap();
-                let (got, _) = messages.recv_buffer(room, other, Tag(0)).await.unwrap();
-                assert!(got.read(0..len) == words(3, len), "{by}, {after} ns");
-                assert_eq!(got.into_memory().unwrap_err().kind(), FaultKind::Unsupported, "it is the library's");
-            }
-        });
-        assert_eq!(report.end, End::Finished, "{by}, {after} ns");
-    }
 }
 
 /// Memory that tells when it is freed.

@@ -30,17 +30,6 @@ fn collectives_of_threads_give_what_a_serial_program_does() {
 }
 
 #[test]
-fn and_of_simulated_ranks() {
-    for size in 1..10 {
-        let report = Simulation::new(Network::default())
-            .ranks(size)
-            .seed(size.into())
-            .run(|world| async move { all(&world, 5_000, 9).await.unwrap() });
-        assert_eq!(report.end, End::Finished, "{size}");
-    }
-}
-
-#[test]
 fn and_of_many_under_loss() {
     let network = Network { loss: 0.01, jitter: Duration::from_micros(5), retries: 50, ..Network::default() };
     for (datagrams, ranks) in [(false, 64), (true, 20)] {

@@ -121,25 +121,6 @@ fn a_request_that_is_dropped_leaves_the_call_in_step() {
     }
 }
 
-/// Several at once, which end in another order than that in which they were started.
-#[test]
-fn many_are_under_way() {
-    ranks(3, |world, messages| {
-        let me = world.rank();
-        let mut data: Vec<_> = (0..20_u32).map(|call| vec![me + call; if call % 2 == 0 { 3 } else { 9_000 }]).collect();
-        let mut requests: Vec<_> = data.iter_mut().map(|data| messages.all_reduce(data, Op::Sum).start()).collect();
-        if me == 1 {
-            requests.reverse();
-        }
-        for request in requests {
-            request.deadline(LATE).wait().unwrap();
-        }
-        for (call, data) in (0..).zip(&data) {
-            assert!(data.iter().all(|sum| *sum == 3 + 3 * call), "{call}");
-        }
-    });
-}
-
 /// The last handle of a communicator is dropped while a call is under way.
 #[test]
 fn a_call_ends_with_its_communicator() {
