@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use onesided_fabric::remote_memory::RegionId;
 
-use super::explored::number;
 use super::*;
 use crate::Protocol;
 use crate::engine::matching::Pattern;
@@ -152,41 +151,9 @@ fn a_receive_that_looks_on_takes_its_own() {
     assert_eq!(engine.received(older, Waker::noop()).unwrap().unwrap().envelope.tag, 5);
 }
 
-/// A peer that ignores its credit is cut off; one that keeps it is never.
+/// A peer that ignores its credit is cut off.
 #[test]
 fn unexpected_messages_are_bounded() {
-    let (mut sender, mut receiver) = (opened(Rank(0), WINDOW, u32::MAX), opened(Rank(1), WINDOW, u32::MAX));
-    let mut wire = VecDeque::new();
-    for number in 0..100_000_u64 {
-        let send = sender.send_eager(Rank(1), (0, 0), &number.to_le_bytes(), |_, _, _| PostOutcome::Busy);
-        sender.detach(send.unwrap_or_default().unwrap());
-    }
-    let everything = Pattern { context: 0, source: None, tag: None };
-    let mut expected = 0;
-    loop {
-        sender.flush(|_, head, body| {
-            wire.push_back([head, body].concat());
-            PostOutcome::SENT
-        });
-        wire.drain(..).for_each(|packet| take_in(&mut receiver, Rank(0), &packet));
-        assert!(receiver.matcher.lens().1 <= WINDOW as usize);
-        let before = expected;
-        while let Some(Held { message, .. }) = receiver.match_probe(everything, Waker::noop()) {
-            assert_eq!(number(&receiver, message), Some(expected));
-            expected += 1;
-            receiver.deliver(message, Ok(())).unwrap();
-        }
-        assert!(expected > before, "no credit came back");
-        if expected == 100_000 {
-            break;
-        }
-        let mut back = Vec::new();
-        receiver.flush(|_, head, _| {
-            back.push(head.to_vec());
-            PostOutcome::SENT
-        });
-        back.iter().for_each(|packet| take_in(&mut sender, Rank(1), packet));
-    }
     let packet = eager(0, 0, &[1; 64], WINDOW);
     let mut receiver = opened(Rank(1), WINDOW, u32::MAX);
     for _ in 0..WINDOW / 2 {
@@ -216,45 +183,6 @@ fn memory_comes_back_at_the_fin() {
     assert!(engine.take_idle().is_empty() && engine.lost(Rank(1)).is_some());
 }
 
-/// What a receiver exposes is its message's until the FIN of the sender, or its end; a send that is
-/// written keeps its memory until the write is over.
-#[test]
-fn exposed_memory_comes_back_at_the_fin_or_with_the_loss_of_its_sender() {
-    let [mut sender, mut receiver] = [0, 1].map(|rank| opened(Rank(rank), WINDOW, u32::MAX));
-    let fault = Fault::of(FaultKind::PeerDied, Rank(0));
-    let mut started = |number: u64| {
-        let send = sender.send_rendezvous(Rank(1), (0, 0), (key(), Protocol::Rput), number);
-        let receive = posted(receiver.receive(Pattern { context: 0, source: Some(0), tag: None }));
-        carry(&mut sender, &mut receiver);
-        assert!(receiver.received(receive, Waker::noop()).is_none());
-        let Some(ToMove::Expose(ToExpose { len: 100, message, .. })) = receiver.next_to_move(|_| true) else {
-            panic!("it has a receive")
-        };
-        receiver.expose(message, 0, Ok((number, Ok(SegmentKey { rank: Rank(1), ..key() }))));
-        carry(&mut receiver, &mut sender);
-        let Some(ToMove::Write { from, .. }) = sender.next_to_move(|_| true) else { panic!("it may be written") };
-        assert_eq!((from, receiver.received(receive, Waker::noop()).is_none()), (number, true));
-        (send, receive)
-    };
-    let [(written, here), (lost, nowhere)] = [1, 2].map(&mut started);
-    sender.written(written, Ok(()));
-    carry(&mut sender, &mut receiver);
-    assert_eq!(sender.sent(written, Waker::noop()), Some(Ok(())));
-    let held = receiver.received(here, Waker::noop()).unwrap().unwrap();
-    assert_eq!(held.len, 100);
-    assert!(matches!(receiver.take(held.message), Holding::Moved(Ok(Here::Memory(1)))));
-    assert!(!receiver.is_busy(), "its sender waits for nothing");
-    // The other is lost to both before its write is over.
-    receiver.lose(Rank(0), fault);
-    sender.lose(Rank(1), Fault::of(FaultKind::PeerDied, Rank(1)));
-    let held = receiver.received(nowhere, Waker::noop()).unwrap().unwrap();
-    assert!(matches!(receiver.take(held.message), Holding::Moved(Err(found)) if found == fault));
-    [written, lost].into_iter().for_each(|send| sender.detach(send));
-    assert_eq!(sender.take_idle(), [1]);
-    sender.written(lost, Ok(()));
-    assert_eq!(sender.take_idle(), [2]);
-}
-
 /// Announced messages are read in their order, and not more of them at once than there are tokens.
 /// One that cannot be read now goes behind the others.
 #[test]
@@ -277,28 +205,6 @@ fn reads_wait_for_a_token_in_order() {
     engine.read(0, Ok(Here::Memory(0)));
     engine.read(2, Err(Fault::of(FaultKind::PeerDied, Rank(1))));
     assert_eq!([0; 3].map(|_| next(&mut engine)), [Some(3), Some(1), None]);
-}
-
-/// A lost peer ends its sends and its receives, and no others.
-#[test]
-fn a_lost_peer_ends_what_needs_it() {
-    let mut engine = opened(Rank(0), WINDOW, u32::MAX);
-    let pattern = |source| Pattern { context: 0, source, tag: None };
-    take_in(&mut engine, Rank(1), &eager(0, 5, b"before", 0));
-    let (exact, any) = (posted(engine.receive(pattern(Some(2)))), posted(engine.receive(pattern(Some(3)))));
-    let sends = [1, 2]
-        .map(|to| engine.send_eager(Rank(to), (0, 0), b"x", |_, _, _| PostOutcome::Busy).unwrap_or_default().unwrap());
-    let fault = Fault::of(FaultKind::PeerDied, Rank(2));
-    engine.lose(Rank(2), fault);
-    engine.lose(Rank(1), fault);
-    assert!(matches!(engine.received(exact, Waker::noop()), Some(Err(found)) if found == fault));
-    assert!(engine.received(any, Waker::noop()).is_none());
-    assert!(sends.iter().all(|send| engine.sent(*send, Waker::noop()) == Some(Err(fault))));
-    // What it had sent can be received, and nothing else.
-    let last = engine.receive(pattern(Some(1)));
-    assert!(matches!(last, Posting::Held(held) if held.len == 6));
-    let none = posted(engine.receive(pattern(Some(1))));
-    assert!(matches!(engine.received(none, Waker::noop()), Some(Err(found)) if found == fault));
 }
 
 /// After a send has failed, this rank still receives what the peer had sent before.

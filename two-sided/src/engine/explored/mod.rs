@@ -28,8 +28,6 @@ use self::request::{Mode, Op};
 use self::world::{Setup, World};
 use crate::engine::matching::Pattern;
 
-pub(super) use self::net::number;
-
 /// Runs every order; the number of states, or the first failure with its story.
 fn explore(setup: &Setup) -> Result<usize, String> {
     let (mut known, mut path) = (HashSet::new(), Vec::new());

@@ -168,7 +168,7 @@ pub(super) fn number_of(bytes: &[u8]) -> u64 {
 
 /// The number that an eager message has as its bytes, and an announced one as its address; `None`:
 /// it could not be read.
-pub(in crate::engine) fn number(engine: &Engine<u64>, message: u32) -> Option<u64> {
+pub(super) fn number(engine: &Engine<u64>, message: u32) -> Option<u64> {
     match &engine.matcher.message(message as usize).body {
         Body::Eager(bytes) => Some(number_of(bytes)),
         Body::Announced(announced) => Some(announced.key.address),

@@ -35,90 +35,30 @@ fn found(plant: Plant, programs: Vec<Vec<Op>>, expected: &str) {
 }
 
 #[test]
-fn a_fin_before_the_read_is_caught() {
-    caught(Plant::FinBeforeRead, "FIN before the read");
-}
-
-#[test]
-fn a_fin_before_the_end_of_the_write_is_caught() {
-    caught(Plant::FinBeforeWrite, "FIN before the end of the write");
-}
-
-#[test]
-fn a_fin_before_the_post_of_the_write_is_caught() {
-    caught(Plant::FinBeforePost, "FIN before the write");
-}
-
-#[test]
-fn exposed_memory_that_is_used_early_is_caught() {
-    caught(Plant::EarlyReuse, "came back before the FIN");
-}
-
-#[test]
-fn a_lost_fin_of_a_write_is_caught() {
-    caught(Plant::LostPacket(9), "does not end");
-}
-
-#[test]
-fn a_message_of_a_broken_connection_that_is_taken_for_a_new_one_is_caught() {
-    caught(Plant::OldMessage, "has lost");
-}
-
-#[test]
-fn credit_of_a_broken_connection_is_caught() {
-    caught(Plant::OldCredit, "credit of unexpected messages");
-}
-
-#[test]
-fn a_missing_message_that_nobody_is_told_of_is_caught() {
-    caught(Plant::Untold, "nobody is told");
-}
-
-#[test]
-fn a_second_fin_is_caught() {
-    caught(Plant::TwoFins, "a second FIN");
-}
-
-#[test]
-fn credit_that_is_given_twice_is_caught() {
-    caught(Plant::CreditTwice, "credit of unexpected messages");
-}
-
-#[test]
-fn memory_that_is_given_back_early_is_caught() {
-    caught(Plant::EarlyReturn, "was given back before its read");
-}
-
-#[test]
-fn data_at_another_offset_is_caught() {
-    caught(Plant::WrongOffset, "has lost");
-}
-
-#[test]
-fn data_without_room_is_caught() {
-    caught(Plant::NoRoom, "no room for");
-}
-
-#[test]
-fn lost_data_and_lost_room_are_caught() {
-    caught(Plant::LostPacket(13), "does not end");
-    caught(Plant::LastLost, "has lost");
-    caught(Plant::LostPacket(12), "credit given back");
-}
-
-#[test]
-fn a_forgotten_rest_of_a_packet_is_caught() {
-    caught(Plant::LostRest, "the rest comes first");
-}
-
-#[test]
-fn a_lost_wake_is_caught() {
-    caught(Plant::LostWake, "does not end");
-}
-
-#[test]
-fn a_lost_packet_is_caught() {
-    caught(Plant::LostPacket(4), "credit given back");
+fn planted_bugs_are_caught() {
+    for (plant, expected) in [
+        (Plant::FinBeforeRead, "FIN before the read"),
+        (Plant::FinBeforeWrite, "FIN before the end of the write"),
+        (Plant::FinBeforePost, "FIN before the write"),
+        (Plant::EarlyReuse, "came back before the FIN"),
+        (Plant::LostPacket(9), "does not end"), // the FIN of a write
+        (Plant::OldMessage, "has lost"),
+        (Plant::OldCredit, "credit of unexpected messages"),
+        (Plant::Untold, "nobody is told"),
+        (Plant::TwoFins, "a second FIN"),
+        (Plant::CreditTwice, "credit of unexpected messages"),
+        (Plant::EarlyReturn, "was given back before its read"),
+        (Plant::WrongOffset, "has lost"),
+        (Plant::NoRoom, "no room for"),
+        (Plant::LostPacket(13), "does not end"), // DATA
+        (Plant::LastLost, "has lost"),
+        (Plant::LostPacket(12), "credit given back"), // room for it
+        (Plant::LostRest, "the rest comes first"),
+        (Plant::LostWake, "does not end"),
+        (Plant::LostPacket(4), "credit given back"), // CREDIT
+    ] {
+        caught(plant, expected);
+    }
 }
 
 /// Grants are cumulative.
