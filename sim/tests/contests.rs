@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use onesided_fabric::ServerThread;
-use onesided_lock_algos::{DedicatedThread, Mcs, Simple, SimpleLock, SimpleUse, TestAndSet, Ticket, TwoLevel};
+use onesided_lock_algos::{DedicatedThread, Mcs, Simple, SimpleLock, SimpleUse, TestAndSet, Ticket};
 use onesided_lock_kit::bench::{Operations, Outcome, ThroughputRun};
 use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
@@ -28,16 +28,6 @@ fn a_queue_is_fair_and_a_word_is_not() {
     let p99 = |outcome: &Outcome| outcome.waits.quantile(0.99).unwrap();
     assert!(queue.worst_p99 < 2 * p99(&queue), "all wait alike: {} and {}", queue.worst_p99, p99(&queue));
     assert!(word.worst_p99 > p99(&word), "{} and {}", word.worst_p99, p99(&word));
-}
-
-#[test]
-fn a_host_hands_over_without_a_card() {
-    let lock = TwoLevel::default();
-    let operations = |outcome: Outcome| outcome.operations_each();
-    let long = Duration::from_millis(5);
-    let several = ThroughputRun::of(&lock).origins(30).per_host(16).lasting(long).simulated();
-    assert!(operations(several) < 2.0, "eight of nine are handed over");
-    assert!(operations(ThroughputRun::of(&lock).origins(30).per_host(1).lasting(long).simulated()) > 2.0);
 }
 
 #[test]

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use onesided_fabric::Fabric;
 use onesided_fabric::World;
-use onesided_fabric::remote_memory::{Rank, RemoteMemory};
+use onesided_fabric::remote_memory::Rank;
 use onesided_instances as _;
 use onesided_sim::{End, Network, Report, SimFabric, Simulation, Stuck};
 use onesided_windows::{Error, LockAllDesign, LockDesign, LockTable, Window};
+
+use crate::common::pause;
 
 type Outcome = Result<(), Error>;
 
@@ -19,11 +20,6 @@ fn stuck(report: &Report<Outcome>) -> &[Stuck] {
 
 fn simulation(ranks: u32) -> Simulation {
     Simulation::new(Network::default()).ranks(ranks).stalled_after(Duration::from_secs(3))
-}
-
-async fn pause(fabric: &SimFabric, nanos: u64) {
-    let own = fabric.world_segment(fabric.rank()).unwrap();
-    fabric.pause(fabric.word_in(&own, 0).unwrap(), nanos).await;
 }
 
 async fn window(world: &World<SimFabric>, design: LockDesign, name: &str) -> Result<Window<u64, SimFabric>, Error> {

@@ -8,6 +8,8 @@ use onesided_fabric::remote_memory::{At, Fault, FaultKind, Liveness, Notify, Pat
 use onesided_fabric::{Fabric, Transport};
 use onesided_sim::{End, Network, Report, SimFabric, Simulation, Word};
 
+use crate::common::until;
+
 const MS: u64 = 1_000_000;
 /// When rank 1 loses its connection to rank 0. The others learn of it a millisecond later.
 const LOSS: u64 = MS;
@@ -24,12 +26,6 @@ fn word_at(fabric: &SimFabric, rank: u32, offset: u64) -> Word {
 
 fn word(fabric: &SimFabric, rank: u32) -> Word {
     word_at(fabric, rank, 8)
-}
-
-async fn pause_until(fabric: &SimFabric, time: u64) {
-    while fabric.now() < time {
-        fabric.pause(word(fabric, fabric.rank().0), time - fabric.now()).await;
-    }
 }
 
 fn lost_at(simulation: Simulation, nanos: u64) -> Simulation {
@@ -79,7 +75,7 @@ fn an_unknown_outcome_takes_the_connection_with_it() {
                     assert_eq!(fabric.has_cut(own, Rank(0)).await, Ok(true));
                 }
             }
-            pause_until(&fabric, 20 * MS).await;
+            until(&fabric, 20 * MS).await;
             Ok((known, unknown, fabric.load(word(&fabric, fabric.rank().0))?))
         });
         let [(.., sum), (known, unknown, _)] = finished(report)[..] else { panic!("two ranks") };
@@ -109,7 +105,7 @@ fn operations_in_flight_are_unknown_in_both_directions() {
         let report = simulation.run_direct(|fabric| async move {
             let me = fabric.rank().0;
             let outcomes = add_bits(&fabric, 1 - me).await;
-            pause_until(&fabric, 20 * MS).await;
+            until(&fabric, 20 * MS).await;
             Ok((outcomes, fabric.load(word(&fabric, me))?))
         });
         let found = finished(report);
@@ -160,7 +156,7 @@ fn a_cut_rank_changes_nothing() {
                     fabric.pause(there, 10_000).await;
                 }
                 let cut = fabric.read(there).await?;
-                pause_until(&fabric, 2 * KNOWN).await;
+                until(&fabric, 2 * KNOWN).await;
                 assert_eq!(fabric.read(there).await?, cut, "seed {seed}");
                 Ok(cut)
             }
@@ -179,7 +175,7 @@ fn a_third_rank_learns_of_it_and_goes_on_with_both() {
         // Rank 1 finds it, the others learn of it.
         let learns = if me == Rank(1) { LOSS } else { DETECTED };
         for (time, known) in [(learns - 1, false), (learns + 1, true)] {
-            pause_until(&fabric, time).await;
+            until(&fabric, time).await;
             for (home, rank) in [(0, 1), (1, 0)] {
                 assert_eq!(fabric.has_failed(Rank(home), Rank(rank)), known, "{me} at {time}");
                 assert_eq!(fabric.lost_connection(Rank(home), Rank(0)), known.then_some(Rank(rank)), "{me} at {time}");
@@ -192,7 +188,7 @@ fn a_third_rank_learns_of_it_and_goes_on_with_both() {
         assert!((0..4).all(|rank| !fabric.has_failed(Rank(rank), Rank(rank))));
         assert!((0..4).all(|rank| fabric.liveness(Rank(rank)) == Liveness::Alive));
         assert_eq!(fabric.failure(0), None);
-        pause_until(&fabric, KNOWN).await;
+        until(&fabric, KNOWN).await;
         for home in 0..4 {
             let added = fabric.fetch_add(word(&fabric, home), 1).await;
             let told = fabric.has_cut(Rank(home), Rank(1 - me.0.min(1))).await;
@@ -201,7 +197,7 @@ fn a_third_rank_learns_of_it_and_goes_on_with_both() {
                 _ => assert!(added.is_ok() && told == Ok(me.0 < 2 && home == me.0 || me.0 >= 2 && home == 1)),
             }
         }
-        pause_until(&fabric, 2 * KNOWN).await;
+        until(&fabric, 2 * KNOWN).await;
         fabric.load(word(&fabric, me.0))
     });
     assert_eq!(finished(report), [3, 3, 4, 4]);
@@ -212,7 +208,7 @@ fn a_third_rank_learns_of_it_and_goes_on_with_both() {
 fn deaths_and_lost_connections_are_both_known() {
     let simulation = lost_at(Simulation::new(Network::default()).ranks(4), LOSS);
     let report = simulation.kill(3, Duration::from_nanos(2 * LOSS)).run_direct(|fabric| async move {
-        pause_until(&fabric, KNOWN).await;
+        until(&fabric, KNOWN).await;
         fabric.failure(0).zip(fabric.lost_connection(Rank(0), Rank(0)))
     });
     assert_eq!(report.results, [Some(Some((Rank(3), Rank(1)))); 3].into_iter().chain([None]).collect::<Vec<_>>());
@@ -255,7 +251,7 @@ fn a_wait_with_failures_is_polled() {
         let patience = Patience::with_failures(Rank(2)).and_until(KNOWN);
         fabric.wait_until(word(&fabric, fabric.rank().0), failed, patience).await?;
         let woken = fabric.now();
-        pause_until(&fabric, KNOWN).await;
+        until(&fabric, KNOWN).await;
         Ok(woken)
     });
     assert_eq!(finished(report), [DETECTED, LOSS, DETECTED]);
@@ -272,38 +268,18 @@ fn operations_without_a_wire_lose_no_connection() {
             fabric.fetch_add(word(&fabric, me), 1).await?;
             fabric.fetch_add(fabric.same_host_word(&peers, 8)?, 1).await?;
         }
-        pause_until(&fabric, MS).await;
+        until(&fabric, MS).await;
         assert!((fabric.lost_connection(Rank(0), Rank(0)), fabric.lost_connection(Rank(1), Rank(0))) == (None, None));
         let sum = fabric.load(word(&fabric, me))?;
-        pause_until(&fabric, 2 * MS).await;
+        until(&fabric, 2 * MS).await;
         if me == 0 {
             assert_eq!(fabric.read(word(&fabric, 1)).await, Err(UNKNOWN(1)));
         }
-        pause_until(&fabric, KNOWN).await;
+        until(&fabric, KNOWN).await;
         assert_eq!(fabric.read(fabric.same_host_word(&peers, 8)?).await, Err(LOST(1 - me)));
         Ok(sum)
     });
     assert_eq!(finished(report), [200, 200]);
-}
-
-/// Losses that resends make up for are no failures.
-#[test]
-fn a_million_operations_with_enough_resends() {
-    let network = Network { loss: 0.01, retries: 7, ..Network::default() };
-    let report = Simulation::new(network).ranks(4).run_direct(|fabric| async move {
-        let peer = (fabric.rank().0 + 1) % 4;
-        for _ in 0..2_500 {
-            for _ in 0..100 {
-                drop(fabric.fetch_add(word(&fabric, peer), 1));
-            }
-            fabric.flush(Rank(peer)).await?;
-        }
-        pause_until(&fabric, 10_000 * MS).await;
-        assert!((0..4).all(|rank| fabric.lost_connection(Rank(rank), Rank(0)).is_none()));
-        fabric.load(word(&fabric, fabric.rank().0))
-    });
-    assert_eq!(report.counts.fetch_adds, 1_000_000);
-    assert_eq!(finished(report), [250_000; 4]);
 }
 
 /// All ranks make barriers, while two that are some barrier's neighbours lose their connection. Every
@@ -326,7 +302,7 @@ fn a_loss_ends_the_barriers_of_all_ranks() {
                     };
                     // A departure would end the waits of the others. One of the two first waits for news of a
                     // death, for a second.
-                    pause_until(fabric, 2_000 * MS).await;
+                    until(fabric, 2_000 * MS).await;
                     ended
                 });
                 assert_eq!(report.end, End::Finished, "{size} ranks, distance {distance}, seed {seed}");

@@ -14,12 +14,12 @@ use onesided_instances as _;
 use onesided_sim::{End, Network, SimFabric, Simulation};
 use onesided_windows::{Error, LeasePolicy, LockAllDesign, LockDesign, LockTable, Mode, RwLock, Window};
 
-use crate::common::{bound, pause_until};
+use crate::common::{bound, pause_until, variants};
 use crate::left::{Left, at_all_times};
 
-/// The requests that rank 2 leaves, for the lock of rank 0.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Request {
+variants! {
+    /// The requests that rank 2 leaves, for the lock of rank 0.
+    Request, REQUESTS:
     Exclusive,
     Shared,
     TryExclusive,
@@ -41,34 +41,6 @@ enum Request {
     ManyInTable,
     UnlockInTable,
 }
-
-use Request::{
-    All, Epochs, Exclusive, Fenced, InTable, Many, ManyInTable, Read, ReadVersion, Shared, TryExclusive, TryInTable,
-    TryShared, TryWrite, Unlock, UnlockInTable, UnlockValue, Update, Versioned, Write,
-};
-
-const REQUESTS: [Request; 20] = [
-    Exclusive,
-    Shared,
-    TryExclusive,
-    TryShared,
-    Fenced,
-    All,
-    Unlock,
-    Update,
-    Read,
-    Write,
-    TryWrite,
-    UnlockValue,
-    Many,
-    Epochs,
-    Versioned,
-    ReadVersion,
-    InTable,
-    TryInTable,
-    ManyInTable,
-    UnlockInTable,
-];
 
 #[derive(Clone, Copy, Debug)]
 struct Case {
@@ -328,7 +300,7 @@ fn cases(then: Then) -> impl Iterator<Item = Case> {
     // A cancelled request that others are behind of has two seconds.
     let long = if then == Then::GoesOn { Duration::from_micros(40) } else { Duration::from_secs(3) };
     let held = [Some((Mode::Exclusive, long)), Some((Mode::Shared, long)), None];
-    let all = LockDesign::ALL.iter().flat_map(|design| REQUESTS.map(|request| (*design, request)));
+    let all = LockDesign::ALL.iter().flat_map(|design| REQUESTS.iter().map(|request| (*design, *request)));
     let all = all.flat_map(move |(design, request)| held.map(|held| (design, request, held))).enumerate();
     all.map(move |(number, (design, request, held))| {
         let may_lease = design == LockDesign::TestAndSet && then == Then::GoesOn && request != Versioned;

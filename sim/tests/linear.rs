@@ -4,13 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onesided_fabric::remote_memory::RemoteMemory;
-use onesided_fabric::{Fabric, World};
+use onesided_fabric::World;
 use onesided_instances as _;
 use onesided_lock_kit::linear::{Access, DataSection, History, Sections, Step, sections};
 use onesided_sim::{End, Network, SimFabric, Simulation};
 use onesided_windows::{Error, LockDesign, Mode, Window};
 use proptest::prelude::*;
+
+use crate::common::pause_until;
 
 const WORDS: usize = 4;
 /// When the sections begin, in nanoseconds; the window exists by then.
@@ -19,14 +20,6 @@ const BEGIN: u64 = 50_000_000;
 const OVER: u64 = 60_000_000_000;
 /// A death occurs up to a hundred times this after the beginning: most sections are not over then.
 const DEATHS: u64 = 1_500;
-
-async fn pause_until(world: &World<SimFabric>, time: u64) {
-    let fabric = world.fabric();
-    let own = fabric.world_segment(fabric.rank()).unwrap();
-    while fabric.now() < time {
-        fabric.pause(fabric.word_in(&own, 0).unwrap(), time - fabric.now()).await;
-    }
-}
 
 async fn section(
     scores: &Window<u64, SimFabric>,

@@ -7,6 +7,8 @@ use onesided_fabric::remote_memory::{FaultKind, Liveness, Notify, Patience, Rank
 use onesided_fabric::{Channel, Fabric, Packet, Segment};
 use onesided_sim::{End, Host, Network, SimFabric, Simulation, Word};
 
+use crate::common::until;
+
 const MS: u64 = 1_000_000;
 
 fn at(millis: u64) -> Duration {
@@ -15,12 +17,6 @@ fn at(millis: u64) -> Duration {
 
 fn word(fabric: &SimFabric, rank: u32, index: u64) -> Word {
     fabric.word_in(&fabric.world_segment(Rank(rank)).unwrap(), 8 * index).unwrap()
-}
-
-async fn until(fabric: &SimFabric, time: u64) {
-    while fabric.now() < time {
-        fabric.sleep(time - fabric.now()).await;
-    }
 }
 
 /// Networks with and without processors.

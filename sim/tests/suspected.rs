@@ -7,6 +7,8 @@ use std::time::Duration;
 use onesided_fabric::remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory};
 use onesided_sim::{End, Network, SimFabric, Simulation, Word};
 
+use crate::common::until;
+
 /// When rank 1 falls under suspicion, in nanoseconds. The first ranks learn of it a millisecond
 /// later.
 const SUSPICION: u64 = 1_000_000;
@@ -15,12 +17,6 @@ const KNOWN: u64 = 8_000_000;
 
 fn word(fabric: &SimFabric, rank: u32) -> Word {
     fabric.word(At { rank: Rank(rank), region: RegionId(0), offset: 8 }).unwrap()
-}
-
-async fn pause_until(fabric: &SimFabric, time: u64) {
-    while fabric.now() < time {
-        fabric.pause(word(fabric, fabric.rank().0), time - fabric.now()).await;
-    }
 }
 
 /// A slow network whose ranks learn of a failure at different times.
@@ -65,7 +61,7 @@ fn a_cut_rank_changes_nothing() {
                 }
                 let cut = fabric.read(there).await?;
                 *late.lock().unwrap() += cut - known;
-                pause_until(&fabric, 2 * KNOWN).await;
+                until(&fabric, 2 * KNOWN).await;
                 assert_eq!(fabric.read(there).await?, cut, "seed {seed}");
                 Ok::<_, Fault>(())
             }
@@ -83,7 +79,7 @@ fn a_cut_rank_changes_nothing() {
 fn a_suspected_rank_learns_that_it_is_cut() {
     let report = simulation(3).suspect(1, Duration::from_nanos(SUSPICION)).run_direct(|fabric| async move {
         if fabric.rank() != Rank(1) {
-            pause_until(&fabric, 2 * KNOWN).await;
+            until(&fabric, 2 * KNOWN).await;
             let died = Fault::of(FaultKind::PeerDied, Rank(1));
             let there = At { rank: Rank(1), region: RegionId(0), offset: 8 };
             assert_eq!(fabric.word(there).map(Word::at), Err(died));
@@ -92,7 +88,7 @@ fn a_suspected_rank_learns_that_it_is_cut() {
         let own = word(&fabric, 1);
         let waited = fabric.wait_until(own, |value| value > 0, Patience::on(Rank(2))).await;
         assert_eq!(waited, Err(Fault::of(FaultKind::Revoked, Rank(2))));
-        pause_until(&fabric, KNOWN).await;
+        until(&fabric, KNOWN).await;
         for rank in [0, 2, 3].map(Rank) {
             let revoked = Err(Fault::of(FaultKind::Revoked, rank));
             assert_eq!(fabric.write(word(&fabric, rank.0), 1, Notify::No).await, revoked);
@@ -113,7 +109,7 @@ fn ranks_that_left_are_cut() {
     let report = simulation(1).kill(3, Duration::from_nanos(SUSPICION)).run_direct(|fabric| async move {
         match fabric.rank() {
             Rank(0) => {
-                pause_until(&fabric, KNOWN).await;
+                until(&fabric, KNOWN).await;
                 assert_eq!(fabric.liveness(Rank(1)), Liveness::Left);
                 for (home, rank) in [(2, 1), (0, 1), (1, 2), (3, 2), (0, 3), (2, 3), (2, 9)] {
                     assert_eq!(fabric.has_cut(Rank(home), Rank(rank)).await, Ok(true), "{rank} at {home}");
@@ -124,7 +120,7 @@ fn ranks_that_left_are_cut() {
                 assert_eq!(none, Err(Fault::of(FaultKind::NoSuchRank, Rank(4))));
             }
             Rank(1) => {}
-            _ => pause_until(&fabric, 2 * KNOWN).await,
+            _ => until(&fabric, 2 * KNOWN).await,
         }
     });
     assert_eq!(report.end, End::Finished);

@@ -5,86 +5,17 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use onesided_fabric::World;
 use onesided_fabric::remote_memory::{FaultKind, Rank, RemoteMemory};
-use onesided_fabric::{Fabric, World};
 use onesided_instances as _;
 use onesided_lock_algos::TestAndSet;
 use onesided_sim::{Counts, End, Network, Report, SimFabric, Simulation, WaitsFor};
 use onesided_windows::{Error, LeasePolicy, LockDesign, Mode, PreviousOwner, Window};
 
-const ROUNDS: u64 = 5;
+use crate::common::pause;
 
 async fn make(world: &World<SimFabric>, len: usize) -> Result<Window<u64, SimFabric>, Error> {
     Window::builder().name("scores").allocate(world, len).await
-}
-
-/// Every rank adds to a record of two words on rank 0, under its lock, by get and put.
-async fn add_up(world: World<SimFabric>) -> Result<Vec<u64>, Error> {
-    let scores = make(&world, 4).await?;
-    for _ in 0..ROUNDS {
-        let epoch = scores.lock_exclusive(0).await?;
-        let mut record = [0; 2];
-        epoch.get(1, &mut record).await?;
-        assert_eq!(record[0], record[1], "a torn record");
-        epoch.put(1, &[record[0] + 1])?;
-        epoch.put(2, &[record[1] + 1])?;
-        epoch.unlock().await?;
-    }
-    let all = scores.lock_all().await?;
-    all.at(0).await?.fetch_add(0, u64::from(world.rank())).await?;
-    all.unlock_all().await?;
-    let local = scores.local();
-    scores.clone().close().await?;
-    Ok(local.read(0..3))
-}
-
-#[test]
-fn locks_exclude_over_a_lossy_network_and_the_run_repeats() {
-    let run = |seed| {
-        let network = Network { loss: 0.02, jitter: Duration::from_micros(3), ..Network::default() };
-        Simulation::new(network).ranks(12).seed(seed).run(add_up)
-    };
-    for seed in 0..8 {
-        let report = run(seed);
-        assert_eq!(report.end, End::Finished, "seed {seed}");
-        let home = report.results[0].as_ref().unwrap().as_ref().unwrap();
-        assert_eq!(*home, [66, 12 * ROUNDS, 12 * ROUNDS], "seed {seed}");
-        assert_eq!(report.trace, run(seed).trace, "seed {seed}");
-    }
-}
-
-#[test]
-fn a_cancelled_acquire_delays_no_other_rank() {
-    let report = Simulation::new(Network::default()).ranks(3).seed(1).run(|world| async move {
-        let scores = make(&world, 1).await?;
-        let word = || scores.world().fabric();
-        match world.rank() {
-            0 => {
-                let epoch = scores.lock_exclusive(0).await?;
-                world.barrier().await.unwrap();
-                pause(word(), 3_000_000).await;
-                epoch.unlock().await?;
-            }
-            1 => {
-                world.barrier().await.unwrap();
-                drop(scores.lock_exclusive(0)); // dropped with the first compare-and-swap in flight
-                let late = scores.lock_exclusive(0).deadline(Duration::from_micros(100)).await;
-                assert!(late.unwrap_err().is_timed_out());
-                pause(word(), 500_000_000).await; // computes
-            }
-            _ => {
-                world.barrier().await.unwrap();
-                pause(word(), 1_000_000).await;
-                let epoch = scores.lock_exclusive(0).deadline(Duration::from_millis(200)).await?;
-                epoch.unlock().await?;
-            }
-        }
-        scores.close().await
-    });
-    assert_eq!(report.end, End::Finished);
-    for outcome in report.results {
-        outcome.unwrap().unwrap();
-    }
 }
 
 /// A dropped unlock of an owner whose lease expired costs no slot, at whatever point it is dropped,
@@ -126,37 +57,6 @@ fn a_dropped_unlock_is_finished() {
 fn a_dead_owner_is_named() {
     for design in LockDesign::ALL {
         owner_dies(*design);
-    }
-}
-
-/// Rank 1 dies with the shared lock of rank 0. The others get it, as after any other reader.
-#[test]
-fn a_dead_reader_poisons_nothing() {
-    for design in LockDesign::ALL {
-        let report = Simulation::new(Network::default()).ranks(3).seed(3).kill(1, Duration::from_millis(50));
-        let report = report.run(|world| async move {
-            let scores = Window::<u64>::builder().lock(*design).allocate(&world, 1).await?;
-            if world.rank() == 1 {
-                std::mem::forget(scores.lock_shared(0).await?);
-                pause(world.fabric(), 10_000_000_000).await; // rank 1 dies meanwhile
-            }
-            pause(world.fabric(), 10_000_000).await;
-            let epoch = scores.lock_exclusive(0).recover().deadline(Duration::from_secs(20)).await?;
-            assert_eq!((epoch.previous_owner(), epoch.mode()), (None, Mode::Exclusive), "{design}");
-            epoch.unlock().await?;
-            scores.lock_shared(0).deadline(Duration::from_millis(100)).await?.unlock().await?;
-            pause(world.fabric(), 1_000_000_000).await; // neither has it
-            if world.rank() == 2 {
-                let epoch = scores.try_lock_exclusive(0).await?.expect("it is free");
-                assert_eq!(epoch.previous_owner(), None, "{design}");
-                epoch.unlock().await?;
-            }
-            pause(world.fabric(), 100_000_000).await; // rank 0's memory stays until both have asked
-            Ok::<_, Error>(())
-        });
-        for rank in [0, 2] {
-            assert!(matches!(report.results[rank], Some(Ok(()))), "{design}: {:?}", report.results[rank]);
-        }
     }
 }
 
@@ -240,11 +140,6 @@ fn nothing_is_posted_to_a_closed_window() {
     assert_eq!([1, 2, 3].map(posted_after_close), [posted_after_close(0); 3]);
 }
 
-async fn pause(fabric: &SimFabric, nanos: u64) {
-    let own = fabric.world_segment(fabric.rank()).unwrap();
-    fabric.pause(fabric.word_in(&own, 0).unwrap(), nanos).await;
-}
-
 /// Two ranks lock crosswise, each while it holds the lock that the other asks for.
 fn crosswise(design: LockDesign, simulation: Simulation) -> Report<Result<(), Error>> {
     simulation.ranks(3).until(Duration::from_secs(100)).run(move |world| async move {
@@ -258,18 +153,6 @@ fn crosswise(design: LockDesign, simulation: Simulation) -> Report<Result<(), Er
         }
         Ok::<_, Error>(())
     })
-}
-
-/// Waiters of most designs pause and try again: their deadlock has events without end.
-#[test]
-fn a_deadlock_of_waiters_that_try_again_is_reported() {
-    for design in LockDesign::ALL {
-        let report = crosswise(*design, Simulation::new(Network::default()));
-        let (End::Deadlock(stuck) | End::Stalled(stuck)) = &report.end else { panic!("{design}: {}", report.end) };
-        let behind = |rank| stuck.iter().find(|stuck| stuck.rank == Rank(rank)).and_then(|stuck| stuck.behind);
-        assert!(stuck.iter().all(|stuck| !stuck.waits_for.is_empty()), "{design}: {}", report.end);
-        assert_eq!([behind(0), behind(1)], [Some(Rank(1)), Some(Rank(0))], "{design}: {}", report.end);
-    }
 }
 
 /// The word of test-and-set names the owner, and the time without a change can be set.

@@ -9,11 +9,11 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RemoteMemory as _};
 use onesided_sim::{End, Network, SimFabric, Simulation};
 use onesided_windows::{LockTable, Mutex, Window};
 
-use crate::common::{bound, pause_until};
+use crate::common::{bound, pause_until, variants};
 use crate::left::{Left, at_all_times};
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Call {
+variants! {
+    Call, CALLS:
     Barrier,
     AllGather,
     Split,
@@ -29,13 +29,6 @@ enum Call {
     Close,
     CloseInto,
 }
-
-use Call::{
-    AllGather, Allocate, Barrier, Close, CloseInto, Create, Fence, LastFence, NextFence, OfSplit, Split, Table, Value,
-};
-
-const CALLS: [Call; 13] =
-    [Barrier, AllGather, Split, OfSplit, Allocate, Create, Table, Value, Fence, NextFence, LastFence, Close, CloseInto];
 
 /// What a rank has for its calls.
 struct Ranks {
@@ -204,7 +197,7 @@ fn is_left(case: Case) -> bool {
 
 #[test]
 fn a_collective_that_is_left_hangs_nobody() {
-    for call in CALLS {
+    for &call in CALLS {
         let mut pendings = 0;
         for times in [(0, 0), (0, 15_000), (40_000, 1_000)].into_iter().take(bound(2, 3)) {
             pendings += at_all_times(|left| is_left(Case { call, left, stays: false, times }));

@@ -9,12 +9,12 @@ use onesided_fabric::remote_memory::RemoteMemory as _;
 use onesided_sim::{End, Network, SimFabric, Simulation};
 use onesided_windows::{Error, Op, Shape, Window};
 
-use crate::common::{bound, pause_until};
+use crate::common::{bound, pause_until, variants};
 use crate::left::{Left, at_all_times};
 
-/// What rank 2 leaves.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Wait {
+variants! {
+    /// What rank 2 leaves.
+    Wait, WAITS:
     Start,
     Complete,
     Exposure,
@@ -27,11 +27,6 @@ enum Wait {
     Fetch,
     Accumulate,
 }
-
-use Wait::{Accumulate, AnySignal, Complete, Exposure, Fetch, FirstSignal, PutSignal, SameExposure, Signal, Start};
-
-const WAITS: [Wait; 10] =
-    [Start, Complete, Exposure, SameExposure, Signal, AnySignal, FirstSignal, PutSignal, Fetch, Accumulate];
 
 #[derive(Clone, Copy, Debug)]
 struct Case {
@@ -184,7 +179,7 @@ fn is_left(case: Case) -> bool {
 
 #[test]
 fn a_wait_that_is_left_loses_nothing() {
-    for wait in WAITS {
+    for &wait in WAITS {
         let mut pendings = 0;
         for times in [(0, 0), (0, 12_000), (12_000, 0)].into_iter().take(bound(2, 3)) {
             pendings += at_all_times(|left| is_left(Case { wait, left, times }));
