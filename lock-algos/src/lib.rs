@@ -43,30 +43,25 @@
 //! `onesided-lock-kit`, over memories of its own, on programs that are data. Other locks can be run
 //! through the same kit.
 //!
-//! - **loom** explores every interleaving of 2 origins with 2 sections each at up to 4 preemptions,
-//!   and of 3 origins with 1 section each at up to 3 (the other locks: 3 and 2): exclusive, shared,
-//!   mixed, with tries, and with other work between the start of an acquire and the wait for it;
-//!   4,000 to 25,000 executions each (the other locks: 300 to 9,000).
-//!   Also 2 origins of which one dies while it holds the lock, and 2 and 3 of which one cancels an
-//!   acquire, at up to 2 preemptions (the queue lock: 1): a cancelled acquire is spawned and runs
-//!   beside the next one of its origin. The ticket lock runs with counters of 1 and 2 bits, which
-//!   wrap within a run, and its owners are checked against the order of their tickets. Waits block
+//! - **loom** explores every interleaving of 2 origins with 2 sections each, and of 3 origins with 1
+//!   section each, at up to 3 preemptions (test-and-set) or 2 (the other locks), and some of them
+//!   at more: exclusive, shared, mixed, with tries, with fencing tokens, and with other work
+//!   between the start of an acquire and the wait for it (`conformance`). Also 2 origins of which
+//!   one dies while it holds the lock, and 2 and 3 of which one cancels an acquire: a cancelled
+//!   acquire is spawned and runs beside the next one of its origin. [`Ticket`], [`FetchAddQueue`]
+//!   and [`DistributedCounters`] run with counters of 1 and 2 bits as well, which wrap within a
+//!   run, at up to 1 preemption, and [`TwoLevel`] on one host and on two. The
+//!   [served](LockAlgorithm::SERVED) locks run with their server as one more task: 2 origins at up
+//!   to 1 preemption; 3 origins only by hand (`--ignored`), because that takes minutes. Waits block
 //!   until the word changes, so a lost wake-up is a deadlock. The memory is sequentially
 //!   consistent: the fabrics' own tests cover fences.
 //! - **proptest** generates programs of 2 to 4 origins with 1 to 3 sections each (released,
 //!   released without waiting, cancelled), the order of up to 300 events (an operation takes effect
 //!   or completes, a waiter goes on, time passes), and the death of a rank at any point, with its
 //!   operations in flight. The programs include tries, and acquires that are cancelled half way.
-//!   [`FetchAddQueue`] is explored with counters of 1 to 4 bits and rings of 1 and 2 entries, at up
-//!   to 3 preemptions with 2 origins and 2 with 3 (cancelled and spawned: 1), and searched in a
-//!   memory without time as well, in which a waiter that is not notified waits without end.
-//!   [`DistributedCounters`]: 2 and 3 origins at up to 2 preemptions (cancelled and spawned: 1).
-//!   [`TwoLevel`]: 2 and 3 origins on one host and on two, at up to 3 and 2 preemptions (cancelled
-//!   and spawned: 1). The [served](LockAlgorithm::SERVED) locks run with their server as one more
-//!   task: 2 origins with 1 section each at up to 2 preemptions and with 2 sections at 1; 3 origins
-//!   at 1 only by hand (`--ignored`), because that takes minutes. [`Global`]: 2 and 3 origins at up
-//!   to 2 preemptions (cancelled and spawned: 1), where reads are lock-all acquires; the model
-//!   checker up to 40,000 and 60,000 states.
+//!   [`Ticket`] and [`FetchAddQueue`] begin with counters of 15 and 4 bits that wrap soon, or have
+//!   more owners than tickets; the queue runs in a memory without time as well, in which a waiter
+//!   that is not notified waits without end.
 //! - **the model checker** of the kit replays the same futures in every schedule of 2 origins with
 //!   1 or 2 sections each, completely, and of 3 origins with one section up to 20,000 and 40,000
 //!   states: which operation takes effect, which reply arrives, with one rank that crashes at any

@@ -13,3 +13,5 @@ mod refused;
 mod right;
 #[path = "verify/stopped.rs"]
 mod stopped;
+#[path = "verify/users.rs"]
+mod users;

@@ -105,12 +105,12 @@
 //!
 //! | flaw | in | caught by |
 //! |---|---|---|
-//! | released by a plain write although readers keep their counts in the word | ticket, mutated | [`Search`], [`Checker`] (`tickets`, `model_check`) |
-//! | the same in the queue lock: frees the tail by a write | MCS, mutated | [`Search`], [`Checker`] (`random`, `model_check`) |
+//! | released by a plain write although readers keep their counts in the word | ticket, mutated | [`Search`] (`tickets`) |
+//! | the same in the queue lock: frees the tail by a write | MCS, mutated | [`Search`] (`random`) |
 //! | released by a plain write on a card, where a failing compare-swap undoes it | `WritesRelease` | [`Exploration`] over [`Atomics::OneAnother`], and not over a CPU's |
 //! | no flush before the release | test-and-set, MCS, ticket | [`Linearizability`] (`linear`), [`Conformance::without_flush`]; over fabrics `tests/it/litmus/planted.rs` |
 //! | a missing fence | shared memory's doorbell, ring and copies | loom in `fabric/src/shm/explored` and `tests/it/litmus/planted.rs`: no memory of this kit reorders within a rank |
-//! | a grant of a stale generation | MCS, mutated | [`Search`], [`Checker`] |
+//! | a grant of a stale generation | MCS, mutated | [`Search`] |
 //! | recoveries without a nonce, so that a late compare-swap hits a later one | test-and-set, MCS, ticket, global, mutated | a stopped waiter at every step (`stopped`) |
 //! | an event's count that is reset by a store (yu-2004, Fig. 5) | a count of completions | loom (`shared_event`) |
 //! | an event that is reset without a check of what it counts | the served locks, over a memory that [forgets](Exploration::forgetting) | [`Exploration`] (`served`) |
@@ -124,16 +124,15 @@
 //! | gives a dead owner's lock to an acquire that did not ask to recover it | `RecoversUnasked` | [`Checker`] |
 //! | frees a lock instead of poisoning it; names itself as the dead owner; tells nobody of the death | `ForgetsToPoison`, `NamesItself`, `TellsNobody` | [`Checker`]; the last two: [`Exploration`] |
 //! | 107 mistakes of 20 kinds in the locks of `examples/locks`, and of this table | mutated, or in their flow | the trial of a [`Conformance`] that each names (`wrong_locks`) |
-//! | no link; no grant; a reader that is not announced; a new tail that drops the reader count | MCS, mutated | [`Search`]; no grant: [`Checker`] as well |
-//! | a suspected lock is not put under recovery | MCS, ticket, mutated | [`Search`], [`Checker`] |
-//! | a reader without a ticket | ticket, mutated | [`Search`], [`Checker`] |
+//! | no link; no grant; a reader that is not announced; a new tail that drops the reader count | MCS, mutated | [`Search`] |
+//! | a suspected lock is not put under recovery | MCS, ticket, mutated | [`Search`] |
+//! | a reader without a ticket | ticket, mutated | [`Search`] |
 //! | an owner with a reader's ticket; tickets returned twice or in the wrong mode; a guard that lets a carry through; a withdrawal that drops later tickets; a lock under recovery taken by a write, or without a ticket; no participant scan | ticket, mutated | [`Search`] (`tickets`) |
 //! | an owner that does not announce itself, in the word or in its node; one that stays, or leaves by a write; a waiter that does not retract itself, or retracts itself and does not wait; admission by a write, or in the same phase; no recovery; a recovering owner that leaves dead owners in the word; no participant scan | global, mutated | [`Search`] (`global`) |
 //! | an owner without an entry; an entry with another identity, or of another turn; no notification; the same notification for all; a late owner that displaces a waiter; a displaced waiter that is not notified | fetch-add queue, mutated | [`Search`], in a memory without time (`fetch_add_queues`) |
 //! | no writer flags; flags that stay; a flag set, or cleared, by a write; a reader that is not counted, or stays | distributed counters, mutated | [`Search`] (`distributed`) |
 //! | no wake event, or none at a release; a release that is not sent; an exclusive request that arrives as a shared one; a reply to an earlier request; a grant to a rejected owner | served locks, mutated | [`Search`] (`served`) |
-//! | a token that is drawn before the lock is held | [`Fencing::Hasty`] | [`Exploration`], [`Search`], [`Checker`] (`loom`, `random`, `model_check`) |
-//! | an order that the tickets do not have | an invented record | the check of the order (`tickets`) |
+//! | a token that is drawn before the lock is held | [`Fencing::Hasty`] | [`Search`], [`Checker`] (`random`, `model_check`) |
 //! | an unfair lock checked for first come, first served; a token that does not rise | test-and-set, ticket | [`Checker`] |
 //!
 //! Names in brackets are modules of `lock-algos/tests/verify`; names of flaws are those of its `wrong`.

@@ -1,26 +1,19 @@
-//! The fetch-add queue: the tests of the other locks, with counters that wrap and full rings; and
-//! its own: first come, first served, the operations that it posts, lost or late notifications.
+//! The fetch-add queue with counters that wrap and full rings, the operations that it posts, and lost or late
+//! notifications.
 
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
-use crate::right::queue;
-use crate::woken_exploration;
-use onesided_lock_algos::{FetchAddQueue, LockAlgorithm, Mode, Owner};
-use onesided_lock_kit::program::{lock_and_data, region_words};
+use crate::right::{free_at, queue, returning, taking};
+use onesided_lock_algos::{FetchAddQueue, Mode};
+use onesided_lock_kit::program::region_words;
 use onesided_lock_kit::random::{run as run_in, scenarios as scenario};
 use onesided_lock_kit::world::Time;
-use onesided_lock_kit::{Atomics, ModelMemory, Op, Posted, Scenario, Section, Setting, posted};
-use onesided_remote_memory::{Fault, FaultKind, Rank};
+use onesided_lock_kit::{ModelMemory, Op, Posted, Scenario, Section, Setting, posted};
+use onesided_remote_memory::Rank;
 use proptest::prelude::*;
 
-use crate::bound;
-use crate::loom::{EARLY, S, T, TS, X};
 use crate::random::{expect_caught, run};
-use crate::refused::release_twice;
-use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, release, run as run_for};
-use crate::tickets::{added, check_order, free_at, returning, taking, waits_for_all};
+use crate::stopped::{ENDLESS, SLOTS, acquire, release, run as run_for};
+use crate::users::{Acquire, slotted};
+use crate::{S, X};
 
 /// A waiter that is not notified waits without end.
 const TIMELESS: Setting = Setting { timeless: true, ..Setting::USUAL };
@@ -28,45 +21,25 @@ const TIMELESS: Setting = Setting { timeless: true, ..Setting::USUAL };
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, max_shrink_iters: 1000, ..ProptestConfig::default() })]
 
-    /// The shipped lock, and rings of two entries with counters of 4 bits that wrap soon.
+    /// Counters that wrap soon, rings of two entries with counters of 4 bits, and more owners than tickets, and
+    /// than entries.
     #[test]
     fn excludes_and_ends(scenario in scenario(false), readers in 0x7ff8_u64..0x8000, owners in 0x7ff8_u64..0x8000) {
-        let setting = Setting { lock: free_at(15, readers, owners), ..TIMELESS };
-        run_in(setting, &queue::<15, 16>(), &scenario).map_err(TestCaseError::fail)?;
-        let narrow = Setting { lock: free_at(4, readers, owners), ..TIMELESS };
-        run_in(narrow, &queue::<4, 2>(), &scenario).map_err(TestCaseError::fail)?;
-    }
-
-    /// Mostly more owners than tickets, and than entries.
-    #[test]
-    fn excludes_and_ends_when_oversubscribed(scenario in scenario(false)) {
+        let at = |bits| Setting { lock: free_at(bits, readers, owners), ..TIMELESS };
+        run_in(at(15), &queue::<15, 16>(), &scenario).map_err(TestCaseError::fail)?;
+        run_in(at(4), &queue::<4, 2>(), &scenario).map_err(TestCaseError::fail)?;
         run_in(TIMELESS, &queue::<1, 1>(), &scenario).map_err(TestCaseError::fail)?;
-        run_in(TIMELESS, &queue::<2, 1>(), &scenario).map_err(TestCaseError::fail)?;
         run_in(TIMELESS, &queue::<2, 2>(), &scenario).map_err(TestCaseError::fail)?;
         run(&queue::<2, 2>(), &scenario).map_err(TestCaseError::fail)?;
     }
 
     #[test]
     fn a_death_is_reported_to_the_recovering_owner(scenario in scenario(true), readers in 0x7ff8_u64..0x8000, owners in 0x7ff8_u64..0x8000) {
-        let setting = Setting { lock: free_at(15, readers, owners), ..Setting::USUAL };
-        run_in(setting, &queue::<15, 16>(), &scenario).map_err(TestCaseError::fail)?;
-        let narrow = Setting { lock: free_at(4, readers, owners), ..Setting::USUAL };
-        run_in(narrow, &queue::<4, 1>(), &scenario).map_err(TestCaseError::fail)?;
-    }
-
-    #[test]
-    fn a_death_is_reported_to_the_recovering_owner_when_oversubscribed(scenario in scenario(true)) {
+        let at = |bits| Setting { lock: free_at(bits, readers, owners), ..Setting::USUAL };
+        run_in(at(15), &queue::<15, 16>(), &scenario).map_err(TestCaseError::fail)?;
+        run_in(at(4), &queue::<4, 1>(), &scenario).map_err(TestCaseError::fail)?;
         run(&queue::<1, 1>(), &scenario).map_err(TestCaseError::fail)?;
         run(&queue::<2, 2>(), &scenario).map_err(TestCaseError::fail)?;
-    }
-
-    #[test]
-    fn first_come_first_served(scenario in scenario(false)) {
-        let scenario = waits_for_all(scenario);
-        let history = run_in(Setting::USUAL, &queue::<4, 2>(), &scenario).map_err(TestCaseError::fail)?;
-        check_order(4, &added(&history.trace), &history.order).map_err(TestCaseError::fail)?;
-        let history = run_in(Setting::USUAL, &queue::<15, 16>(), &scenario).map_err(TestCaseError::fail)?;
-        check_order(15, &added(&history.trace), &history.order).map_err(TestCaseError::fail)?;
     }
 }
 
@@ -130,124 +103,6 @@ fn consecutive_readers_are_notified_together() {
     assert_eq!(all.writes - alone.writes, 3, "one for each reader");
     assert_eq!((all.compare_swaps, all.waits), (3, 3));
     assert_eq!(all.reads - alone.reads, 3 * 3 + 3 + 1);
-}
-
-/// Verifies a lock of few bits and entries, including the order of its tickets if all of them
-/// enter.
-fn explore_order<const BITS: u32, const RING: usize>(programs: &[&[Section]], preemptions: usize) -> usize {
-    woken_exploration(&queue::<BITS, RING>()).preemptions(preemptions).run_with(programs, |record, memory| {
-        let home = memory.region();
-        let (lock, data) = lock_and_data::<FetchAddQueue<BITS, RING>>(&home);
-        record.check_end::<FetchAddQueue<BITS, RING>>(lock, data)?;
-        check_order(BITS, &added(&memory.trace()), &record.order())
-    })
-}
-
-/// Two bits: the counters wrap after four tickets.
-#[test]
-fn two_origins() {
-    for (programs, preemptions, at_least) in [
-        (&[&[X, X][..], &[X, X]], 3, 2_000),
-        (&[&[X, S], &[S, X]], 3, 2_000),
-        (&[&[S, S], &[X, X]], 3, 2_000),
-        (&[&[EARLY, EARLY], &[EARLY, S]], 3, 2_000),
-        (&[&[X, X, X], &[X, X, X]], 2, 1_000),
-        (&[&[S, S, S], &[S, X, S]], 2, 1_000),
-    ] {
-        let (preemptions, at_least) = bound((2, at_least / 10), (preemptions, at_least));
-        let executions = explore_order::<2, 2>(programs, preemptions);
-        assert!(executions >= at_least, "only {executions} executions of {programs:?}");
-    }
-}
-
-#[test]
-fn three_origins() {
-    for (programs, preemptions, at_least) in [
-        (&[&[X][..], &[X], &[X]], 2, 1_000),
-        (&[&[X], &[S], &[S]], 2, 1_000),
-        (&[&[EARLY], &[X], &[S]], 2, 1_000),
-        (&[&[X], &[S], &[X]], 2, 1_000),
-    ] {
-        let (of_one, at_least_of_one) = bound((1, 50), (preemptions, at_least));
-        let executions = [explore_order::<2, 2>(programs, preemptions), explore_order::<2, 1>(programs, of_one)];
-        assert!(executions[0] >= at_least, "only {executions:?} executions of {programs:?}");
-        assert!(executions[1] >= at_least_of_one, "only {executions:?} executions of {programs:?}");
-    }
-}
-
-/// A ring of one entry, which two readers want.
-#[test]
-fn readers_for_one_place() {
-    for programs in [&[&[X, X][..], &[S, S], &[S]][..], &[&[X], &[S, S], &[S, X]]] {
-        woken_exploration(&queue::<2, 1>()).preemptions(1).at_least(70).run(programs);
-    }
-}
-
-/// With a card's atomics.
-#[test]
-fn on_cards() {
-    for (programs, preemptions) in [(&[&[X, S][..], &[S, X]][..], 2), (&[&[X], &[X], &[S]], 2)] {
-        let cards = woken_exploration(&queue::<2, 2>()).atomics(Atomics::OneAnother);
-        cards.preemptions(preemptions).at_least(100).run(programs);
-    }
-}
-
-#[test]
-fn cancelled() {
-    woken_exploration(&queue::<4, 2>()).preemptions(1).at_least(600).run_cancelled();
-    // More owners than tickets.
-    woken_exploration(&queue::<1, 1>()).preemptions(1).at_least(600).run_cancelled();
-}
-
-#[test]
-fn tries() {
-    woken_exploration(&queue::<4, 2>()).at_least(300).run(&[&[T, TS], &[X, S]]);
-    woken_exploration(&queue::<1, 1>()).at_least(300).run(&[&[T, TS], &[X, S]]);
-}
-
-#[test]
-fn a_death_inside_is_suspected() {
-    let exploration = woken_exploration(&queue::<2, 2>()).preemptions(bound(3, 4));
-    exploration.run_deaths(FaultKind::ParticipantDied);
-}
-
-/// Two survivors; counts the executions with a recovery.
-#[test]
-fn of_two_survivors_one_recovers() {
-    for (dying, others) in [(X, [X, X]), (X, [X, S]), (S, [X, S])] {
-        let recoveries = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&recoveries);
-        let dies = dying.dying();
-        let exploration = woken_exploration(&queue::<2, 2>()).preemptions(1);
-        exploration.run_with(&[&[others[0]], &[dies], &[others[1]]], move |record, memory| {
-            let home = memory.region();
-            let (lock, _) = lock_and_data::<FetchAddQueue<2, 2>>(&home);
-            let recovered: Vec<_> = record.entered().into_iter().filter_map(|(_, recovered)| recovered).collect();
-            count.fetch_add(recovered.len(), Relaxed);
-            let died = Fault::of(FaultKind::ParticipantDied, Rank(1));
-            match (record.violation(), &recovered[..], record.entered().len()) {
-                (None, [], 3) => Ok(()),
-                (None, [fault], 3) if *fault == died && FetchAddQueue::<2, 2>::is_free(lock) => Ok(()),
-                seen => Err(format!("{seen:?}")),
-            }
-        });
-        assert_eq!(recoveries.load(Relaxed) > 0, dying == X, "an owner recovers from an exclusive one");
-    }
-}
-
-/// After a release.
-#[test]
-fn a_release_without_a_lock_fails_and_changes_nothing() {
-    for (mode, start) in [
-        (Mode::Exclusive, 0),
-        (Mode::Shared, 0),
-        (Mode::Exclusive, free_at(15, 0x7fff, 0x7ffe)),
-        (Mode::Shared, free_at(15, 0x7ffe, 0x7fff)),
-    ] {
-        let lock = queue::<15, 16>();
-        let [before, after] = release_twice(&lock, mode, start);
-        assert_eq!(after, before);
-    }
 }
 
 /// As the ring's documentation says. The entries of rank 0 look like counters, and stay as they
@@ -315,15 +170,14 @@ fn meet_at_a_place(late: Rank, mutate: Option<fn(Op) -> Op>) -> Vec<u32> {
     let memory = ModelMemory::new(5, region_words::<FetchAddQueue<4, 2>>(SLOTS));
     (memory.world().mutate, memory.world().time) = (mutate, Time::WithoutDeadlines);
     let all: Vec<_> = (0..5).map(|rank| memory.of(rank)).collect();
-    let owner = |rank| Owner { rank: Rank(rank), slot: 0, generation: 0 };
-    let ask = |rank: u32, mode| acquire(&lock, &all[rank as usize], owner(rank), mode);
-    let give_back = |rank: u32, mode| Box::pin(release(&lock, &all[rank as usize], owner(rank), mode));
+    let ask = |rank: u32, mode| acquire(&lock, &all[rank as usize], slotted(rank), mode);
+    let give_back = |rank: u32, mode| release(&lock, &all[rank as usize], slotted(rank), mode);
     let comes_in = |acquire: &mut Acquire<'_>| run_for(&memory, acquire, ENDLESS).is_some();
 
     assert!(comes_in(&mut ask(0, Mode::Exclusive)));
     let mut first = ask(1, Mode::Shared);
     let mut second = ask(2, Mode::Shared);
-    let mut releases: Pin<Box<dyn Future<Output = _>>> = give_back(0, Mode::Exclusive);
+    let mut releases = give_back(0, Mode::Exclusive);
     if late == Rank(1) {
         // Its ticket, its read of the entry, and its entry has left.
         assert!(run_for(&memory, &mut first, 6).is_none());
@@ -340,7 +194,7 @@ fn meet_at_a_place(late: Rank, mutate: Option<fn(Op) -> Op>) -> Vec<u32> {
     assert!(comes_in(&mut second));
     let mut alone = ask(3, Mode::Exclusive);
     assert!(run_for(&memory, &mut alone, 100).is_none());
-    let mut returns: Pin<Box<dyn Future<Output = _>>> = give_back(2, Mode::Shared);
+    let mut returns = give_back(2, Mode::Shared);
     run_for(&memory, &mut returns, ENDLESS).unwrap().unwrap();
     let mut behind = ask(4, Mode::Shared);
     assert!(run_for(&memory, &mut behind, 100).is_none());
@@ -356,7 +210,7 @@ fn meet_at_a_place(late: Rank, mutate: Option<fn(Op) -> Op>) -> Vec<u32> {
             outside.push(rank);
             continue;
         }
-        let mut returns: Pin<Box<dyn Future<Output = _>>> = give_back(rank, mode);
+        let mut returns = give_back(rank, mode);
         run_for(&memory, &mut returns, ENDLESS).unwrap().unwrap();
     }
     outside

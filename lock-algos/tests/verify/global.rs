@@ -1,17 +1,11 @@
-//! Lock-all: the tests of the other locks, with readers that lock all targets, over several
-//! algorithms for the targets; and its own: two alternating groups, owners that bypass waiters, one
-//! death that two words report.
+//! Lock-all over several locks of the targets, a stopped waiter, and wrong variants.
 
 use crate::right::{global, mcs, right, ticket};
-use crate::{woken_checker, woken_exploration};
 use onesided_lock_kit::random::{run as run_in, scenarios as scenario};
-use onesided_lock_kit::{Atomics, Op, Section, Setting, posted};
-use onesided_remote_memory::FaultKind;
+use onesided_lock_kit::{Op, Setting, posted};
 use proptest::prelude::*;
 
-use crate::bound;
 use crate::lock_all_word::tested;
-use crate::loom::{EARLY, S, T, TS, X};
 use crate::random::{expect_caught, run};
 use crate::stopped::stop_everywhere;
 
@@ -31,82 +25,22 @@ const STAMP: u64 = 0x3fff << 30 | 0x3fff << 45;
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, max_shrink_iters: 1000, ..ProptestConfig::default() })]
 
+    /// Over other locks of the targets, and with more owners than there is room for.
     #[test]
     fn excludes_and_ends(scenario in scenario(false)) {
-        run(&tested(), &scenario).map_err(TestCaseError::fail)?;
         run(&global::<_, 15>(ticket::<2>()), &scenario).map_err(TestCaseError::fail)?;
         run(&global::<_, 15>(mcs()), &scenario).map_err(TestCaseError::fail)?;
-    }
-
-    /// Mostly more owners than there is room for.
-    #[test]
-    fn excludes_and_ends_when_oversubscribed(scenario in scenario(false)) {
         run(&global::<_, 1>(right()), &scenario).map_err(TestCaseError::fail)?;
         run(&global::<_, 2>(right()), &scenario).map_err(TestCaseError::fail)?;
     }
 
     #[test]
     fn a_death_is_reported_to_the_recovering_owner(scenario in scenario(true)) {
-        run(&tested(), &scenario).map_err(TestCaseError::fail)?;
         run(&global::<_, 15>(ticket::<2>()), &scenario).map_err(TestCaseError::fail)?;
         run(&global::<_, 15>(mcs()), &scenario).map_err(TestCaseError::fail)?;
-    }
-
-    #[test]
-    fn a_death_is_reported_to_the_recovering_owner_when_oversubscribed(scenario in scenario(true)) {
         run(&global::<_, 1>(right()), &scenario).map_err(TestCaseError::fail)?;
         run(&global::<_, 2>(right()), &scenario).map_err(TestCaseError::fail)?;
     }
-}
-
-#[test]
-fn two_origins() {
-    for (programs, preemptions, at_least) in [
-        (&[&[X, X][..], &[X, X]], 2, 300),
-        (&[&[X, S], &[S, X]], 2, 300),
-        (&[&[S, S], &[S, S]], 3, 100),
-        (&[&[S, S], &[X, X]], 2, 300),
-        (&[&[EARLY, S], &[S, EARLY]], 2, 300),
-        (&[&[T, TS], &[X, S]], 2, 300),
-        (&[&[TS, T], &[T, TS]], 2, 300),
-    ] {
-        woken_exploration(&tested()).preemptions(preemptions).at_least(at_least).run(programs);
-    }
-}
-
-#[test]
-fn three_origins() {
-    for programs in [&[&[X][..], &[X], &[S]], &[&[X], &[S], &[S]], &[&[EARLY], &[TS], &[S]]] {
-        woken_exploration(&tested()).preemptions(2).at_least(1_000).run(programs);
-        let (preemptions, at_least) = bound((1, 50), (2, 1_000));
-        woken_exploration(&global::<_, 1>(right())).preemptions(preemptions).at_least(at_least).run(programs);
-    }
-    let (preemptions, at_least) = bound((1, 50), (2, 1_000));
-    woken_exploration(&global::<_, 15>(ticket::<2>())).preemptions(preemptions).at_least(at_least).run(&[
-        &[X],
-        &[X],
-        &[S],
-    ]);
-    woken_exploration(&global::<_, 15>(mcs())).preemptions(1).at_least(50).run(&[&[X], &[X], &[S]]);
-}
-
-#[test]
-fn on_cards() {
-    for programs in [&[&[X, S][..], &[S, X]][..], &[&[X], &[X], &[S]]] {
-        woken_exploration(&tested()).atomics(Atomics::OneAnother).preemptions(2).at_least(50).run(programs);
-    }
-}
-
-#[test]
-fn cancelled() {
-    woken_exploration(&tested()).preemptions(1).at_least(500).run_cancelled();
-}
-
-/// The target's lock names an owner; the lock-all word names none.
-#[test]
-fn a_death_inside_is_reported() {
-    let exploration = woken_exploration(&tested()).preemptions(3);
-    exploration.run_deaths(FaultKind::OwnerDied);
 }
 
 #[test]
@@ -121,33 +55,6 @@ fn recoveries_without_a_nonce_are_caught() {
     let mutate = posted!(CompareSwap(expected, new) if expected & FROZEN == 0 && new & FROZEN != 0 =>
         CompareSwap(expected, new & !STAMP & !PHASES));
     stop_everywhere(&tested(), Some(mutate));
-}
-
-/// Every schedule, up to a bound. Sections of three origins do not access the data.
-#[test]
-fn checked() {
-    const A: Section = X.touching(0);
-    const B: Section = S.touching(0);
-    let lock = tested();
-    // Each waiter of a group may see the other group inside, and one turn of it.
-    let calm = woken_checker(&lock).bypass(2);
-    for programs in [&[&[X][..], &[X]], &[&[X], &[S, X]], &[&[S], &[X, S]], &[&[T, TS], &[X]]] {
-        assert!(calm.clone().at_least(500).run(programs).complete);
-    }
-    let calm = woken_checker(&lock);
-    for [x, y, z] in [[A, A, B], [A, B, B]] {
-        assert!(calm.clone().at_most(bound(10_000, 40_000)).run(&[&[x], &[y], &[z]]).bypassed <= 2);
-    }
-    let dies = woken_checker(&lock).crashes(1).at_most(bound(15_000, 60_000)).at_least(1_000);
-    for programs in [&[&[X][..], &[X]], &[&[X], &[S]], &[&[S], &[X]], &[&[T], &[X]], &[&[X.cancelled(1)], &[S]]] {
-        assert!(dies.run(programs).recoveries > 0, "{programs:?}");
-    }
-    let stops = woken_checker(&lock).stops(1).crashes(1).at_most(bound(15_000, 60_000)).at_least(1_000);
-    let loses = woken_checker(&lock).losses(1).at_most(bound(15_000, 60_000)).at_least(200);
-    for programs in [&[&[X][..], &[X]], &[&[X], &[S]], &[&[S], &[X]]] {
-        stops.run(programs);
-        assert!(loses.run(programs).lost > 0, "{programs:?}");
-    }
 }
 
 /// The lock with an operation on the lock-all word left out or replaced.

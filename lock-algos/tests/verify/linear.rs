@@ -1,18 +1,9 @@
 //! Histories that are not linearizable are caught. `conformance` checks those of the shipped locks.
 
-use crate::right::{mcs, right, ticket, two_level};
+use crate::right::{mcs, right, ticket};
 use crate::wrong::{Flaw, Wrong};
 use onesided_lock_algos::LockAlgorithm;
 use onesided_lock_kit::{Linearizability, Search};
-
-#[test]
-fn two_levels() {
-    for passes in [0, 1] {
-        let lock = two_level(1).bypasses(passes);
-        Linearizability::of(&lock).cases(1_500).run();
-        Linearizability::of(&lock).deaths().cases(1_500).run();
-    }
-}
 
 fn expect_caught<A: LockAlgorithm + Clone>(what: &str, search: Search<A>, expected: [&str; 2]) {
     let found = search.cases(4_000).seed(1).verdict().expect_err(what);

@@ -3,13 +3,11 @@
 use std::collections::HashSet;
 
 use crate::right::two_level;
-use onesided_lock_algos::{Mode, TwoLevel};
+use onesided_lock_algos::TwoLevel;
 use onesided_lock_kit::program::LOCK;
 use onesided_lock_kit::random::{run as run_in, search};
 use onesided_lock_kit::{Action, Effect, Scenario, Section, Setting};
 use onesided_remote_memory::Rank;
-
-use crate::refused::release_twice;
 
 const X: Section = Section::EXCLUSIVE;
 const S: Section = Section::SHARED;
@@ -70,18 +68,6 @@ fn a_host_hands_over_without_an_operation_at_the_home_so_many_times() {
     // Each on a host of its own.
     let apart = played(1, &two_level(8), &[&[busy], &[busy], &[busy]]);
     assert!(apart.len() >= 6, "{apart:?}");
-}
-
-/// A rank that has released already, and one that never held the lock.
-#[test]
-fn a_release_without_a_lock_fails_and_changes_nothing() {
-    for (mode, passes) in [(Mode::Exclusive, false), (Mode::Exclusive, true), (Mode::Shared, false)] {
-        let lock = if passes { two_level(8).bypasses(1) } else { two_level(8) };
-        let [before, after] = release_twice(&lock, mode, 0);
-        if mode == Mode::Exclusive {
-            assert_eq!(after, before);
-        }
-    }
 }
 
 /// A rank that was stopped after it had read an owner word, and swaps late, finds another one.

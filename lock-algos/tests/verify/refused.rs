@@ -1,77 +1,36 @@
 //! A release by a rank that does not hold the lock: it fails, and changes nothing.
 
-use crate::right::{distributed, mcs, queue, right, ticket, two_level};
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner};
+use crate::right::{distributed, free_at, mcs, queue, right, ticket, two_level};
+use crate::users::User;
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner};
 use onesided_lock_kit::program::{LOCK, lock_and_data, region_words};
 use onesided_lock_kit::random::drive;
-use onesided_lock_kit::{Layout, ModelMemory, Slots};
+use onesided_lock_kit::{ModelMemory, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 const SLOTS: Slots = Slots::new(2);
+/// Words whose counters of readers or of owners wrap soon.
+const WRAP_SOON: [u64; 3] = [0, free_at(15, 0x7fff, 0x7ffe), free_at(15, 0x7ffe, 0x7fff)];
 
 fn acquire<A: LockAlgorithm>(lock: &A, memory: &ModelMemory, owner: Owner, mode: Mode) {
-    let place = Layout::new::<A>(memory, owner, SLOTS);
-    let held = drive(memory, async {
-        let words = lock.words(place, Intent::LOCK)?;
-        lock.finish(
-            LockUse::new(memory, place, words, mode),
-            lock.start(LockUse::new(memory, place, words, mode))?,
-            || Intent::LOCK,
-        )
-        .await
-    });
+    let held = drive(memory, User { lock, memory, owner, slots: SLOTS }.asks(mode, Intent::LOCK));
     assert_eq!(held, Ok(Held::cleanly(mode)));
 }
 
 fn release<A: LockAlgorithm>(lock: &A, memory: &ModelMemory, owner: Owner, mode: Mode) -> Result<(), Fault> {
-    let place = Layout::new::<A>(memory, owner, SLOTS);
-    drive(memory, async {
-        let words = lock.words(place, Intent::LOCK)?;
-        lock.finish_release(
-            LockUse::new(memory, place, words, mode),
-            lock.start_release(LockUse::new(memory, place, words, mode))?.await,
-        )
-        .await
-    })
-}
-
-/// Rank 0 acquires the lock, whose word was `start`, and releases it twice, which fails. Returns
-/// the memory before the second release and after it.
-pub(crate) fn release_twice<A: LockAlgorithm>(lock: &A, mode: Mode, start: u64) -> [Vec<u64>; 2] {
-    let owner = Owner { rank: Rank(0), slot: 0, generation: 0 };
-    let slots = Slots::new(1);
-    let memory = ModelMemory::new(1, region_words::<A>(slots));
-    memory.world().words[LOCK] = start;
-    let place = Layout::new::<A>(&memory, owner, slots);
-    let mut before = Vec::new();
-    let twice = async {
-        let words = lock.words(place, Intent::LOCK)?;
-        lock.finish(
-            LockUse::new(&memory, place, words, mode),
-            lock.start(LockUse::new(&memory, place, words, mode))?,
-            || Intent::LOCK,
-        )
-        .await?;
-        lock.finish_release(
-            LockUse::new(&memory, place, words, mode),
-            lock.start_release(LockUse::new(&memory, place, words, mode))?.await,
-        )
-        .await?;
-        before = memory.region();
-        match lock.start_release(LockUse::new(&memory, place, words, mode)) {
-            Ok(started) => lock.finish_release(LockUse::new(&memory, place, words, mode), started.await).await,
-            Err(fault) => Err(fault),
-        }
-    };
-    let again = drive(&memory, twice);
-    assert_eq!(again, Err(Fault::new(FaultKind::NotHeld)), "{} {mode:?}", A::NAME);
-    [before, memory.region()]
+    drive(memory, User { lock, memory, owner, slots: SLOTS }.releases(mode))
 }
 
 /// A holder, and other ranks that release its lock; then it releases twice.
 fn refuses<A: LockAlgorithm>(lock: &A) {
+    refuses_at(lock, 0);
+}
+
+/// The same with another word of the free lock.
+fn refuses_at<A: LockAlgorithm>(lock: &A, start: u64) {
     for held in [Mode::Exclusive, Mode::Shared] {
         let memory = ModelMemory::new(2, region_words::<A>(SLOTS));
+        memory.world().words[LOCK] = start;
         let all: Vec<_> = (0..2).map(|rank| memory.of(rank)).collect();
         let owner = |rank, slot| Owner { rank: Rank(rank), slot, generation: 5 };
         let not_held = Err(Fault::new(FaultKind::NotHeld));
@@ -136,13 +95,17 @@ fn two_levels() {
 
 #[test]
 fn tickets() {
-    refuses(&ticket::<15>());
     refuses(&ticket::<2>());
+    for start in WRAP_SOON {
+        refuses_at(&ticket::<15>(), start);
+    }
 }
 
 #[test]
 fn queues_by_fetch_add() {
-    refuses(&queue::<15, 16>());
+    for start in WRAP_SOON {
+        refuses_at(&queue::<15, 16>(), start);
+    }
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use onesided_lock_algos::{Backoff, DistributedCounters, FetchAddQueue, Global, Mcs, TestAndSet, Ticket, TwoLevel};
+use onesided_lock_algos::{
+    Backoff, DistributedCounters, FetchAddQueue, Global, Mcs, Mode, TestAndSet, Ticket, TwoLevel,
+};
 
 fn pauses() -> Backoff {
     Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos))
@@ -38,4 +40,27 @@ pub(crate) fn distributed<const BITS: u32>() -> DistributedCounters<BITS> {
 /// A host hands it over this many times in a row, and all its owners queue.
 pub(crate) fn two_level(handovers: u16) -> TwoLevel {
     TwoLevel::new(pauses(), pauses()).handovers(handovers).bypasses(0)
+}
+
+/// What a ticket, or a place in the queue, adds to the word, as the documentation says.
+pub(crate) const fn taking(bits: u32, mode: Mode) -> u64 {
+    match mode {
+        Mode::Shared => 1 << 1,
+        Mode::Exclusive => 1 << (bits + 2),
+    }
+}
+
+pub(crate) const fn returning(bits: u32, mode: Mode) -> u64 {
+    match mode {
+        Mode::Shared => 1 << (2 * bits + 3),
+        Mode::Exclusive => 1 << (64 - bits),
+    }
+}
+
+/// A free lock with these counters.
+pub(crate) const fn free_at(bits: u32, readers: u64, owners: u64) -> u64 {
+    let full = (1 << bits) - 1;
+    let readers = (readers & full) * (taking(bits, Mode::Shared) | returning(bits, Mode::Shared));
+    let owners = (owners & full) * (taking(bits, Mode::Exclusive) | returning(bits, Mode::Exclusive));
+    readers | owners
 }

@@ -5,13 +5,10 @@ use onesided_lock_algos::{DedicatedThread, EventThread};
 use onesided_lock_kit::Action::Write;
 use onesided_lock_kit::random::run;
 use onesided_lock_kit::{Op, Place, Search, Section, Setting, posted};
-use onesided_remote_memory::FaultKind;
 
-use crate::bound;
 use crate::random::expect_caught;
+use crate::{S, X};
 
-const X: Section = Section::EXCLUSIVE;
-const S: Section = Section::SHARED;
 /// A request that is not heard is not repeated.
 const TIMELESS: Setting = Setting { timeless: true, ..Setting::USUAL };
 /// The word of the wake event.
@@ -22,24 +19,9 @@ fn explore(programs: &[&[Section]], preemptions: usize, at_least: usize) {
 }
 
 #[test]
-fn two_origins() {
-    let (preemptions, at_least) = bound((1, 300), (2, 10_000));
-    explore(&[&[X], &[X]], preemptions, at_least);
-    explore(&[&[X, S], &[S, X]], 1, 1_000);
-    explore(&[&[S], &[X.early(1)]], 1, 500);
-    woken_exploration(&DedicatedThread::default()).preemptions(1).run(&[&[X], &[S]]);
-}
-
-#[test]
 #[ignore = "150,000 executions take minutes: run by hand when the lock changes"]
 fn three_origins() {
     explore(&[&[X], &[S], &[X]], 1, 10_000);
-}
-
-#[test]
-fn tries() {
-    explore(&[&[X.trying(), S.trying()], &[X]], 1, 500);
-    explore(&[&[S.trying()], &[S, X]], 1, 500);
 }
 
 /// Cancelled before the first read of the intent, and between the first and the second.
@@ -52,16 +34,13 @@ fn acquires_that_are_given_up() {
 }
 
 #[test]
-fn the_dead_are_named() {
-    let lock = woken_exploration(&EventThread::default()).preemptions(1);
-    lock.run_deaths(FaultKind::OwnerDied);
+fn a_thread_of_its_own() {
+    woken_exploration(&DedicatedThread::default()).preemptions(1).run(&[&[X], &[S]]);
+    Search::of(&DedicatedThread::default()).run();
 }
 
 #[test]
-fn searched() {
-    Search::of(&EventThread::default()).run();
-    Search::of(&DedicatedThread::default()).run();
-    Search::of(&EventThread::default()).deaths().cases(2000).run();
+fn searched_without_time() {
     Search::of(&EventThread::default()).setting(TIMELESS).run();
 }
 

@@ -5,20 +5,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use crate::right::{mcs, queue, right, ticket, two_level};
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner};
+use crate::users::{Acquire, Release, User, slotted};
+use onesided_lock_algos::{Intent, LockAlgorithm, Mode, Owner};
 use onesided_lock_kit::program::region_words;
-use onesided_lock_kit::{Layout, ModelMemory, Op, Slots, posted};
-use onesided_remote_memory::{Fault, Rank};
+use onesided_lock_kit::{ModelMemory, Op, Slots, posted};
+use onesided_remote_memory::Rank;
 
 pub(crate) const SLOTS: Slots = Slots::new(1);
 /// More events than any future that ends takes here.
 pub(crate) const ENDLESS: usize = 500;
-
-pub(crate) type Acquire<'a> = Pin<Box<dyn Future<Output = Result<Held, Fault>> + 'a>>;
-
-const fn owner(rank: u32) -> Owner {
-    Owner { rank: Rank(rank), slot: 0, generation: 0 }
-}
 
 pub(crate) fn acquire<'a, A: LockAlgorithm>(
     lock: &'a A,
@@ -26,31 +21,16 @@ pub(crate) fn acquire<'a, A: LockAlgorithm>(
     owner: Owner,
     mode: Mode,
 ) -> Acquire<'a> {
-    let context = Layout::new::<A>(memory, owner, SLOTS);
-    Box::pin(async move {
-        let words = lock.words(context, Intent::LOCK)?;
-        lock.finish(
-            LockUse::new(memory, context, words, mode),
-            lock.start(LockUse::new(memory, context, words, mode))?,
-            || Intent::LOCK.recovering(),
-        )
-        .await
-    })
+    User { lock, memory, owner, slots: SLOTS }.asks(mode, Intent::LOCK.recovering())
 }
 
-pub(crate) async fn release<A: LockAlgorithm>(
-    lock: &A,
-    memory: &ModelMemory,
+pub(crate) fn release<'a, A: LockAlgorithm>(
+    lock: &'a A,
+    memory: &'a ModelMemory,
     owner: Owner,
     mode: Mode,
-) -> Result<(), Fault> {
-    let context = Layout::new::<A>(memory, owner, SLOTS);
-    let words = lock.words(context, Intent::LOCK)?;
-    lock.finish_release(
-        LockUse::new(memory, context, words, mode),
-        lock.start_release(LockUse::new(memory, context, words, mode))?.await,
-    )
-    .await
+) -> Release<'a> {
+    User { lock, memory, owner, slots: SLOTS }.releases(mode)
 }
 
 pub(crate) fn poll<T>(future: &mut Pin<Box<dyn Future<Output = T> + '_>>) -> Option<T> {
@@ -84,27 +64,26 @@ fn stop<A: LockAlgorithm>(lock: &A, mutate: Option<fn(Op) -> Op>, events: usize)
     let memory = ModelMemory::new(7, region_words::<A>(SLOTS));
     memory.world().mutate = mutate;
     let all: Vec<_> = (0..7).map(|rank| memory.of(rank)).collect();
-    let reads = |rank: u32| run(&memory, &mut acquire(lock, &all[rank as usize], owner(rank), Mode::Shared), ENDLESS);
+    let reads = |rank: u32| run(&memory, &mut acquire(lock, &all[rank as usize], slotted(rank), Mode::Shared), ENDLESS);
     for rank in [1, 6] {
         reads(rank).unwrap().unwrap();
     }
     [1, 6].into_iter().for_each(|rank| memory.world().kill(Rank(rank)));
 
-    let mut late = acquire(lock, &all[0], owner(0), Mode::Exclusive);
+    let mut late = acquire(lock, &all[0], slotted(0), Mode::Exclusive);
     if run(&memory, &mut late, events).is_some() {
         return (true, false);
     }
     memory.world().stopped = Some(Rank(0));
-    let Some(held) = run(&memory, &mut acquire(lock, &all[2], owner(2), Mode::Exclusive), ENDLESS) else {
+    let Some(held) = run(&memory, &mut acquire(lock, &all[2], slotted(2), Mode::Exclusive), ENDLESS) else {
         return (false, false); // it waits for rank 0
     };
-    let mut released: Pin<Box<dyn Future<Output = _>>> = Box::pin(release(lock, &all[2], owner(2), held.unwrap().mode));
-    run(&memory, &mut released, ENDLESS).unwrap().unwrap();
+    run(&memory, &mut release(lock, &all[2], slotted(2), held.unwrap().mode), ENDLESS).unwrap().unwrap();
     let (Some(held), Some(_)) = (reads(3), reads(5)) else {
         return (false, true); // it waits for rank 0
     };
     memory.world().kill(Rank(5));
-    let mut suspects = acquire(lock, &all[4], owner(4), Mode::Exclusive);
+    let mut suspects = acquire(lock, &all[4], slotted(4), Mode::Exclusive);
     assert!(run(&memory, &mut suspects, ENDLESS).is_none(), "rank 4 came in beside a reader");
 
     memory.world().stopped = None;
@@ -117,8 +96,7 @@ fn stop<A: LockAlgorithm>(lock: &A, mutate: Option<fn(Op) -> Op>, events: usize)
         assert!(poll(&mut suspects).is_none(), "{}: rank 4 came in beside a reader", A::NAME);
         memory.world().step();
     }
-    let mut released: Pin<Box<dyn Future<Output = _>>> = Box::pin(release(lock, &all[3], owner(3), held.unwrap().mode));
-    assert_eq!(run(&memory, &mut released, ENDLESS), Some(Ok(())));
+    assert_eq!(run(&memory, &mut release(lock, &all[3], slotted(3), held.unwrap().mode), ENDLESS), Some(Ok(())));
     let mut waiting = vec![(0, late), (4, suspects)];
     for _ in 0..ENDLESS {
         let Some((rank, held)) =
@@ -128,9 +106,10 @@ fn stop<A: LockAlgorithm>(lock: &A, mutate: Option<fn(Op) -> Op>, events: usize)
             continue;
         };
         waiting.retain(|(other, _)| *other != rank);
-        let mut released: Pin<Box<dyn Future<Output = _>>> =
-            Box::pin(release(lock, &all[rank as usize], owner(rank), held.mode));
-        assert_eq!(run(&memory, &mut released, ENDLESS), Some(Ok(())));
+        assert_eq!(
+            run(&memory, &mut release(lock, &all[rank as usize], slotted(rank), held.mode), ENDLESS),
+            Some(Ok(()))
+        );
     }
     assert!(waiting.is_empty(), "{}: {} wait without end", A::NAME, waiting.len());
     (false, true)

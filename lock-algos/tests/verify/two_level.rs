@@ -1,17 +1,17 @@
-//! The two-level lock: the tests of the other locks, on one host and on several, and its own:
-//! deaths of the rank that holds the queue. Its operations at the home: [`crate::marks`].
+//! The two-level lock on one host and on several, and wrong variants. Its operations at the home:
+//! [`crate::marks`].
 
 use crate::right::two_level;
 use crate::{woken_checker, woken_exploration};
 use onesided_lock_kit::random::{run as run_in, scenarios as scenario};
-use onesided_lock_kit::{Atomics, Op, Section, Setting, posted};
+use onesided_lock_kit::{Op, Section, Setting, posted};
 use onesided_remote_memory::FaultKind;
 use proptest::prelude::*;
 
 use crate::bound;
-use crate::loom::{EARLY, S, T, TS, X};
 use crate::marks::{MARK, both, setting};
 use crate::random::expect_caught;
+use crate::{EARLY, S, T, TS, X};
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, max_shrink_iters: 1000, ..ProptestConfig::default() })]
@@ -28,40 +28,29 @@ proptest! {
     }
 }
 
+/// Each on a host of its own; `conformance` has two on a host.
 #[test]
 fn two_origins() {
-    for per_host in [2, 1] {
-        let preemptions = bound(2, 3);
-        for (programs, preemptions) in [
-            (&[&[X, X][..], &[X, X]], preemptions),
-            (&[&[X, S], &[S, X]], preemptions),
-            (&[&[S, S], &[X, X]], preemptions),
-            (&[&[EARLY, S], &[S, EARLY]], 2),
-        ] {
-            for lock in both(1) {
-                let exploration = woken_exploration(&lock).setting(setting(per_host));
-                exploration.preemptions(preemptions).at_least(200).run(programs);
-            }
+    let preemptions = bound(2, 3);
+    for (programs, preemptions) in [
+        (&[&[X, X][..], &[X, X]], preemptions),
+        (&[&[X, S], &[S, X]], preemptions),
+        (&[&[S, S], &[X, X]], preemptions),
+        (&[&[EARLY, S], &[S, EARLY]], 2),
+    ] {
+        for lock in both(1) {
+            let exploration = woken_exploration(&lock).setting(setting(1));
+            exploration.preemptions(preemptions).at_least(200).run(programs);
         }
     }
 }
 
+/// All on one host.
 #[test]
 fn three_origins() {
     for programs in [&[&[X][..], &[X], &[X]], &[&[X], &[S], &[S]], &[&[EARLY], &[X], &[S]]] {
-        for per_host in [3, 2] {
-            for lock in both(1) {
-                woken_exploration(&lock).setting(setting(per_host)).preemptions(2).at_least(300).run(programs);
-            }
-        }
-    }
-}
-
-#[test]
-fn on_cards() {
-    for programs in [&[&[X, S][..], &[S, X]][..], &[&[X], &[X], &[S]]] {
-        for (lock, least) in both(1).iter().zip([50, 25]) {
-            woken_exploration(lock).atomics(Atomics::OneAnother).preemptions(1).at_least(least).run(programs);
+        for lock in both(1) {
+            woken_exploration(&lock).setting(setting(3)).preemptions(2).at_least(300).run(programs);
         }
     }
 }
@@ -76,51 +65,33 @@ fn cancelled() {
 }
 
 #[test]
-fn tries() {
-    for programs in [&[&[T, TS][..], &[X, S]][..], &[&[T, T], &[S, S]]] {
-        for lock in both(1) {
-            woken_exploration(&lock).at_least(100).run(programs);
-        }
-    }
-}
-
-#[test]
 fn a_death_inside_is_reported() {
-    for per_host in [2, 1] {
-        // A rank that has bypassed the queue is named.
-        for (lock, kind) in
-            [(two_level(1), FaultKind::ParticipantDied), (two_level(1).bypasses(1), FaultKind::OwnerDied)]
-        {
-            let exploration = woken_exploration(&lock).setting(setting(per_host)).preemptions(3);
-            exploration.run_deaths(kind);
-        }
+    // A rank that has bypassed the queue is named.
+    for (lock, kind) in [(two_level(1), FaultKind::ParticipantDied), (two_level(1).bypasses(1), FaultKind::OwnerDied)] {
+        woken_exploration(&lock).setting(setting(1)).preemptions(3).run_deaths(kind);
     }
 }
 
-/// Every schedule: without deaths, with one, with a lost operation or reply, with a stop.
+/// Every schedule of ranks on hosts of their own: without deaths, with one, with a lost operation or reply,
+/// with a stop.
 #[test]
 fn every_schedule() {
     const LOST: &[&[Section]] = &[&[X], &[X]];
-    for per_host in [2, 1] {
-        let passing = woken_checker(&two_level(1).bypasses(1))
-            .setting(setting(per_host))
-            .at_most(bound(8_000, 25_000))
-            .at_least(500);
-        passing.run(&[&[X, X], &[X]]);
-        assert!(passing.clone().crashes(1).run(LOST).recoveries > 0);
-        passing.stops(1).crashes(1).run(LOST);
-        let checker =
-            woken_checker(&two_level(1)).setting(setting(per_host)).at_most(bound(8_000, 25_000)).at_least(500);
-        for programs in [&[&[X, X][..], &[X]][..], &[&[X], &[S, X]], &[&[T, TS], &[X]]] {
-            checker.run(programs);
-        }
-        let crashes = checker.clone().crashes(1);
-        for programs in [LOST, &[&[X], &[S]], &[&[X.cancelled(1)], &[X]]] {
-            assert!(crashes.run(programs).recoveries > 0, "{programs:?}");
-        }
-        assert!(checker.clone().losses(1).run(LOST).lost > 0);
-        checker.stops(1).crashes(1).run(LOST);
+    let check = |lock| woken_checker(&lock).setting(setting(1)).at_most(bound(8_000, 25_000)).at_least(500);
+    let passing = check(two_level(1).bypasses(1));
+    passing.run(&[&[X, X], &[X]]);
+    assert!(passing.clone().crashes(1).run(LOST).recoveries > 0);
+    passing.stops(1).crashes(1).run(LOST);
+    let checker = check(two_level(1));
+    for programs in [&[&[X, X][..], &[X]][..], &[&[X], &[S, X]], &[&[T, TS], &[X]]] {
+        checker.run(programs);
     }
+    let crashes = checker.clone().crashes(1);
+    for programs in [LOST, &[&[X], &[S]], &[&[X.cancelled(1)], &[X]]] {
+        assert!(crashes.run(programs).recoveries > 0, "{programs:?}");
+    }
+    assert!(checker.clone().losses(1).run(LOST).lost > 0);
+    checker.stops(1).crashes(1).run(LOST);
 }
 
 /// The lock with an operation left out or replaced.

@@ -1,6 +1,7 @@
 //! A lock that is selected at run time, and the shortest way of a release.
 
 use crate::right::{mcs, right};
+use crate::users::slotted;
 use onesided_lock_algos::{
     AnyLock, DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, Intent, LockAlgorithm, Mcs, Mode, Owner,
     TestAndSet, Ticket, TwoLevel, WithLock, held_by_word,
@@ -8,7 +9,6 @@ use onesided_lock_algos::{
 use onesided_lock_kit::program::region_words;
 use onesided_lock_kit::{Layout, ModelMemory};
 
-use super::slotted;
 use crate::stopped::SLOTS;
 
 struct Name;

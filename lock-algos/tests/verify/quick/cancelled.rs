@@ -1,59 +1,22 @@
 //! A cancelled waiter blocks no other owner: its acquire fails, or succeeds and is released.
 
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::right::{distributed, global, mcs, queue, right, ticket, two_level};
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode};
 use onesided_lock_kit::program::{idle, lock_and_data, region_words};
-use onesided_lock_kit::{Layout, ModelMemory, Slots};
-use onesided_remote_memory::{Fault, FaultKind, Rank};
+use onesided_lock_kit::{ModelMemory, Slots};
+use onesided_remote_memory::{Fault, FaultKind};
 
-use crate::stopped::{Acquire, ENDLESS, poll, run};
+use crate::stopped::{ENDLESS, poll, run};
+use crate::users::{User, slotted};
 
 /// Enough events for every owner to wait.
 const A_WHILE: usize = 40;
 
-#[derive(Clone, Copy)]
-struct User<'a, A> {
-    lock: &'a A,
-    memory: &'a ModelMemory,
-    owner: Owner,
-    slots: Slots,
-}
-
-impl<'a, A: LockAlgorithm> User<'a, A> {
-    fn asks(self, mode: Mode, wanted: &'a AtomicBool) -> Acquire<'a> {
-        self.asks_until(mode, wanted, Intent::CANCELLED)
-    }
-
-    fn asks_until(self, mode: Mode, wanted: &'a AtomicBool, then: Intent) -> Acquire<'a> {
-        let Self { lock, memory, owner, slots } = self;
-        let context = Layout::new::<A>(memory, owner, slots);
-        let intent = move || if wanted.load(Relaxed) { Intent::LOCK } else { then };
-        Box::pin(async move {
-            let words = lock.words(context, Intent::LOCK)?;
-            lock.finish(
-                LockUse::new(memory, context, words, mode),
-                lock.start(LockUse::new(memory, context, words, mode))?,
-                intent,
-            )
-            .await
-        })
-    }
-
-    fn releases(self, mode: Mode) -> Pin<Box<dyn Future<Output = Result<(), Fault>> + 'a>> {
-        let Self { lock, memory, owner, slots } = self;
-        let context = Layout::new::<A>(memory, owner, slots);
-        Box::pin(async move {
-            let words = lock.words(context, Intent::LOCK)?;
-            lock.finish_release(
-                LockUse::new(memory, context, words, mode),
-                lock.start_release(LockUse::new(memory, context, words, mode))?.await,
-            )
-            .await
-        })
-    }
+/// The intent of an acquire that waits for the lock while it is wanted.
+fn until(wanted: &AtomicBool, then: Intent) -> impl Fn() -> Intent + Send + Sync + '_ {
+    move || if wanted.load(Relaxed) { Intent::LOCK } else { then }
 }
 
 /// Rank 1 holds the lock, and ranks 0 and 2 wait in that order. After `events` events rank 0 is
@@ -69,16 +32,13 @@ fn give_up<A: LockAlgorithm>(
     let case = format!("{} {modes:?} {slots:?}, after {events} events, last: {is_last}", A::NAME);
     let memory = ModelMemory::new(3, region_words::<A>(slots));
     let all: Vec<_> = (0..3).map(|rank| memory.of(rank)).collect();
-    let user = |rank: u32| {
-        let owner = Owner { rank: Rank(rank), slot: 0, generation: 0 };
-        User { lock, memory: &all[rank as usize], owner, slots }
-    };
+    let user = |rank: u32| User { lock, memory: &all[rank as usize], owner: slotted(rank), slots };
     let [leaves, holds, stays] = modes;
-    let (always, wanted) = (AtomicBool::new(true), AtomicBool::new(true));
-    assert_eq!(run(&memory, &mut user(1).asks(holds, &always), ENDLESS), Some(Ok(Held::cleanly(holds))), "{case}");
-    let mut first = user(0).asks(leaves, &wanted);
+    let wanted = AtomicBool::new(true);
+    assert_eq!(run(&memory, &mut user(1).asks(holds, Intent::LOCK), ENDLESS), Some(Ok(Held::cleanly(holds))), "{case}");
+    let mut first = user(0).asks_as(leaves, Intent::LOCK, until(&wanted, Intent::CANCELLED));
     assert_eq!(run(&memory, &mut first, events), None, "{case}: it does not wait");
-    let mut second = user(2).asks(stays, &always);
+    let mut second = user(2).asks(stays, Intent::LOCK);
     if !is_last {
         assert_eq!(run(&memory, &mut second, A_WHILE), None, "{case}: rank 2 does not wait");
     }
@@ -104,7 +64,7 @@ fn give_up<A: LockAlgorithm>(
     assert_eq!((has, done), (Some(Ok(Held::cleanly(stays))), Some(Ok(()))), "{case}: the others");
     assert_eq!(run(&memory, &mut user(2).releases(stays), ENDLESS), Some(Ok(())), "{case}");
     // With the same slot.
-    let again = run(&memory, &mut user(0).asks(leaves, &always), ENDLESS);
+    let again = run(&memory, &mut user(0).asks(leaves, Intent::LOCK), ENDLESS);
     assert_eq!(again, Some(Ok(Held::cleanly(leaves))), "{case}: who gave up comes again");
     assert_eq!(run(&memory, &mut user(0).releases(leaves), ENDLESS), Some(Ok(())), "{case}: who gave up comes again");
     assert!(A::is_free(lock_and_data::<A>(&memory.region()).0), "{case}: not free");
@@ -121,15 +81,15 @@ fn leave<A: LockAlgorithm>(lock: &A, slots: Slots, modes: [Mode; 3], events: usi
     let all: Vec<_> = (0..3).map(|rank| memory.of(rank)).collect();
     // The home stays.
     let user = |rank: u32| {
-        let owner = Owner { rank: Rank((rank + 1) % 3), slot: 0, generation: 0 };
+        let owner = slotted((rank + 1) % 3);
         User { lock, memory: &all[owner.rank.index()], owner, slots }
     };
     let [leaves, holds, stays] = modes;
-    let (always, wanted) = (AtomicBool::new(true), AtomicBool::new(true));
-    assert_eq!(run(&memory, &mut user(1).asks(holds, &always), ENDLESS), Some(Ok(Held::cleanly(holds))), "{case}");
-    let mut first = user(0).asks_until(leaves, &wanted, Intent::LEAVING);
+    let wanted = AtomicBool::new(true);
+    assert_eq!(run(&memory, &mut user(1).asks(holds, Intent::LOCK), ENDLESS), Some(Ok(Held::cleanly(holds))), "{case}");
+    let mut first = user(0).asks_as(leaves, Intent::LOCK, until(&wanted, Intent::LEAVING));
     assert_eq!(run(&memory, &mut first, events), None, "{case}: it does not wait");
-    let mut second = user(2).asks(stays, &always);
+    let mut second = user(2).asks(stays, Intent::LOCK);
     assert_eq!(run(&memory, &mut second, A_WHILE), None, "{case}: rank 2 does not wait");
     wanted.store(false, Relaxed);
     let ended = (0..ENDLESS).find_map(|_| {

@@ -1,10 +1,9 @@
 use crate::right::distributed;
+use crate::users::slotted;
 use onesided_lock_algos::{DistributedCounters, Held, Intent, LockAlgorithm, LockUse, Mode, Rest};
 use onesided_lock_kit::program::region_words;
 use onesided_lock_kit::random::drive;
 use onesided_lock_kit::{Checker, Layout, ModelMemory, Section, Slots};
-
-use super::slotted;
 
 #[test]
 fn searched() {

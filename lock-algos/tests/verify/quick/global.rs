@@ -1,10 +1,10 @@
 use crate::right::{global, mcs, right, ticket};
+use crate::users::slotted;
 use onesided_lock_algos::{Global, LockAlgorithm, Mode, TestAndSet};
 use onesided_lock_kit::program::{LOCK, region_words};
 use onesided_lock_kit::{ModelMemory, Search};
 use onesided_remote_memory::Rank;
 
-use super::slotted;
 use crate::stopped::{ENDLESS, SLOTS, acquire, poll, run};
 
 fn search<A: LockAlgorithm + Clone>(lock: &A) {

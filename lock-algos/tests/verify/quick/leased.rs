@@ -4,16 +4,16 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use onesided_lock_algos::{
-    Backoff, Held, Intent, LockAlgorithm, LockContext, LockUse, Mode, Owner, TestAndSet, TokenDraw,
-};
+use onesided_lock_algos::{Backoff, Held, Intent, LockContext, Mode, Owner, TestAndSet, TokenDraw};
 use onesided_lock_kit::program::{lock_and_data, region_words};
 use onesided_lock_kit::random::drive;
-use onesided_lock_kit::{Layout, ModelMemory, Slots};
+use onesided_lock_kit::{Layout, ModelMemory};
 use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
+use crate::stopped::SLOTS;
+use crate::users::{Acquire, User, slotted};
+
 const LEASE: u64 = 1_000_000_000;
-const SLOTS: Slots = Slots::new(1);
 const X: Mode = Mode::Exclusive;
 
 fn leased(takes: bool) -> TestAndSet {
@@ -29,31 +29,16 @@ impl Two {
         Self([0, 1].map(|rank| memory.of(rank)))
     }
 
-    fn context(&self, rank: u32, generation: u32) -> Layout<'_, ModelMemory> {
-        Layout::new::<TestAndSet>(&self.0[rank as usize], Owner { rank: Rank(rank), slot: 0, generation }, SLOTS)
+    fn user<'a>(&'a self, lock: &'a TestAndSet, rank: u32, generation: u32) -> User<'a, TestAndSet> {
+        User { lock, memory: &self.0[rank as usize], owner: Owner { generation, ..slotted(rank) }, slots: SLOTS }
     }
 
     fn release(&self, lock: &TestAndSet, rank: u32, generation: u32) -> Result<(), Fault> {
-        let (memory, context) = (&self.0[rank as usize], self.context(rank, generation));
-        drive(memory, async {
-            let words = lock.words(context, Intent::LOCK)?;
-            lock.finish_release(
-                LockUse::new(memory, context, words, X),
-                lock.start_release(LockUse::new(memory, context, words, X))?.await,
-            )
-            .await
-        })
+        drive(&self.0[0], self.user(lock, rank, generation).releases(X))
     }
 
-    async fn acquire(&self, lock: &TestAndSet, rank: u32, generation: u32, mode: Mode) -> Result<Held, Fault> {
-        let (memory, context) = (&self.0[rank as usize], self.context(rank, generation));
-        let words = lock.words(context, Intent::LOCK)?;
-        lock.finish(
-            LockUse::new(memory, context, words, mode),
-            lock.start(LockUse::new(memory, context, words, mode))?,
-            || Intent::LOCK,
-        )
-        .await
+    fn acquire<'a>(&'a self, lock: &'a TestAndSet, rank: u32, generation: u32, mode: Mode) -> Acquire<'a> {
+        self.user(lock, rank, generation).asks(mode, Intent::LOCK)
     }
 
     fn now(&self) -> u64 {
@@ -133,7 +118,8 @@ fn without_a_lease_nothing_expires() {
 #[test]
 fn a_token_is_the_holders() {
     let (two, lock) = (Two::new(), leased(true));
-    let (memory, context) = (&two.0[0], two.context(0, 1));
+    let memory = &two.0[0];
+    let context = Layout::new::<TestAndSet>(memory, Owner { generation: 1, ..slotted(0) }, SLOTS);
     let draw = |held| {
         let (counter, word) = (context.token().unwrap(), context.home(0).unwrap());
         drive(memory, TokenDraw::checked(memory, counter, word).held_as(held))

@@ -1,10 +1,10 @@
 use crate::right::mcs;
+use crate::users::slotted;
 use onesided_lock_algos::{Held, Mcs, Mode};
 use onesided_lock_kit::ModelMemory;
 use onesided_lock_kit::program::region_words;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 
-use super::slotted;
 use crate::stopped::{ENDLESS, SLOTS, acquire, run};
 
 #[test]

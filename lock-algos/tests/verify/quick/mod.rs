@@ -27,14 +27,8 @@ mod test_and_set;
 mod ticket;
 mod two_level;
 
-use onesided_lock_algos::{LockAlgorithm, Owner};
+use onesided_lock_algos::LockAlgorithm;
 use onesided_lock_kit::{Checker, Search, Section, Setting};
-use onesided_remote_memory::Rank;
-
-/// A rank's owner, with a slot.
-const fn slotted(rank: u32) -> Owner {
-    Owner { rank: Rank(rank), slot: 0, generation: 0 }
-}
 
 /// Random programs without deaths or with one.
 fn search<A: LockAlgorithm + Clone>(lock: &A) {

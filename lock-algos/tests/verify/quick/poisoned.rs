@@ -2,60 +2,22 @@
 //! reader poisons nothing.
 
 use crate::right::{distributed, global, mcs, queue, right, ticket, two_level};
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode};
+use onesided_lock_kit::ModelMemory;
 use onesided_lock_kit::program::{idle, lock_and_data, region_words};
 use onesided_lock_kit::random::drive;
-use onesided_lock_kit::{Layout, ModelMemory, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
-const SLOTS: Slots = Slots::new(1);
+use crate::stopped::SLOTS;
+use crate::users::{User, slotted};
 
-/// One rank's use of a lock.
-#[derive(Clone, Copy)]
-struct User<'a, A> {
-    lock: &'a A,
-    memory: &'a ModelMemory,
-    owner: Owner,
-}
-
-impl<'a, A: LockAlgorithm> User<'a, A> {
-    fn ask(&self, mode: Mode, intent: Intent) -> Result<Held, Fault> {
-        let Self { lock, memory, owner } = *self;
-        let context = Layout::new::<A>(memory, owner, SLOTS);
-        drive(memory, async {
-            let words = lock.words(context, intent)?;
-            lock.finish(
-                LockUse::new(memory, context, words, mode),
-                lock.start(LockUse::new(memory, context, words, mode))?,
-                || intent,
-            )
-            .await
-        })
+impl<A: LockAlgorithm> User<'_, A> {
+    fn ask(self, mode: Mode, intent: Intent) -> Result<Held, Fault> {
+        drive(self.memory, self.asks(mode, intent))
     }
 
-    fn panic(&self, why: Fault) -> Result<(), Fault> {
-        let Self { lock, memory, owner } = *self;
-        let context = Layout::new::<A>(memory, owner, SLOTS);
-        drive(memory, async {
-            lock.release_poisoned(
-                LockUse::new(memory, context, lock.words(context, Intent::LOCK)?, Mode::Exclusive),
-                why,
-            )
-            .await
-        })
-    }
-
-    fn release(&self, mode: Mode) -> Result<(), Fault> {
-        let Self { lock, memory, owner } = *self;
-        let context = Layout::new::<A>(memory, owner, SLOTS);
-        drive(memory, async {
-            let words = lock.words(context, Intent::LOCK)?;
-            lock.finish_release(
-                LockUse::new(memory, context, words, mode),
-                lock.start_release(LockUse::new(memory, context, words, mode))?.await,
-            )
-            .await
-        })
+    fn release(self, mode: Mode) -> Result<(), Fault> {
+        drive(self.memory, self.releases(mode))
     }
 }
 
@@ -63,10 +25,7 @@ impl<'a, A: LockAlgorithm> User<'a, A> {
 fn poison<A: LockAlgorithm>(lock: &A, kind: FaultKind, recovering: Intent) {
     let memory = ModelMemory::new(4, region_words::<A>(SLOTS));
     let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
-    let user = |rank: u32| {
-        let owner = Owner { rank: Rank(rank), slot: 0, generation: 0 };
-        User { lock, memory: &all[rank as usize], owner }
-    };
+    let user = |rank: u32| User { lock, memory: &all[rank as usize], owner: slotted(rank), slots: SLOTS };
     let died = Fault::of(kind, Rank(1));
     let case = format!("{} {kind:?} {recovering:?}", A::NAME);
 
@@ -74,7 +33,7 @@ fn poison<A: LockAlgorithm>(lock: &A, kind: FaultKind, recovering: Intent) {
     let busy = Err(Fault::new(FaultKind::TimedOut));
     assert_eq!(user(2).ask(Mode::Exclusive, Intent::TRY), busy, "{case}: who tries does not wait for who lives");
     match kind {
-        FaultKind::OwnerPanicked => assert_eq!(user(1).panic(died), Ok(()), "{case}"),
+        FaultKind::OwnerPanicked => assert_eq!(drive(&memory, user(1).releases_poisoned(died)), Ok(()), "{case}"),
         _ => memory.world().kill(Rank(1)),
     }
 
@@ -110,10 +69,7 @@ fn dead_reader<A: LockAlgorithm>(lock: &A) {
         for mode in [Mode::Exclusive, Mode::Shared] {
             let memory = ModelMemory::new(4, region_words::<A>(SLOTS));
             let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
-            let user = |rank: u32| {
-                let owner = Owner { rank: Rank(rank), slot: 0, generation: 0 };
-                User { lock, memory: &all[rank as usize], owner }
-            };
+            let user = |rank: u32| User { lock, memory: &all[rank as usize], owner: slotted(rank), slots: SLOTS };
             assert_eq!(user(1).ask(Mode::Shared, Intent::LOCK), Ok(Held::cleanly(Mode::Shared)), "{}", A::NAME);
             memory.world().kill(Rank(1));
             for mode in [mode, Mode::Exclusive] {

@@ -1,5 +1,5 @@
 //! The properties that an algorithm reports, checked by its behaviour: one rank alone acquires and
-//! releases the lock.
+//! releases the lock, a second one comes, or tries.
 
 use std::pin::Pin;
 
@@ -8,9 +8,10 @@ use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner, Res
 use onesided_lock_kit::program::{idle, lock_and_data, per_rank_word, region_words};
 use onesided_lock_kit::random::drive;
 use onesided_lock_kit::{Layout, ModelMemory, Slots};
-use onesided_remote_memory::{Fault, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 
-use crate::stopped::{ENDLESS, acquire, run};
+use crate::stopped::{ENDLESS, SLOTS, acquire, run};
+use crate::users::{User, slotted};
 
 /// How much of an uncontended acquire and release the first operation completes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -106,18 +107,17 @@ fn all_targets() {
 fn waits_as_it_says<A: LockAlgorithm>(lock: &A) -> (usize, usize) {
     /// More events than queueing takes.
     const EVENTS: usize = 40;
-    let slots = crate::stopped::SLOTS;
+    let slots = SLOTS;
     let (mut waited, mut ended) = (0, 0);
     for events in 0..EVENTS {
         let memory = ModelMemory::new(2, region_words::<A>(slots));
         let [holds, comes] = [0, 1].map(|rank| memory.of(rank));
-        let owner = |rank| Owner { rank: Rank(rank), slot: 0, generation: 0 };
-        let held = run(&memory, &mut acquire(lock, &holds, owner(0), Mode::Exclusive), ENDLESS).unwrap().unwrap();
-        let mut coming = acquire(lock, &comes, owner(1), Mode::Exclusive);
+        let held = run(&memory, &mut acquire(lock, &holds, slotted(0), Mode::Exclusive), ENDLESS).unwrap().unwrap();
+        let mut coming = acquire(lock, &comes, slotted(1), Mode::Exclusive);
         assert!(run(&memory, &mut coming, events).is_none());
         memory.world().stopped = Some(Rank(1));
 
-        let context = Layout::new::<A>(&holds, owner(0), slots);
+        let context = Layout::new::<A>(&holds, slotted(0), slots);
         let words = lock.words(context, Intent::LOCK).unwrap();
         let used = LockUse::new(&holds, context, words, held.mode);
         let started = lock.start_release(used).unwrap();
@@ -149,4 +149,31 @@ fn releases_wait_as_they_say() {
     for (waited, ended) in [waits_as_it_says(&two_level(8)), waits_as_it_says(&distributed::<15>())] {
         assert!(waited == 0 && ended > 0, "{waited} and {ended}");
     }
+}
+
+/// A reader that tries shares the lock with readers, and no other owner gets it.
+fn tries<A: LockAlgorithm>(lock: &A) {
+    const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
+    for (held, tried) in MODES.into_iter().flat_map(|held| MODES.map(|tried| (held, tried))) {
+        let memory = ModelMemory::new(2, region_words::<A>(SLOTS));
+        let all = [0, 1].map(|rank| memory.of(rank));
+        let ask = |rank: u32, mode| {
+            let user = User { lock, memory: &all[rank as usize], owner: slotted(rank), slots: SLOTS };
+            drive(&memory, user.asks(mode, Intent::TRY))
+        };
+        assert_eq!(ask(0, held), Ok(Held::cleanly(held)), "{}", A::NAME);
+        let shares = (held, tried) == (Mode::Shared, Mode::Shared);
+        let expected = if shares { Ok(Held::cleanly(tried)) } else { Err(Fault::new(FaultKind::TimedOut)) };
+        assert_eq!(ask(1, tried), expected, "{} {held:?} {tried:?}", A::NAME);
+    }
+}
+
+#[test]
+fn tries_share_with_readers_only() {
+    tries(&right());
+    tries(&mcs());
+    tries(&ticket::<2>());
+    tries(&queue::<15, 16>());
+    tries(&distributed::<15>());
+    tries(&two_level(8));
 }

@@ -2,22 +2,19 @@
 //! was put under recovery while its successor had yet to link itself stays until that successor has
 //! left, because its node may be written to, and no longer.
 
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::right::{mcs, queue, right, ticket, two_level};
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mcs, Mode};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mcs, Mode};
+use onesided_lock_kit::ModelMemory;
 use onesided_lock_kit::program::{idle, lock_and_data, region_words};
-use onesided_lock_kit::{Layout, ModelMemory};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
-use super::slotted;
-use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, poll, release, run};
+use crate::stopped::{ENDLESS, SLOTS, acquire, poll, release, run};
+use crate::users::{Release, User, slotted};
 
 /// Enough events for every owner to wait, and for those that need not wait to end.
 const A_WHILE: usize = 60;
-
-type Release<'a> = Pin<Box<dyn Future<Output = Result<(), Fault>> + 'a>>;
 
 /// Rank 3 leaves the queue: it held the lock, or, while rank 0 reads, it is cancelled. Rank 1 has
 /// arrived behind it and does not know that yet; rank 2 waits behind rank 1, and dies.
@@ -27,13 +24,9 @@ fn leave(while_read: bool) {
     let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
     let exclusive = |rank: u32| acquire(lock, &all[rank as usize], slotted(rank), Mode::Exclusive);
     let wanted = AtomicBool::new(true);
-    let mut first: Acquire<'_> = Box::pin(async {
-        let context = Layout::new::<Mcs>(&all[3], slotted(3), SLOTS);
-        let words = lock.words(context, Intent::LOCK)?;
-        let started = lock.start(LockUse::new(&all[3], context, words, Mode::Exclusive))?;
-        let intent = || if wanted.load(Relaxed) { Intent::LOCK } else { Intent::CANCELLED };
-        lock.finish(LockUse::new(&all[3], context, words, Mode::Exclusive), started, intent).await
-    });
+    let intent = || if wanted.load(Relaxed) { Intent::LOCK } else { Intent::CANCELLED };
+    let first = User { lock, memory: &all[3], owner: slotted(3), slots: SLOTS };
+    let mut first = first.asks_as(Mode::Exclusive, Intent::LOCK, intent);
     if while_read {
         run(&memory, &mut acquire(lock, &all[0], slotted(0), Mode::Shared), ENDLESS).unwrap().unwrap();
         assert!(run(&memory, &mut first, A_WHILE).is_none());
@@ -52,12 +45,11 @@ fn leave(while_read: bool) {
     wanted.store(false, Relaxed);
     let mut leaves: Release<'_> = match while_read {
         true => Box::pin(async { first.await.map(drop) }),
-        false => Box::pin(release(lock, &all[3], slotted(3), Mode::Exclusive)),
+        false => release(lock, &all[3], slotted(3), Mode::Exclusive),
     };
     assert_eq!(run(&memory, &mut leaves, ENDLESS), None, "nobody has linked himself, and it is gone");
     if while_read {
-        let mut released: Release<'_> = Box::pin(release(lock, &all[0], slotted(0), Mode::Shared));
-        assert_eq!(run(&memory, &mut released, ENDLESS), Some(Ok(())));
+        assert_eq!(run(&memory, &mut release(lock, &all[0], slotted(0), Mode::Shared), ENDLESS), Some(Ok(())));
         assert_eq!(run(&memory, &mut leaves, ENDLESS), None, "a reader has gone, and it is gone as well");
     }
     let held = run(&memory, &mut second, ENDLESS).expect("rank 1 waits for who is about to leave").unwrap();
@@ -67,8 +59,7 @@ fn leave(while_read: bool) {
     let node = all[3].region();
     assert!(node[..node.len() - 1].iter().all(|word| *word == 0 || *word == 1), "what is left of it: {node:x?}");
 
-    let mut released: Release<'_> = Box::pin(release(lock, &all[1], slotted(1), held.mode));
-    assert_eq!(run(&memory, &mut released, ENDLESS), Some(Ok(())));
+    assert_eq!(run(&memory, &mut release(lock, &all[1], slotted(1), held.mode), ENDLESS), Some(Ok(())));
     assert!(Mcs::is_free(lock_and_data::<Mcs>(&memory.region()).0));
     assert!([0, 1, 3].iter().all(|rank| idle::<Mcs>(SLOTS, &all[*rank].region())));
 }
@@ -97,21 +88,14 @@ fn tries<A: LockAlgorithm>(lock: &A) {
         let mut waits = asks(2, Mode::Exclusive);
         assert!(run(&memory, &mut waits, ENDLESS).is_none(), "{}: rank 2 came in beside a reader", A::NAME);
 
-        let context = Layout::new::<A>(&all[3], slotted(3), SLOTS);
-        let mut tries: Acquire<'_> = Box::pin(async {
-            let words = lock.words(context, Intent::TRY)?;
-            let started = lock.start(LockUse::new(&all[3], context, words, mode))?;
-            lock.finish(LockUse::new(&all[3], context, words, mode), started, || Intent::TRY).await
-        });
-        let told = run(&memory, &mut tries, A_WHILE);
+        let tries = User { lock, memory: &all[3], owner: slotted(3), slots: SLOTS };
+        let told = run(&memory, &mut tries.asks(mode, Intent::TRY), A_WHILE);
         assert!(told.is_some_and(|told| told.is_err()), "{}, {mode:?}: {told:?}", A::NAME);
 
-        let mut released: Release<'_> = Box::pin(release(lock, &all[0], slotted(0), Mode::Shared));
-        assert_eq!(run(&memory, &mut released, ENDLESS), Some(Ok(())));
+        assert_eq!(run(&memory, &mut release(lock, &all[0], slotted(0), Mode::Shared), ENDLESS), Some(Ok(())));
         let held = run(&memory, &mut waits, ENDLESS).expect("nobody reads any more").unwrap();
         assert_eq!(held, Held::cleanly(Mode::Exclusive), "{}", A::NAME);
-        let mut released: Release<'_> = Box::pin(release(lock, &all[2], slotted(2), held.mode));
-        assert_eq!(run(&memory, &mut released, ENDLESS), Some(Ok(())));
+        assert_eq!(run(&memory, &mut release(lock, &all[2], slotted(2), held.mode), ENDLESS), Some(Ok(())));
         assert!([0, 2, 3].iter().all(|rank| idle::<A>(SLOTS, &all[*rank].region())), "{}", A::NAME);
     }
 }

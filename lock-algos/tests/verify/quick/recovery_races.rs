@@ -8,8 +8,8 @@ use onesided_lock_kit::ModelMemory;
 use onesided_lock_kit::program::{idle, lock_and_data, region_words};
 use onesided_remote_memory::Rank;
 
-use super::slotted;
-use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, poll, release, run};
+use crate::stopped::{ENDLESS, SLOTS, acquire, poll, release, run};
+use crate::users::{Acquire, slotted};
 
 /// Enough events for any possible admission.
 const A_WHILE: usize = 60;
@@ -74,8 +74,7 @@ fn race<A: LockAlgorithm>(lock: &A, dying: Mode, ranks: [u32; 2], events: [usize
             memory.world().step();
         }
         let owner = slotted(ranks[which]);
-        let mut released: std::pin::Pin<Box<dyn Future<Output = _>>> =
-            Box::pin(release(lock, &all[ranks[which] as usize], owner, held.mode));
+        let mut released = release(lock, &all[ranks[which] as usize], owner, held.mode);
         assert_eq!(run(&memory, &mut released, ENDLESS), Some(Ok(())), "{case}");
     }
     assert!(A::is_free(lock_and_data::<A>(&memory.region()).0), "{case}: not free");

@@ -5,15 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::right::{distributed, global, mcs, queue, right, ticket, two_level};
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode};
+use onesided_lock_kit::ModelMemory;
 use onesided_lock_kit::program::{idle, lock_and_data, region_words};
-use onesided_lock_kit::{Layout, ModelMemory};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
-use super::slotted;
-use crate::stopped::{Acquire, ENDLESS, SLOTS, release, run};
-
-type Release<'a> = Pin<Box<dyn Future<Output = Result<(), Fault>> + 'a>>;
+use crate::stopped::{ENDLESS, SLOTS, run};
+use crate::users::{User, slotted};
 
 /// Longer than the suspicion timeout.
 const LONG: usize = 20 * ENDLESS;
@@ -30,46 +28,20 @@ impl<'a, A: LockAlgorithm> Fixture<'a, A> {
         Self { lock, all }
     }
 
-    fn asks(&self, owner: Owner, mode: Mode, intent: impl Fn() -> Intent + Send + Sync + 'a) -> Acquire<'_> {
-        let (memory, lock) = (&self.all[owner.rank.index()], self.lock);
-        let context = Layout::new::<A>(memory, owner, SLOTS);
-        Box::pin(async move {
-            let words = lock.words(context, Intent::LOCK)?;
-            lock.finish(
-                LockUse::new(memory, context, words, mode),
-                lock.start(LockUse::new(memory, context, words, mode))?,
-                intent,
-            )
-            .await
-        })
+    fn user(&self, rank: u32) -> User<'_, A> {
+        User { lock: self.lock, memory: &self.all[rank as usize], owner: slotted(rank), slots: SLOTS }
     }
 
-    fn run<T>(&self, future: impl Future<Output = T>) -> Option<T> {
-        run(&self.all[0], &mut (Box::pin(future) as Pin<Box<dyn Future<Output = T> + '_>>), LONG)
+    fn run<T>(&self, mut future: Pin<Box<dyn Future<Output = T> + '_>>) -> Option<T> {
+        run(&self.all[0], &mut future, LONG)
     }
 
     fn ask(&self, rank: u32, mode: Mode, intent: Intent) -> Option<Result<Held, Fault>> {
-        self.run(self.asks(slotted(rank), mode, move || intent))
+        self.run(self.user(rank).asks(mode, intent))
     }
 
-    fn release(&self, owner: Owner, mode: Mode) {
-        assert_eq!(
-            self.run(release(self.lock, &self.all[owner.rank.index()], owner, mode)),
-            Some(Ok(())),
-            "{}",
-            A::NAME
-        );
-    }
-
-    async fn release_poisoned(&self, owner: Owner, why: Fault) -> Result<(), Fault> {
-        let memory = &self.all[owner.rank.index()];
-        let context = Layout::new::<A>(memory, owner, SLOTS);
-        self.lock
-            .release_poisoned(
-                LockUse::new(memory, context, self.lock.words(context, Intent::LOCK)?, Mode::Exclusive),
-                why,
-            )
-            .await
+    fn release(&self, rank: u32, mode: Mode) {
+        assert_eq!(self.run(self.user(rank).releases(mode)), Some(Ok(())), "{}", A::NAME);
     }
 
     /// Acquires fail until one recovers; then the lock works.
@@ -84,11 +56,11 @@ impl<'a, A: LockAlgorithm> Fixture<'a, A> {
         let recovers = || {
             let recovering = self.ask(2, Mode::Exclusive, Intent::LOCK.recovering()).unwrap().unwrap();
             assert!(recovering.recovered.is_some(), "{case}");
-            self.release(slotted(2), recovering.mode);
+            self.release(2, recovering.mode);
             is_reader()
         };
         assert!(recovers() || recovers(), "{case}: no owner gets it any more");
-        self.release(slotted(3), Mode::Shared);
+        self.release(3, Mode::Shared);
         assert!(A::is_free(lock_and_data::<A>(&self.all[0].region()).0), "{case}");
         assert!([0, 2, 3].iter().all(|rank| idle::<A>(SLOTS, &self.all[*rank].region())), "{case}: somebody counts");
     }
@@ -98,23 +70,23 @@ impl<'a, A: LockAlgorithm> Fixture<'a, A> {
 /// waiting behind it or not.
 fn releases_poisoned<A: LockAlgorithm>(lock: &A) {
     for (waits, panics) in [(false, false), (true, false), (false, true), (true, true)] {
-        let (fixture, recovering) = (Fixture::new(lock), slotted(0));
+        let fixture = Fixture::new(lock);
         let case = format!("{}, one waits: {waits}, the owner panicked: {panics}", A::NAME);
         fixture.ask(1, Mode::Exclusive, Intent::LOCK).unwrap().unwrap();
         match panics {
             true => {
                 let why = Fault::of(FaultKind::OwnerPanicked, Rank(1));
-                assert_eq!(fixture.run(fixture.release_poisoned(slotted(1), why)), Some(Ok(())), "{case}");
+                assert_eq!(fixture.run(fixture.user(1).releases_poisoned(why)), Some(Ok(())), "{case}");
             }
             false => fixture.all[0].world().kill(Rank(1)),
         }
-        let held = fixture.run(fixture.asks(recovering, Mode::Exclusive, || Intent::LOCK.recovering()));
+        let held = fixture.ask(0, Mode::Exclusive, Intent::LOCK.recovering());
         let Some(Ok(Held { recovered: Some(why), .. })) = held else { panic!("{case}: {held:?}") };
-        let mut third = fixture.asks(slotted(3), Mode::Exclusive, || Intent::LOCK);
+        let mut third = fixture.user(3).asks(Mode::Exclusive, Intent::LOCK);
         if waits {
             assert!(run(&fixture.all[0], &mut third, 60).is_none(), "{case}");
         }
-        let mut releasing: Release<'_> = Box::pin(fixture.release_poisoned(recovering, why));
+        let mut releasing = fixture.user(0).releases_poisoned(why);
         // A waiter may have to leave first.
         let ended = run(&fixture.all[0], &mut releasing, 60);
         if waits {
@@ -140,7 +112,7 @@ fn given_up<A: LockAlgorithm>(lock: &A) {
             let asked = Arc::new(AtomicUsize::new(0));
             let (counts, patient) = (asked.clone(), Intent::LOCK.recovering());
             let intent = move || if counts.fetch_add(1, Relaxed) < limit { patient } else { then };
-            let Some(told) = fixture.run(fixture.asks(slotted(0), Mode::Exclusive, intent)) else { break };
+            let Some(told) = fixture.run(fixture.user(0).asks_as(Mode::Exclusive, Intent::LOCK, intent)) else { break };
             if told.is_err() {
                 fixture.is_cancelled(&case);
             }

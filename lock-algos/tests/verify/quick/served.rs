@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
@@ -13,8 +12,7 @@ use onesided_lock_kit::random::{self, Server};
 use onesided_lock_kit::{Layout, ModelMemory, Posted, Scenario, Search, Section, Setting, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
-use super::slotted;
-use crate::stopped::Acquire;
+use crate::users::{User, slotted};
 
 #[test]
 fn searched() {
@@ -46,7 +44,7 @@ const SLOTS: Slots = Slots::new(1);
 /// A lock and its server, driven manually.
 struct Fixture {
     all: Vec<ModelMemory>,
-    lock: Arc<EventThread>,
+    lock: EventThread,
     server: std::cell::RefCell<Server>,
 }
 
@@ -54,7 +52,7 @@ impl Fixture {
     fn new() -> Self {
         let memory = ModelMemory::new(4, region_words::<EventThread>(SLOTS));
         let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
-        let lock = Arc::new(EventThread::default());
+        let lock = EventThread::default();
         let server = Server::start::<EventThread>(&memory, SLOTS).into();
         Self { all, lock, server }
     }
@@ -74,41 +72,16 @@ impl Fixture {
         Layout::new::<EventThread>(&self.all[rank as usize], slotted(rank), SLOTS)
     }
 
-    fn asks(&self, rank: u32, mode: Mode, intent: Intent) -> Acquire<'_> {
-        let (memory, context, lock) = (&self.all[rank as usize], self.context(rank), &*self.lock);
-        Box::pin(async move {
-            let words = lock.words(context, intent)?;
-            lock.finish(
-                LockUse::new(memory, context, words, mode),
-                lock.start(LockUse::new(memory, context, words, mode))?,
-                move || intent,
-            )
-            .await
-        })
+    fn user(&self, rank: u32) -> User<'_, EventThread> {
+        User { lock: &self.lock, memory: &self.all[rank as usize], owner: slotted(rank), slots: SLOTS }
     }
 
     fn ask(&self, rank: u32, mode: Mode, intent: Intent) -> Result<Held, Fault> {
-        self.drive(self.asks(rank, mode, intent))
-    }
-
-    async fn releases(&self, rank: u32, mode: Mode) -> Result<(), Fault> {
-        let (memory, context, lock) = (&self.all[rank as usize], self.context(rank), &*self.lock);
-        let words = lock.words(context, Intent::LOCK)?;
-        lock.finish_release(
-            LockUse::new(memory, context, words, mode),
-            lock.start_release(LockUse::new(memory, context, words, mode))?.await,
-        )
-        .await
-    }
-
-    async fn release_poisoned(&self, rank: u32, why: Fault) -> Result<(), Fault> {
-        let (memory, context, lock) = (&self.all[rank as usize], self.context(rank), &*self.lock);
-        lock.release_poisoned(LockUse::new(memory, context, lock.words(context, Intent::LOCK)?, Mode::Exclusive), why)
-            .await
+        self.drive(self.user(rank).asks(mode, intent))
     }
 
     fn release(&self, rank: u32, mode: Mode) -> Result<(), Fault> {
-        self.drive(self.releases(rank, mode))
+        self.drive(self.user(rank).releases(mode))
     }
 
     /// Polls the server, then runs one event.
@@ -144,7 +117,9 @@ fn poison(kind: FaultKind, recovering: Intent) {
     let busy = Err(Fault::new(FaultKind::TimedOut));
     assert_eq!(fixture.ask(2, Mode::Exclusive, Intent::TRY), busy, "{case}");
     match kind {
-        FaultKind::OwnerPanicked => assert_eq!(fixture.drive(fixture.release_poisoned(1, died)), Ok(()), "{case}"),
+        FaultKind::OwnerPanicked => {
+            assert_eq!(fixture.drive(fixture.user(1).releases_poisoned(died)), Ok(()), "{case}")
+        }
         _ => fixture.all[0].world().kill(Rank(1)),
     }
     for _ in 0..2 {
@@ -157,7 +132,7 @@ fn poison(kind: FaultKind, recovering: Intent) {
         // Nor does a recovering owner.
         let held = Held::after(died, Mode::Exclusive);
         assert_eq!(fixture.ask(3, Mode::Shared, recovering), Ok(held), "{case}");
-        assert_eq!(fixture.drive(fixture.release_poisoned(3, died)), Ok(()), "{case}");
+        assert_eq!(fixture.drive(fixture.user(3).releases_poisoned(died)), Ok(()), "{case}");
     }
     assert_eq!(fixture.ask(3, Mode::Shared, recovering), Ok(Held::after(died, Mode::Exclusive)), "{case}");
     assert_eq!(fixture.ask(0, Mode::Shared, Intent::TRY.recovering()), busy, "{case}: beside the recovering owner");
@@ -203,13 +178,8 @@ fn a_cancelled_acquire_has_not_recovered() {
             fixture.ask(1, Mode::Exclusive, Intent::LOCK).unwrap();
             fixture.all[0].world().kill(Rank(1));
             let (asked, patient) = (AtomicUsize::new(0), Intent::LOCK.recovering());
-            let (memory, context, lock) = (&fixture.all[3], fixture.context(3), &*fixture.lock);
-            let told = fixture.drive(async {
-                let words = lock.words(context, Intent::LOCK)?;
-                let intent = || if asked.fetch_add(1, Relaxed) < limit { patient } else { then };
-                let started = lock.start(LockUse::new(memory, context, words, Mode::Exclusive))?;
-                lock.finish(LockUse::new(memory, context, words, Mode::Exclusive), started, intent).await
-            });
+            let intent = || if asked.fetch_add(1, Relaxed) < limit { patient } else { then };
+            let told = fixture.drive(fixture.user(3).asks_as(Mode::Exclusive, Intent::LOCK, intent));
             if told.is_ok_and(|held| held.recovered.is_some()) {
                 if asked.load(Relaxed) < limit {
                     break;
@@ -278,16 +248,10 @@ fn a_try_after_a_release_succeeds() {
         }
         deliver(&fixture);
         for rank in owners {
-            let (memory, context, lock) = (&fixture.all[*rank as usize], fixture.context(*rank), &*fixture.lock);
-            let words = lock.words(context, Intent::LOCK).unwrap();
-            let released = lock.start_release(LockUse::new(memory, context, words, mode)).unwrap();
-            random::drive(memory, async {
-                lock.finish_release(LockUse::new(memory, context, words, mode), released.await).await
-            })
-            .unwrap();
+            random::drive(&fixture.all[0], fixture.user(*rank).releases(mode)).unwrap();
             deliver(&fixture);
         }
-        let (memory, context, lock) = (&fixture.all[3], fixture.context(3), &*fixture.lock);
+        let (memory, context, lock) = (&fixture.all[3], fixture.context(3), &fixture.lock);
         let words = lock.words(context, Intent::TRY).unwrap();
         let first = lock.start(LockUse::new(memory, context, words, Mode::Exclusive)).unwrap();
         deliver(&fixture);

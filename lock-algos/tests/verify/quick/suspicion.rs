@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::right::{distributed, global, mcs, queue, right, ticket, two_level};
 use onesided_lock_algos::{
-    DistributedCounters, FetchAddQueue, Held, Intent, LockAlgorithm, LockUse, Mcs, Mode, TestAndSet, Ticket, TwoLevel,
+    DistributedCounters, FetchAddQueue, Held, Intent, LockAlgorithm, Mcs, Mode, TestAndSet, Ticket, TwoLevel,
 };
+use onesided_lock_kit::ModelMemory;
 use onesided_lock_kit::program::region_words;
-use onesided_lock_kit::{Layout, ModelMemory};
 use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
-use super::slotted;
-use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, poll, release, run};
+use crate::stopped::{ENDLESS, SLOTS, acquire, poll, release, run};
+use crate::users::{User, slotted};
 
 /// `leave`: a rank that ends leaves.
 fn ranks<A: LockAlgorithm>(leave: bool) -> (ModelMemory, Vec<ModelMemory>) {
@@ -36,13 +36,9 @@ fn readers_go_on_after<A: LockAlgorithm>(lock: &A, leave: bool) {
     let reads = |rank: u32| run(&memory, &mut acquire(lock, &all[rank as usize], slotted(rank), Mode::Shared), ENDLESS);
     assert_eq!(reads(0), Some(Ok(Held::cleanly(Mode::Shared))), "{}", A::NAME);
     let wanted = AtomicBool::new(true);
-    let context = Layout::new::<A>(&all[1], slotted(1), SLOTS);
-    let mut waits: Acquire<'_> = Box::pin(async {
-        let words = lock.words(context, Intent::LOCK)?;
-        let started = lock.start(LockUse::new(&all[1], context, words, Mode::Exclusive))?;
-        let intent = || if wanted.load(Relaxed) { Intent::LOCK.recovering() } else { Intent::CANCELLED };
-        lock.finish(LockUse::new(&all[1], context, words, Mode::Exclusive), started, intent).await
-    });
+    let intent = || if wanted.load(Relaxed) { Intent::LOCK.recovering() } else { Intent::CANCELLED };
+    let waits = User { lock, memory: &all[1], owner: slotted(1), slots: SLOTS };
+    let mut waits = waits.asks_as(Mode::Exclusive, Intent::LOCK, intent);
     let before = all[0].now();
     assert_eq!(run(&memory, &mut waits, 2 * ENDLESS), None, "{}", A::NAME);
     assert!(all[0].now() - before > 10_000_000_000, "{}: it has waited for long", A::NAME);
@@ -84,8 +80,7 @@ fn order_is_kept_after<A: LockAlgorithm>(lock: &A, leave: bool) {
     }
     let mut holder = 0;
     for next in [3, 1, 2] {
-        let mut released: std::pin::Pin<Box<dyn Future<Output = _>>> =
-            Box::pin(release(lock, &all[holder as usize], slotted(holder), Mode::Exclusive));
+        let mut released = release(lock, &all[holder as usize], slotted(holder), Mode::Exclusive);
         assert_eq!(run(&memory, &mut released, ENDLESS), Some(Ok(())), "{}", A::NAME);
         let entered = (0..ENDLESS).find_map(|_| {
             memory.world().step();

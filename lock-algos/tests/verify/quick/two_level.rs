@@ -2,12 +2,13 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::right::two_level;
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner, TwoLevel};
+use onesided_lock_algos::{Held, Intent, Mode, Owner, TwoLevel};
 use onesided_lock_kit::program::{LOCK, region_words};
-use onesided_lock_kit::{Checker, Layout, ModelMemory, Search, Section, Setting, Slots};
+use onesided_lock_kit::{Checker, ModelMemory, Search, Section, Setting, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
-use crate::stopped::{Acquire, ENDLESS, run};
+use crate::stopped::{ENDLESS, run};
+use crate::users::{Acquire, User, slotted};
 
 #[test]
 fn searched() {
@@ -85,36 +86,19 @@ impl Fixture {
         &self.all[0]
     }
 
-    fn context(&self, rank: u32) -> Layout<'_, ModelMemory> {
-        let owner = Owner { rank: Rank(rank), slot: 0, generation: self.asked[rank as usize].get() };
-        Layout::new::<TwoLevel>(&self.all[rank as usize], owner, self.slots)
+    fn user(&self, rank: u32) -> User<'_, TwoLevel> {
+        let owner = Owner { generation: self.asked[rank as usize].get(), ..slotted(rank) };
+        User { lock: &self.lock, memory: &self.all[rank as usize], owner, slots: self.slots }
     }
 
     fn acquire(&self, rank: u32, mode: Mode, intent: impl Fn() -> Intent + Send + Sync + 'static) -> Acquire<'_> {
         let asked = &self.asked[rank as usize];
         asked.set(asked.get() + 1);
-        let (lock, memory, context) = (&self.lock, &self.all[rank as usize], self.context(rank));
-        Box::pin(async move {
-            let words = lock.words(context, intent())?;
-            lock.finish(
-                LockUse::new(memory, context, words, mode),
-                lock.start(LockUse::new(memory, context, words, mode))?,
-                intent,
-            )
-            .await
-        })
+        self.user(rank).asks_as(mode, intent(), intent)
     }
 
-    /// Returns the released lock, if it could be released.
-    fn release(&self, rank: u32) -> Acquire<'_> {
-        let (lock, memory, context) = (&self.lock, &self.all[rank as usize], self.context(rank));
-        Box::pin(async move {
-            let words = lock.words(context, Intent::LOCK)?;
-            let started = lock.start_release(LockUse::new(memory, context, words, Mode::Exclusive))?;
-            lock.finish_release(LockUse::new(memory, context, words, Mode::Exclusive), started.await)
-                .await
-                .map(|()| ALONE)
-        })
+    fn release(&self, rank: u32) -> Option<Result<(), Fault>> {
+        run(self.memory(), &mut self.user(rank).releases(Mode::Exclusive), ENDLESS)
     }
 
     fn run(&self, what: &mut Acquire<'_>, events: usize) -> Option<Result<Held, Fault>> {
@@ -145,7 +129,7 @@ fn hands_over_while_it_is_asked(is_near: bool, mode: Mode, intent: Intent, (even
     let mut next = fixture.acquire(0, Mode::Exclusive, || Intent::LOCK);
     assert_eq!(fixture.run(&mut next, 6), None, "{case}: does not wait");
     let mark = memory.region()[LOCK];
-    assert_eq!(fixture.run(&mut fixture.release(1), ENDLESS), Some(Ok(ALONE)), "{case}: is not released");
+    assert_eq!(fixture.release(1), Some(Ok(())), "{case}: is not released");
     if is_stopped {
         // The next owner has not changed the owner word yet.
         memory.world().stopped = None;
@@ -156,7 +140,7 @@ fn hands_over_while_it_is_asked(is_near: bool, mode: Mode, intent: Intent, (even
     told = told.or_else(|| fixture.run(&mut asks, ENDLESS));
     let busy = Err(Fault::new(FaultKind::TimedOut));
     assert_eq!(told, (!intent.is_patient()).then_some(busy), "{case}: while another one holds it");
-    assert_eq!(fixture.run(&mut fixture.release(0), ENDLESS), Some(Ok(ALONE)), "{case}: is not released");
+    assert_eq!(fixture.release(0), Some(Ok(())), "{case}: is not released");
     if intent.is_patient() {
         assert_eq!(fixture.run(&mut asks, ENDLESS), Some(Ok(Held::cleanly(mode))), "{case}: does not have it later");
     }
@@ -191,14 +175,14 @@ fn a_cancelled_waiter_may_acquire_again() {
     assert_eq!(fixture.run(&mut leaves, 20), None);
     WANTED.store(false, Relaxed);
     assert_eq!(fixture.run(&mut leaves, ENDLESS), Some(Err(Fault::new(FaultKind::Closed))));
-    assert_eq!(fixture.run(&mut fixture.release(2), ENDLESS), Some(Ok(ALONE)));
+    assert_eq!(fixture.release(2), Some(Ok(())));
     assert_eq!(fixture.run(&mut leads, ENDLESS), Some(Ok(ALONE)));
-    assert_eq!(fixture.run(&mut fixture.release(1), ENDLESS), Some(Ok(ALONE)));
+    assert_eq!(fixture.release(1), Some(Ok(())));
     assert_eq!(
         fixture.run(&mut fixture.acquire(0, Mode::Exclusive, || Intent::LOCK), ENDLESS),
         Some(Ok(ALONE)),
         "by itself"
     );
-    assert_eq!(fixture.run(&mut fixture.release(0), ENDLESS), Some(Ok(ALONE)));
+    assert_eq!(fixture.release(0), Some(Ok(())));
     assert_eq!(fixture.memory().region()[LOCK], 0);
 }
