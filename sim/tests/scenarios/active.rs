@@ -1,10 +1,9 @@
 //! Active synchronisation: fences, and post, start, complete, wait.
 
-use onesided_fabric::remote_memory::RemoteMemory;
 use onesided_fabric::{Fabric, World};
 use onesided_windows::{Error, Op, Window};
 
-use crate::{Outcome, is_pending, scenario};
+use crate::{Outcome, is_pending, pause, scenario};
 
 scenario!(fence, fences_make_all_puts_visible, [1, 2, 5]);
 scenario!(fence_accumulates, fences_complete_posted_sums, [3]);
@@ -179,7 +178,7 @@ async fn a_target_looks_while_it_goes_on<F: Fabric>(world: World<F>) -> Outcome 
         assert!(is_pending(&mut exposure)?, "nobody goes on before the barrier");
         world.barrier().await.unwrap();
         while is_pending(&mut exposure)? {
-            pause(world.fabric()).await;
+            pause(&world, 1000).await;
         }
         assert_eq!(window.local().read(0..3), [0, 1, 2]);
     } else {
@@ -234,12 +233,6 @@ async fn a_start_that_failed_is_tried_again<F: Fabric>(world: World<F>) -> Outco
         world.barrier().await.unwrap();
     }
     window.close().await
-}
-
-/// Lets some time pass.
-async fn pause<F: Fabric>(fabric: &F) {
-    let own = fabric.world_segment(fabric.rank()).unwrap();
-    RemoteMemory::pause(fabric, fabric.word_in(&own, 0).unwrap(), 1000).await;
 }
 
 /// Two accesses of one target are open, and the later one ends first: no exposure is mistaken for

@@ -12,7 +12,6 @@ scenario!(atomic_rmw, every_type_and_way, [3]);
 scenario!(atomic_get, a_read_is_never_half_a_write, [3]);
 scenario!(acc_ordering, program_order_holds, [3]);
 scenario!(large_small_acc, large_and_small_ones_keep_their_order, [2]);
-scenario!(linked_list, every_rank_appends_elements, [4, 7]);
 scenario!(many_operands, more_operands_than_are_under_way, [2]);
 
 /// Every rank adds 1, by every suitable call: each sees a different value.
@@ -228,49 +227,6 @@ async fn large_and_small_ones_keep_their_order<F: Fabric>(world: World<F>) -> Ou
         }
         epoch.unlock().await?;
     }
-    window.close().await
-}
-
-/// A list whose elements lie at the ranks that appended them. An element is a value and the
-/// location of the next, 0 for none; a location is 1 + rank + ranks * index.
-async fn every_rank_appends_elements<F: Fabric>(world: World<F>) -> Outcome {
-    const EACH: u64 = 6;
-    let (me, size) = (u64::from(world.rank()), u64::from(world.size()));
-    let window = Window::<[u64; 2]>::builder().allocate(&world, EACH as usize + 1).await?;
-    let links = Window::<u64>::builder().allocate(&world, EACH as usize + 1).await?;
-    let place = |rank: u64, index: u64| 1 + rank + size * index;
-    let reach = |place: u64| (((place - 1) % size) as u32, ((place - 1) / size) as usize);
-    let (all, next) = (window.lock_all().await?, links.lock_all().await?);
-    let mut tail = place(0, 0); // a first element without a value
-    for index in 1..=EACH {
-        all.at(me as u32).await?.put(index as usize, &[[me, index]])?;
-        all.at(me as u32).await?.flush().await?;
-        loop {
-            let (rank, at) = reach(tail);
-            match next.at(rank).await?.compare_and_swap(at, 0, place(me, index)).await? {
-                0 => break,
-                further => tail = further,
-            }
-        }
-    }
-    next.unlock_all().await?;
-    all.unlock_all().await?;
-    world.barrier().await.unwrap();
-    let (all, next) = (window.lock_all().await?, links.lock_all().await?);
-    let mut seen = vec![0; size as usize];
-    let mut at = next.at(0).await?.fetch_one(0).await?;
-    while at != 0 {
-        let (rank, index) = reach(at);
-        let mut value = [[0; 2]];
-        all.at(rank).await?.get(index, &mut value).await?;
-        seen[value[0][0] as usize] += 1;
-        assert_eq!(value[0][1], seen[value[0][0] as usize], "a rank's own elements are in order");
-        at = next.at(rank).await?.fetch_one(index).await?;
-    }
-    assert_eq!(seen, vec![EACH; size as usize]);
-    next.unlock_all().await?;
-    all.unlock_all().await?;
-    links.close().await?;
     window.close().await
 }
 

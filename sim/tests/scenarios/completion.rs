@@ -5,7 +5,7 @@ use std::time::Duration;
 use onesided_fabric::{Fabric, World};
 use onesided_windows::{Access, Op, Window};
 
-use crate::{Outcome, scenario};
+use crate::{Outcome, pause, scenario};
 
 scenario!(put_flush_get, puts_are_seen_after_a_flush, [2, 5]);
 scenario!(acc_flush_get, accumulates_are_seen_after_a_flush, [2, 5]);
@@ -14,13 +14,10 @@ scenario!(fop_flush_get, fetches_are_seen, [2, 5]);
 scenario!(cas_flush_get, swaps_are_seen, [2, 5]);
 scenario!(get_flushlocal, a_slice_may_be_reused_after_a_local_flush, [2]);
 scenario!(reqops, requests_are_waited_for_in_any_order, [2, 4]);
-scenario!(rput_local_comp, an_operand_may_be_reused_at_once, [2]);
-scenario!(rget_unlock, a_get_is_done_before_the_unlock, [3]);
 scenario!(contention_put, every_rank_puts_to_every_rank, [4, 8]);
 scenario!(close_behind_a_drop, a_window_ends_after_what_dropped_guards_have_left, [2, 3]);
 scenario!(close_behind_a_request, a_window_ends_after_the_requests_that_were_given_up, [2, 3]);
 scenario!(dropped_window, a_window_that_one_rank_drops_affects_no_other_rank, [2, 3]);
-scenario!(overlapping, one_target_through_two_windows, [3]);
 
 /// Rank 0 changes an element of rank 1 and flushes; every other rank, synchronised by a barrier
 /// alone, gets it. The target sees it by a get and by a local read.
@@ -133,48 +130,6 @@ async fn requests_are_waited_for_in_any_order<F: Fabric>(world: World<F>) -> Out
     window.close().await
 }
 
-async fn an_operand_may_be_reused_at_once<F: Fabric>(world: World<F>) -> Outcome {
-    const LEN: usize = 100;
-    let window = Window::<i64>::builder().allocate(&world, LEN).await?;
-    if world.rank() == 0 {
-        let epoch = window.lock_exclusive(1).await?;
-        let mut buffer = [1; LEN];
-        epoch.put(0, &buffer)?;
-        epoch.flush().await?;
-        buffer.fill(41);
-        epoch.accumulate(0, &buffer, Op::Sum).await?;
-        buffer.fill(1000);
-        epoch.accumulate(0, &buffer, Op::Min).await?;
-        buffer.fill(0);
-        epoch.unlock().await?;
-    }
-    world.barrier().await.unwrap();
-    if world.rank() == 1 {
-        assert_eq!(window.local().read(0..LEN), [42; LEN]);
-    }
-    window.close().await
-}
-
-async fn a_get_is_done_before_the_unlock<F: Fabric>(world: World<F>) -> Outcome {
-    const LEN: usize = 50;
-    let window = Window::<u64>::builder().allocate(&world, LEN).await?;
-    for _ in 0..5 {
-        let epoch = window.lock_exclusive(0).await?;
-        let (mut first, mut second) = ([0; LEN / 2], [0; LEN / 2]);
-        let (late, early) = (epoch.get(0, &mut first), epoch.get(LEN / 2, &mut second));
-        early.await?;
-        late.await?;
-        assert_eq!(first, second);
-        epoch.put(0, &[first[0] + 1; LEN])?;
-        epoch.unlock().await?;
-    }
-    world.barrier().await.unwrap();
-    if world.rank() == 0 {
-        assert_eq!(window.local().read(0..LEN), [5 * u64::from(world.size()); LEN]);
-    }
-    window.close().await
-}
-
 /// Each rank has its own stripe of every target's memory; the stripes share words with their
 /// neighbours.
 async fn every_rank_puts_to_every_rank<F: Fabric>(world: World<F>) -> Outcome {
@@ -195,32 +150,6 @@ async fn every_rank_puts_to_every_rank<F: Fabric>(world: World<F>) -> Outcome {
         world.barrier().await.unwrap();
     }
     window.close().await
-}
-
-/// Two windows at a time, whose locks and memory are independent.
-async fn one_target_through_two_windows<F: Fabric>(world: World<F>) -> Outcome {
-    let narrow = Window::<u16>::builder().name("narrow").allocate(&world, 2).await?;
-    let wide = Window::<u64>::builder().name("wide").allocate(&world, 2).await?;
-    for _ in 0..10 {
-        let (first, second) = (narrow.lock_exclusive(0).await?, wide.lock_exclusive(0).await?);
-        let (mut a, mut b) = ([0; 2], [0; 2]);
-        let (one, other) = (first.get(0, &mut a), second.get(0, &mut b));
-        one.await?;
-        other.await?;
-        assert_eq!([u64::from(a[0]), u64::from(a[1])], b);
-        first.put(0, &[a[0] + 1, a[1] + 2])?;
-        second.put(0, &[b[0] + 1, b[1] + 2])?;
-        second.unlock().await?;
-        first.unlock().await?;
-    }
-    world.barrier().await.unwrap();
-    if world.rank() == 0 {
-        let times = 10 * world.size();
-        assert_eq!(narrow.local().read(0..2), [times as u16, 2 * times as u16]);
-        assert_eq!(wide.local().read(0..2), [times.into(), (2 * times).into()]);
-    }
-    wide.close().await?;
-    narrow.close().await
 }
 
 /// A dropped guard leaves its release to the endpoint, which must not write to the memory of a
@@ -258,8 +187,7 @@ async fn a_window_ends_after_the_requests_that_were_given_up<F: Fabric>(world: W
         window.close().await?;
         // Gives further attempts time; the connection to rank 0 still works.
         let next = Window::<u64>::builder().allocate(&world, 1).await?;
-        let own = world.fabric().world_segment(world.fabric().rank()).unwrap();
-        world.fabric().pause(world.fabric().word_in(&own, 0).unwrap(), 5_000_000).await;
+        pause(&world, 5_000_000).await;
         next.lock_shared(0).await?.fetch_add(0, 1).await?;
         if let Some(window) = last.replace(next) {
             window.close().await?;

@@ -5,12 +5,12 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use onesided_fabric::remote_memory::{FaultKind, Rank, RemoteMemory};
+use onesided_fabric::remote_memory::{FaultKind, Rank};
 use onesided_fabric::{Fabric, World};
 use onesided_sim::{End, Network, SimFabric, Simulation};
 use onesided_windows::{Error, Op, Window};
 
-use crate::{Outcome, scenario};
+use crate::{Outcome, pause, scenario};
 
 scenario!(rows_and_columns, a_grid_of_worlds, [2, 6]);
 scenario!(alone_among_others, each_rank_a_world, [3]);
@@ -191,11 +191,6 @@ fn death<T, R: Future<Output = T>>(run: fn(World<SimFabric>, Window<u64, SimFabr
     });
     assert_eq!(report.end, End::Finished);
     report.results
-}
-
-async fn pause(world: &World<SimFabric>, nanos: u64) {
-    let own = world.fabric().world_segment(world.fabric().rank()).unwrap();
-    world.fabric().pause(world.fabric().word_in(&own, 0).unwrap(), nanos).await;
 }
 
 #[test]

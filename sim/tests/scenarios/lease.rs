@@ -6,7 +6,7 @@ use onesided_fabric::remote_memory::FaultKind;
 use onesided_fabric::{AtomicAgent, Fabric, World};
 use onesided_windows::{Error, LeasePolicy, LockAllDesign, LockDesign, PreviousOwner, Window};
 
-use crate::{Outcome, scenario};
+use crate::{Outcome, pause, scenario};
 
 scenario!(late_revoked, operations_of_a_revoked_owner_have_no_effect, [3, 5]);
 scenario!(late_poisoned, an_acquire_without_recover_gets_lease_expired, [3]);
@@ -33,9 +33,7 @@ async fn windows<F: Fabric>(world: &World<F>) -> Result<Option<[Window<u64, F>; 
 
 /// Sleeps for several leases.
 async fn outlive_lease<F: Fabric>(world: &World<F>, window: &Window<u64, F>) {
-    let fabric = world.fabric();
-    let own = fabric.world_segment(fabric.rank()).unwrap();
-    fabric.pause(fabric.word_in(&own, 0).unwrap(), 10 * lease(world).as_nanos() as u64).await;
+    pause(world, 10 * lease(world).as_nanos() as u64).await;
     drop(window.local().read(0..1));
 }
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use onesided_fabric::remote_memory::{FaultKind, Rank, RemoteMemory};
+use onesided_fabric::remote_memory::{FaultKind, Rank};
 use onesided_fabric::{Fabric, World};
 use onesided_sim::{End, Network, SimFabric, Simulation};
 use onesided_windows::{Error, Op, Shape, Window};
 
-use crate::{Outcome, is_pending, scenario};
+use crate::{Outcome, is_pending, pause, scenario};
 
 scenario!(null, operations_on_nothing, [1, 3]);
 scenario!(win_zero, memory_of_no_length, [3]);
@@ -171,11 +171,6 @@ fn death<R: Future<Output = Result<(), Error>>>(run: fn(World<SimFabric>, Window
         let fault = error.fault().unwrap();
         assert_eq!((fault.kind(), fault.rank()), (FaultKind::PeerDied, Some(Rank(1))), "{error}");
     }
-}
-
-async fn pause(world: &World<SimFabric>, nanos: u64) {
-    let own = world.fabric().world_segment(world.fabric().rank()).unwrap();
-    world.fabric().pause(world.fabric().word_in(&own, 0).unwrap(), nanos).await;
 }
 
 #[test]

@@ -4,7 +4,7 @@ use onesided_fabric::{Fabric, World};
 use onesided_sim::{End, Network, Simulation};
 use onesided_windows::{Builder, LockAllDesign, LockDesign, Window};
 
-use crate::{Outcome, is_short_on_cards, scenario};
+use crate::{Outcome, is_short_on_cards, pause, scenario};
 
 scenario!(all_and_one_exclude, nothing_moves_while_all_are_locked, [1, 3, 5]);
 scenario!(all_at_once_flushes, what_was_put_is_there, [1, 4]);
@@ -27,9 +27,7 @@ pub(crate) fn designs() -> impl Iterator<Item = LockDesign> {
 
 /// Gives the others time for their next step.
 pub(crate) async fn later<F: Fabric>(world: &World<F>) {
-    let fabric = world.fabric();
-    let own = fabric.world_segment(fabric.rank()).unwrap();
-    fabric.pause(fabric.word_in(&own, 0).unwrap(), 20_000_000).await;
+    pause(world, 20_000_000).await;
 }
 
 /// Ranks move one from a target to another, under both locks, in the order of the ranks. A rank

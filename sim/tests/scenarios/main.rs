@@ -28,7 +28,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use onesided_fabric::{Any, World, block_on};
+use onesided_fabric::{Any, Fabric, World, block_on};
 use onesided_instances as _;
 use onesided_sim::{End, Network, SimFabric, Simulation};
 use onesided_windows::{Error, LockDesign};
@@ -53,6 +53,13 @@ macro_rules! scenario {
             }
         }
     };
+}
+
+/// Lets some time pass, in nanoseconds.
+pub(crate) async fn pause<F: Fabric>(world: &World<F>, nanos: u64) {
+    let fabric = world.fabric();
+    let own = fabric.world_segment(fabric.rank()).unwrap();
+    fabric.pause(fabric.word_in(&own, 0).unwrap(), nanos).await;
 }
 
 /// Polls a request once (`MPI_Test`, where the program drives no fabric).

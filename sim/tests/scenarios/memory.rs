@@ -11,13 +11,11 @@ use crate::{Outcome, scenario};
 
 scenario!(created, a_vector_is_exposed_and_returned, [1, 2, 5]);
 scenario!(created_uneven, vectors_of_any_length, [1, 4]);
-scenario!(created_sums, sums_on_user_memory, [4]);
 scenario!(dynamic, memory_comes_and_goes, [1, 3]);
 scenario!(dynamic_full, no_more_than_256_pieces, [1]);
 scenario!(linked_list, a_list_under_exclusive_locks, [2, 4]);
 scenario!(linked_list_lock_shr, a_list_under_shared_locks, [2, 4]);
 scenario!(linked_list_lockall, a_list_under_one_lock, [2, 4]);
-scenario!(linked_list_bench, a_long_list, [3]);
 scenario!(fence_shm, stores_between_fences, [2, 4]);
 scenario!(flush_get_shm, plain_loads_see_what_was_flushed, [2, 3]);
 scenario!(paths, paths_are_counted, [2]);
@@ -79,24 +77,6 @@ async fn vectors_of_any_length<F: Fabric>(world: World<F>) -> Outcome {
         assert_eq!(vector.len(), len(me));
         assert_eq!(vector.last().copied(), (!vector.is_empty()).then_some((me + world.size()) as u8));
     }
-    Ok(())
-}
-
-async fn sums_on_user_memory<F: Fabric>(world: World<F>) -> Outcome {
-    const TURNS: u16 = 20;
-    let window = Window::builder().create(&world, vec![0_u16; 7]).await?;
-    let all = window.lock_all().await?;
-    for turn in 0..TURNS {
-        let target = all.at((world.rank() + u32::from(turn)) % world.size()).await?;
-        let (mut before, ones) = ([0; 7], [1; 7]);
-        let one = target.get_accumulate(0, &ones, &mut before, Op::Sum);
-        let other = target.fetch_and_op(3, 1, Op::Sum);
-        other.await?;
-        one.await?;
-    }
-    all.unlock_all().await?;
-    let vector = window.close_into().await?;
-    assert_eq!(vector, [TURNS, TURNS, TURNS, 2 * TURNS, TURNS, TURNS, TURNS]);
     Ok(())
 }
 
@@ -270,10 +250,6 @@ async fn a_list_under_shared_locks<F: Fabric>(world: World<F>) -> Outcome {
 
 async fn a_list_under_one_lock<F: Fabric>(world: World<F>) -> Outcome {
     append_and_count(world, Walk::All, 4).await
-}
-
-async fn a_long_list<F: Fabric>(world: World<F>) -> Outcome {
-    append_and_count(world, Walk::All, 40).await
 }
 
 /// Whether a rank's memory can be loaded and stored to: on shm every rank's, on mixed those of the

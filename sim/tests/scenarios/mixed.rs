@@ -1,17 +1,14 @@
 //! Programs that use several kinds of synchronisation in sequence, or many operations in each.
 
 use onesided_fabric::{Fabric, World};
-use onesided_windows::{Access, Error, Mode, Op, Shape, Window};
+use onesided_windows::{Access, Mode, Op, Window};
 
 use crate::{Outcome, scenario};
 
 scenario!(mixedsync, one_way_after_the_other, [2, 4]);
 scenario!(lock_nested, locks_of_several_windows_and_targets, [3]);
-scenario!(lockcontention, readers_and_one_writer, [3, 6]);
 scenario!(contention_putget, puts_and_gets_meet, [4]);
 scenario!(manyrma, thousands_of_small_operations, [2, 3]);
-scenario!(transpose, a_matrix_is_turned, [1, 2]);
-scenario!(accumulate_types, every_operation_on_every_type, [2]);
 
 /// Fence, exclusive and shared locks, lock_all, post-start, and no check, in one window: each sees
 /// what the previous one did.
@@ -102,40 +99,6 @@ async fn locks_of_several_windows_and_targets<F: Fabric>(world: World<F>) -> Out
     first.close().await
 }
 
-/// Rank 0 writes, all others read under shared locks that they hold for several operations.
-async fn readers_and_one_writer<F: Fabric>(world: World<F>) -> Outcome {
-    const LEN: usize = 20;
-    let home = world.size() - 1;
-    let window = Window::<u64>::builder().allocate(&world, LEN).await?;
-    for round in 1..12 {
-        if world.rank() == 0 {
-            let epoch = window.lock_exclusive(home).await?;
-            for at in 0..LEN {
-                epoch.put(at, &[round])?;
-            }
-            epoch.unlock().await?;
-        } else {
-            let epoch = window.lock_shared(home).await?;
-            let (mut forth, mut back) = ([0; LEN], [0; LEN]);
-            for at in 0..LEN {
-                epoch.get(at, &mut forth[at..=at]).await?;
-            }
-            for at in (0..LEN).rev() {
-                epoch.get(at, &mut back[at..=at]).await?;
-            }
-            assert_eq!((forth, back), ([forth[0]; LEN], [forth[0]; LEN]));
-            epoch.unlock().await?;
-        }
-    }
-    world.barrier().await.unwrap();
-    let epoch = window.lock_shared(home).await?;
-    let mut last = [0; LEN];
-    epoch.get(0, &mut last).await?;
-    assert_eq!(last, [11; LEN]);
-    epoch.unlock().await?;
-    window.close().await
-}
-
 /// Every rank puts to its own stripe at every rank, and gets all stripes, at the same time. It
 /// reads bytes of some round, and of its own stripe those of the last.
 async fn puts_and_gets_meet<F: Fabric>(world: World<F>) -> Outcome {
@@ -197,83 +160,4 @@ async fn thousands_of_small_operations<F: Fabric>(world: World<F>) -> Outcome {
     }
     sums.close().await?;
     window.close().await
-}
-
-/// Rows are sent as columns, by puts, by gets and by accumulates.
-async fn a_matrix_is_turned<F: Fabric>(world: World<F>) -> Outcome {
-    const ROWS: usize = 9;
-    const COLUMNS: usize = 7;
-    let next = (world.rank() + 1) % world.size();
-    let window = Window::<u16>::builder().allocate(&world, ROWS * COLUMNS).await?;
-    let matrix: Vec<u16> = (0..(ROWS * COLUMNS) as u16).collect();
-    let turned: Vec<u16> =
-        (0..COLUMNS).flat_map(|column| (0..ROWS).map(move |row| row * COLUMNS + column)).map(|at| at as u16).collect();
-    // The target has COLUMNS rows of ROWS elements: each row here is a column there.
-    let column = Shape::Vector { count: COLUMNS, block: 1, stride: ROWS };
-    for accumulates in [false, true] {
-        let epoch = window.lock_exclusive(next).await?;
-        for (row, elements) in matrix.chunks_exact(COLUMNS).enumerate() {
-            if accumulates {
-                epoch.accumulate_shaped(row, column, elements, Op::Replace).await?;
-            } else {
-                epoch.put_shaped(row, column, elements).await?;
-            }
-        }
-        epoch.flush().await?;
-        let mut back = vec![0; ROWS * COLUMNS];
-        for (row, elements) in back.chunks_exact_mut(COLUMNS).enumerate() {
-            epoch.get_shaped(row, column, elements).await?;
-        }
-        assert_eq!(back, matrix);
-        epoch.unlock().await?;
-        world.barrier().await.unwrap();
-        assert_eq!(window.local().read(0..ROWS * COLUMNS), turned);
-        world.barrier().await.unwrap();
-        window.local().write(0, &[0; ROWS * COLUMNS])?;
-        world.barrier().await.unwrap();
-    }
-    window.close().await
-}
-
-/// Allowed combinations give the same result by fetch, accumulate and get_accumulate; the others
-/// are refused by all three.
-async fn every_operation_on_every_type<F: Fabric>(world: World<F>) -> Outcome {
-    async fn run<T: onesided_windows::AtomicElement + std::fmt::Debug, F: Fabric>(
-        world: &World<F>,
-        values: [T; 2],
-    ) -> Outcome {
-        let window = Window::<T>::builder().allocate(world, 3).await?;
-        if world.rank() == 0 {
-            let epoch = window.lock_exclusive(1).await?;
-            for op in Op::ALL {
-                epoch.accumulate(0, &[values[0]; 3], Op::Replace).await?;
-                let mut before = [values[1]];
-                let outcomes = [
-                    epoch.fetch_and_op(0, values[1], op).await.map(|found| assert_eq!(found, values[0])),
-                    epoch.accumulate(1, &[values[1]], op).await,
-                    epoch.get_accumulate(2, &[values[1]], &mut before, op).await,
-                ];
-                let mut after = [T::zeroed(); 3];
-                epoch.flush().await?;
-                epoch.get(0, &mut after).await?;
-                assert_eq!(after, [after[0]; 3], "{op:?}");
-                if let Err(Error::Type { .. }) = outcomes[0] {
-                    assert!(outcomes.iter().all(|outcome| matches!(outcome, Err(Error::Type { .. }))), "{op:?}");
-                    assert_eq!(after[0], values[0], "{op:?}");
-                } else {
-                    outcomes.into_iter().collect::<Outcome>()?;
-                    assert_eq!(before, [values[0]], "{op:?}");
-                }
-            }
-            epoch.unlock().await?;
-        }
-        window.close().await
-    }
-    run(&world, [3_u8, 5]).await?;
-    run(&world, [-3_i16, 5]).await?;
-    run(&world, [7_u32, 0]).await?;
-    run(&world, [i64::MIN, -1]).await?;
-    run(&world, [1.5_f32, -2.0]).await?;
-    run(&world, [0.25_f64, 8.0]).await?;
-    run(&world, [onesided_windows::Located::new(3_i32, 1), onesided_windows::Located::new(3, 0)]).await
 }

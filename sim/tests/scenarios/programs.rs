@@ -1,14 +1,12 @@
-//! Small programs of several ranks: a lock, a queue of work, a list.
+//! Small programs of several ranks: a lock, and a queue of work.
 
-use onesided_fabric::remote_memory::RemoteMemory;
 use onesided_fabric::{Fabric, World};
 use onesided_windows::{Op, Window};
 
-use crate::{Outcome, scenario};
+use crate::{Outcome, pause, scenario};
 
 scenario!(mutex, a_queue_lock_made_of_windows, [2, 5]);
 scenario!(adlb_mimic, servers_and_clients, [4]);
-scenario!(linked_list_excl, a_list_under_exclusive_locks, [3]);
 
 /// The queue lock of Mellor-Crummey and Scott as a user program: the tail on rank 0, the next
 /// pointer and a flag on each rank.
@@ -29,7 +27,7 @@ async fn a_queue_lock_made_of_windows<F: Fabric>(world: World<F>) -> Outcome {
         if before != 0 {
             all.at(before as u32 - 1).await?.accumulate(NEXT, &[me], Op::Replace).await?;
             while own.fetch_one(GRANTED).await? == 0 {
-                pause(world.fabric()).await;
+                pause(&world, 1000).await;
             }
         }
         let mut count = [0];
@@ -39,7 +37,7 @@ async fn a_queue_lock_made_of_windows<F: Fabric>(world: World<F>) -> Outcome {
         if home.compare_and_swap(TAIL, me, 0).await? != me {
             let next = loop {
                 match own.fetch_one(NEXT).await? {
-                    0 => pause(world.fabric()).await,
+                    0 => pause(&world, 1000).await,
                     next => break next,
                 }
             };
@@ -102,56 +100,4 @@ async fn servers_and_clients<F: Fabric>(world: World<F>) -> Outcome {
     }
     totals.close().await?;
     window.close().await
-}
-
-/// The list of `atomics`, its links got and put under exclusive locks.
-async fn a_list_under_exclusive_locks<F: Fabric>(world: World<F>) -> Outcome {
-    const EACH: u64 = 5;
-    let (me, size) = (u64::from(world.rank()), u64::from(world.size()));
-    // A value and the location of the next; a location is 1 + rank + ranks * index, and the head
-    // lies at rank 0.
-    let window = Window::<u64>::builder().allocate(&world, 2 * (EACH as usize + 1)).await?;
-    let reach = |place: u64| (((place - 1) % size) as u32, 2 * ((place - 1) / size) as usize);
-    let mut tail = 1;
-    for index in 1..=EACH {
-        let mine = 1 + me + size * index;
-        window.locked(world.rank()).put(reach(mine).1, &[me, 0]).await?;
-        loop {
-            let (rank, at) = reach(tail);
-            let mut next = [0];
-            let epoch = window.lock_exclusive(rank).await?;
-            epoch.get(at + 1, &mut next).await?;
-            if next[0] == 0 {
-                epoch.put(at + 1, &[mine])?;
-            }
-            epoch.unlock().await?;
-            match next[0] {
-                0 => break,
-                further => tail = further,
-            }
-        }
-    }
-    world.barrier().await.unwrap();
-    let mut seen = vec![0; size as usize];
-    let mut place = 1;
-    loop {
-        let (rank, at) = reach(place);
-        let mut element = [0; 2];
-        window.locked(rank).get(at, &mut element).await?;
-        if place != 1 {
-            seen[element[0] as usize] += 1;
-        }
-        match element[1] {
-            0 => break,
-            next => place = next,
-        }
-    }
-    assert_eq!(seen, vec![EACH; size as usize]);
-    window.close().await
-}
-
-/// Lets some time pass.
-async fn pause<F: Fabric>(fabric: &F) {
-    let own = fabric.world_segment(fabric.rank()).unwrap();
-    RemoteMemory::pause(fabric, fabric.word_in(&own, 0).unwrap(), 1000).await;
 }
