@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use onesided_fabric::remote_memory::{At, Chain, Fault, Link, Liveness, Patience, Rank, RemoteMemory};
+use onesided_fabric::shm::Shm;
 use onesided_fabric::{
     Capabilities, Drive, Endpoint, Error, Events, Fabric, Fencing, Note, PeerProcesses, Polls, SegmentKey,
     SolicitedEvents, Tasks, UserMemory, delegate,
@@ -151,6 +152,11 @@ impl<F: Fabric> Fabric for Counted<F> {
 
     fn for_messages(&self) -> Self {
         Self { inner: self.inner.for_messages(), counts: Arc::clone(&self.counts) }
+    }
+
+    /// None: what is written for shared memory would not be counted.
+    fn as_shm(&self) -> Option<&Shm> {
+        None
     }
 
     fn words_in<'s, const N: usize>(&'s self, segment: &'s Self::Segment, offset: u64) -> Option<[Self::Word<'s>; N]> {
