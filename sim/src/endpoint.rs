@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Wake;
 
-use onesided_fabric::UserMemory;
+use onesided_fabric::{UserMemory, lock};
 use onesided_remote_memory::{At, Fault, FaultKind, Rank, RegionId, RemoteMemory};
 
 use crate::datagrams::Machines;
@@ -42,11 +42,11 @@ impl Shared {
     }
 
     pub(crate) fn user_memory(&self) -> MutexGuard<'_, BTreeMap<(Rank, u32), UserMemory>> {
-        self.user_memory.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.user_memory)
     }
 
     pub(crate) fn machines(&self) -> MutexGuard<'_, Machines> {
-        self.machines.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.machines)
     }
 
     pub(crate) const fn host_of(&self, rank: Rank) -> u32 {
@@ -78,7 +78,7 @@ impl Shared {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         // A rank's panic unwinds the whole simulation, whose state is not used afterwards.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

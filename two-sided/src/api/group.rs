@@ -23,11 +23,10 @@ use std::task::{Context, Poll};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::shm::introduce_process;
-use onesided_fabric::{Call, Fabric, Limit, NOBODY, Segment, SegmentKey, WORLD_BYTES, World, limited};
+use onesided_fabric::{Call, Fabric, Limit, NOBODY, Segment, SegmentKey, WORLD_BYTES, World, limited, lock};
 
 use crate::api::create::{Making, Shared, failed, test_next};
 use crate::api::messages;
-use crate::driver::progress::lock;
 use crate::{Error, Messages, Source, Tag, WrongMembers};
 
 /// A pending [`Messages::create_group`]: `.wait()` blocks, `.await` suspends, `.test()` polls once.

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use onesided_fabric::bootstrap::fork;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
-use onesided_fabric::{Fabric, Wait, World};
+use onesided_fabric::{Fabric, Wait, World, lock};
 
 use crate::api::destination::{AllOf, Room};
 use crate::api::send::Content;
@@ -362,7 +362,7 @@ impl<F: Fabric> Messages<F> {
     /// Acknowledges the members that have died or left so far: receives and probes from
     /// [any](Source::Any) rank go on without them (`MPIX_Comm_ack_failed`). Returns them.
     pub fn acknowledge_failures(&self) -> Vec<u32> {
-        let mut acknowledged = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut acknowledged = lock(&self.acknowledged);
         acknowledged.extend((0..self.world.size()).filter(|rank| !self.world.is_alive(*rank)));
         acknowledged.iter().copied().collect()
     }
@@ -506,7 +506,7 @@ impl<F: Fabric> Messages<F> {
         }
         let others = || (0..self.world.size()).filter_map(|rank| Some((rank, self.world.fabric_rank(rank)?)));
         if fabric.failure(0).is_some() {
-            let acknowledged = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
+            let acknowledged = lock(&self.acknowledged);
             let is_dead = |rank, member| !acknowledged.contains(&rank) && fabric.liveness(member) == Liveness::Dead;
             if let Some((_, member)) = others().find(|(rank, member)| is_dead(*rank, *member)) {
                 return Some(Fault::of(FaultKind::PeerDied, member));

@@ -5,14 +5,13 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
-use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Fabric, lock};
 
 use super::link::{Core, Link};
 use super::request::{Slices, Work, run};
 use super::state::{State, bytes};
 use crate::Error;
-use crate::driver::progress::lock;
 use crate::engine::{Direct, Engine, Reason};
 
 /// The outcome of a call, and what it has written.

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use onesided_fabric::lock;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 
-use crate::driver::progress::lock;
 use crate::engine::{CallFailure, TOLD};
 
 /// The most memory that is kept for the next calls, in bytes.

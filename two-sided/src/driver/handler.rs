@@ -9,9 +9,9 @@ use std::task::Poll;
 use std::thread::{self, JoinHandle};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Events, Fabric, ServerThread, Ticket};
+use onesided_fabric::{Events, Fabric, ServerThread, Ticket, lock};
 
-use crate::driver::progress::{Progress, lock};
+use crate::driver::progress::Progress;
 use crate::engine::{Direct, Engine};
 
 /// Who moves the messages of a rank, and how its threads wait. See

@@ -12,8 +12,9 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use onesided_fabric::lock;
+
 use crate::Protocol;
-use crate::driver::progress::lock;
 
 /// The bound is in this interval.
 pub(crate) const LOWEST: u32 = 4 << 10;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Fabric, Path, Segment, SegmentKey};
+use onesided_fabric::{Fabric, Path, Segment, SegmentKey, lock};
 
 use crate::driver::pieces::Pieces;
-use crate::driver::progress::{Opened, Progress, Registered, lock};
+use crate::driver::progress::{Opened, Progress, Registered};
 use crate::engine::elements::zeroed;
 use crate::engine::is_refused;
 

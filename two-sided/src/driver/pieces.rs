@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::{fmt, iter};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Fabric, Segment, SegmentKey, UserMemory};
+use onesided_fabric::{Fabric, Segment, SegmentKey, UserMemory, lock};
 
 use crate::driver::memory::allocated;
-use crate::driver::progress::{Progress, lock};
+use crate::driver::progress::Progress;
 use crate::engine::SHORTEST;
 
 /// The longest piece, if there are not too many.

@@ -7,7 +7,7 @@ mod state;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -71,11 +71,6 @@ impl<F: Fabric> Drop for Progress<F> {
             self.report_statistics();
         }
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic under a lock is one of this crate's own invariants; no user code runs there.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether packets may take a channel, if it is there.

@@ -9,10 +9,9 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use onesided_fabric::Channel;
+use onesided_fabric::{Channel, lock};
 
 use crate::driver::measured::{LOWEST, Measured};
-use crate::driver::progress::lock;
 use crate::{ProgressMode, Protocol};
 
 /// The variable with the rules of a process.

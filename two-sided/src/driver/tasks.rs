@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, TryLockError};
 use std::task::{Context, Poll};
 
-use crate::driver::progress::lock;
+use onesided_fabric::lock;
 
 pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 

@@ -7,12 +7,11 @@ use std::task::Poll;
 use std::thread;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Call, Fabric, Limit, limited};
+use onesided_fabric::{Call, Fabric, Limit, limited, lock};
 use onesided_lock_algos::Mode;
 use onesided_lock_algos::served::{Answer, Outcome, Poison, Request, Terms, Verb};
 
 use super::{Inner, REQUEST, SLOTS, ServedLock, quietly};
-use crate::driver::progress::lock;
 use crate::{Error, Tag};
 
 /// A pending acquire of a [`ServedLock`]: `.wait()` blocks, `.await` suspends, `.test()` polls once.

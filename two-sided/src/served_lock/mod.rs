@@ -36,13 +36,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use onesided_fabric::remote_memory::{Collective, Fault, FaultKind, Rank};
-use onesided_fabric::{Call, Fabric, Limit, ServerThread, World, limited};
+use onesided_fabric::{Call, Fabric, Limit, ServerThread, World, limited, lock};
 use onesided_lock_algos::Mode;
 use onesided_lock_algos::served::{Request, Verb};
 
 pub use self::acquire::{AcquireServed, ServedGuard};
 use crate::api::create::CreateMessages;
-use crate::driver::progress::lock;
 use crate::engine::matching::{Arrival, LOCK};
 use crate::{Error, Messages, Tag};
 

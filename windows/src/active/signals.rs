@@ -2,7 +2,9 @@
 //! access epoch is complete.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use onesided_fabric::lock;
 
 use crate::locks::{FIXED_BYTES, LOCK_BYTES};
 
@@ -69,6 +71,6 @@ impl Counts {
     }
 
     pub(super) fn counts(&self) -> MutexGuard<'_, BTreeMap<u32, Count>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }

@@ -1,7 +1,8 @@
 //! The requests of this rank that are under way.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use onesided_fabric::lock;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 
 /// The destination of a reply: the first task that sees the reply stores it for the requester.
@@ -27,12 +28,12 @@ impl HelperRequests {
 
     pub(super) fn in_flight(&self, rank: u32) -> Result<MutexGuard<'_, InFlight>, Fault> {
         let in_flight = self.0.get(rank as usize).ok_or(Fault::new(FaultKind::NoSuchRank))?;
-        Ok(in_flight.0.lock().unwrap_or_else(PoisonError::into_inner))
+        Ok(lock(&in_flight.0))
     }
 
     /// The number of signals to a rank; locked while signalling.
     pub(super) fn signals(&self, rank: u32) -> Result<MutexGuard<'_, u64>, Fault> {
         let in_flight = self.0.get(rank as usize).ok_or(Fault::new(FaultKind::NoSuchRank))?;
-        Ok(in_flight.1.lock().unwrap_or_else(PoisonError::into_inner))
+        Ok(lock(&in_flight.1))
     }
 }

@@ -1,9 +1,9 @@
 //! The origin's side: sends requests and waits for replies.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
-use onesided_fabric::{Fabric, Segment};
+use onesided_fabric::{Fabric, Segment, lock};
 
 use super::HelperRequest;
 use super::in_flight::{InFlight, ReplyCell};
@@ -17,7 +17,7 @@ use crate::{Access, AtomicElement};
 const POLL_INTERVAL: u64 = 100_000_000;
 
 fn take(reply: &ReplyCell) -> Option<Result<Vec<u8>, Fault>> {
-    reply.lock().unwrap_or_else(PoisonError::into_inner).take()
+    lock(reply).take()
 }
 
 impl<F: Fabric> Inner<F> {
@@ -93,7 +93,7 @@ impl<F: Fabric> Inner<F> {
         if number == in_flight.posted
             && let Some((reply, _)) = in_flight.current.take()
         {
-            *reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(fault));
+            *lock(&reply) = Some(Err(fault));
         }
         Ok(())
     }
@@ -115,7 +115,7 @@ impl<F: Fabric> Inner<F> {
                 fabric.read_direct(&self.memory.hidden, layout.results(target.rank), &mut results).map(|()| results)
             }
         };
-        *reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        *lock(&reply) = Some(outcome);
         Ok(())
     }
 

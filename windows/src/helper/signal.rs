@@ -10,10 +10,10 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
-use onesided_fabric::{Fabric, Segment};
+use onesided_fabric::{Fabric, Segment, lock};
 
 use crate::window::inner::Inner;
 use crate::window::target::Target;
@@ -85,7 +85,7 @@ impl<F: Fabric> Inner<F> {
             Ok(Some(word)) if !predicate(word) => false,
             Ok(None) => false,
             seen => {
-                *outcome.lock().unwrap_or_else(PoisonError::into_inner) = seen.transpose();
+                *lock(&outcome) = seen.transpose();
                 true
             }
         };
@@ -94,7 +94,7 @@ impl<F: Fabric> Inner<F> {
             Some(patience) => fabric.wait_until(own, look, patience).await?,
             None => self.world.wait_until(own, look).await?,
         };
-        let seen = seen.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let seen = lock(&seen).take();
         seen.unwrap_or(Err(Fault::new(FaultKind::Unknown)))
     }
 

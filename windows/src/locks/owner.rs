@@ -1,11 +1,10 @@
 //! The owners of this rank: their slots, and what peers read of them.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 
-use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
+use onesided_fabric::{Fabric, lock};
 use onesided_lock_algos::{LockContext, Mode, Owner, announces};
 
 use crate::LockDesign;
@@ -106,7 +105,7 @@ impl<F: Fabric> Inner<F> {
     /// Announces to peers that a slot is in use from now on.
     #[cold]
     fn announce(&self, slot: u16) -> Result<(), Fault> {
-        let _announcing = self.locks.slots.announcing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _announcing = lock(&self.locks.slots.announcing);
         let in_use = self.locks.slots.in_use.load(Ordering::Relaxed).max(u32::from(slot) + 1);
         let word = self.fabric().word_in(&self.memory.hidden, slots::in_use(self.world.size()))?;
         self.fabric().store(word, in_use.into())?;

@@ -4,11 +4,11 @@
 //! holds only that region and the keys of the peers' ones: it does not keep the window alive.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
-use onesided_fabric::{Fabric, SegmentKey, ServerThread, World};
+use onesided_fabric::{Fabric, SegmentKey, ServerThread, World, lock};
 use onesided_lock_algos::{LockContext, Owner, Owners, WordOf, served};
 
 use crate::locks::layout::HiddenLayout;
@@ -86,7 +86,7 @@ impl<F: Fabric> LockServer<F> {
             true => server.world.fabric().endpoint().serve(task, Some(server_thread)),
         };
         match started {
-            Ok(thread) => *server.thread.lock().unwrap_or_else(PoisonError::into_inner) = thread,
+            Ok(thread) => *lock(&server.thread) = thread,
             Err(fault) => {
                 server.give_up();
                 return Err(fault);
@@ -118,7 +118,7 @@ impl<F: Fabric> LockServer<F> {
         let fabric = self.world.fabric();
         let timed_out = Fault::of(FaultKind::TimedOut, fabric.rank());
         poll_until(fabric, fabric.word_in(&self.own, 0)?, timed_out, || self.done.load(Ordering::Acquire)).await?;
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = lock(&self.thread).take();
         // The thread has nothing left to do but to end.
         thread.map_or(Ok(()), |thread| thread.join().map_err(|_| Fault::new(FaultKind::Closed)))
     }

@@ -7,8 +7,9 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use onesided_fabric::lock;
 use onesided_lock_algos::Owner;
 
 use crate::active::signals;
@@ -146,7 +147,7 @@ impl Slots {
 
     /// The slots of cancelled acquires that the endpoint is finishing.
     pub(crate) fn cancelled(&self) -> MutexGuard<'_, Vec<u16>> {
-        self.cancelled.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.cancelled)
     }
 
     /// Whether this thread has a lock of the window, as far as that is recorded: a guard may have

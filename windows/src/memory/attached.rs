@@ -1,10 +1,10 @@
 //! The attached memory of a dynamic window: this rank's, and what it has resolved of others.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
-use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Fabric, lock};
 
 use crate::RemotePtr;
 use crate::memory::remote_ptr::SLOTS;
@@ -68,7 +68,7 @@ impl<F: Fabric> Default for Attached<F> {
 
 impl<F: Fabric> Attached<F> {
     pub(super) fn own(&self) -> MutexGuard<'_, OwnMemory<F>> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.own)
     }
 
     /// The segment of a region that this rank has attached.
@@ -80,11 +80,11 @@ impl<F: Fabric> Attached<F> {
 
     /// Keeps memory that the window's end does not take back from the fabric.
     pub(crate) fn set_backing(&self, backing: Backing<F>) {
-        *self.backing.lock().unwrap_or_else(PoisonError::into_inner) = Some(backing);
+        *lock(&self.backing) = Some(backing);
     }
 
     pub(crate) fn take_backing(&self) -> Option<Backing<F>> {
-        self.backing.lock().unwrap_or_else(PoisonError::into_inner).take()
+        lock(&self.backing).take()
     }
 
     /// The region at a remote pointer, if it was resolved before.

@@ -2,10 +2,10 @@
 
 use std::fmt;
 use std::ops::{ControlFlow, Range};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Fabric, Segment, UserMemory, World};
+use onesided_fabric::{Fabric, Segment, UserMemory, World, lock};
 
 use crate::helper::is_wordless;
 use crate::operation::request::Awaited;
@@ -66,7 +66,7 @@ struct State {
 
 impl<F: Fabric> Shared<F> {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -78,8 +78,8 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         self.note_release();
         let held = ManuallyDrop::new(self);
         if held_by_word(held.owner, held.mode()) {
-            let home = inner.lock_context(held.access.target, held.id, held.owner).home(0);
-            match home.map(|home| TestAndSet::release_link(inner.fabric(), (home, held.owner))) {
+            let context = inner.lock_context(held.access.target, held.id, held.owner);
+            match release_link(inner.fabric(), context, held.owner) {
                 // The read is answered from memory, after the writes before it; a link takes effect after the
                 // previous one.
                 Ok(release) => {
@@ -142,8 +142,11 @@ fn post_release<'w, F: Fabric>(
         }
     } else if held_by_word(owner, holding.mode()) {
         let posted = match inner.shm_context(target, id, owner) {
-            Some((memory, context)) => post_word(memory, context, owner),
-            None => post_word(inner.fabric(), inner.lock_context(target, id, owner), owner),
+            Some((memory, context)) => {
+                release_link(memory, context, owner).map(|release| drop(memory.post_link(release)))
+            }
+            None => release_link(inner.fabric(), inner.lock_context(target, id, owner), owner)
+                .map(|release| drop(inner.fabric().post_link(release))),
         };
         if let Err(fault) = posted {
             defer_error(inner, target.rank, fault);
@@ -155,9 +158,12 @@ fn post_release<'w, F: Fabric>(
 
 /// The release of an owner that [holds the lock by its word](held_by_word).
 #[inline(always)] // as `post_release`
-fn post_word<'w, M: RemoteMemory>(memory: &'w M, context: impl LockContext<'w, M>, owner: u64) -> Result<(), Fault> {
-    drop(memory.post_link(TestAndSet::release_link(memory, (context.home(0)?, owner))));
-    Ok(())
+fn release_link<'w, M: RemoteMemory>(
+    memory: &'w M,
+    context: impl LockContext<'w, M>,
+    owner: u64,
+) -> Result<Link<M::Word<'w>>, Fault> {
+    Ok(TestAndSet::release_link(memory, (context.home(0)?, owner)))
 }
 
 /// The release of any other owner that may have a queue node.

@@ -1,7 +1,9 @@
 //! How far a window has come towards its end, and what its end has to report.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use onesided_fabric::lock;
 
 use crate::Error;
 
@@ -68,12 +70,12 @@ impl Lifecycle {
 
     /// Keeps a deferred error; the first one counts.
     pub(crate) fn defer(&self, error: Error) {
-        self.deferred_error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        lock(&self.deferred_error).get_or_insert(error);
     }
 
     /// The deferred error, once.
     pub(crate) fn take_deferred(&self) -> Result<(), Error> {
-        match self.deferred_error.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        match lock(&self.deferred_error).take() {
             Some(error) => Err(error),
             None => Ok(()),
         }
