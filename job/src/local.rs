@@ -122,8 +122,6 @@ struct Tables {
     regions: HashMap<(Rank, RegionId), Arc<Mapping>>,
 }
 
-impl Local {}
-
 impl Exchange for Local {
     fn put(&self, name: &str, value: &[u8]) -> Result<(), Error> {
         match lock(&self.shared.tables).values.entry(name.into()) {

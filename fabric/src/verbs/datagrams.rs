@@ -72,8 +72,6 @@ struct Port {
     is_idle: AtomicBool,
 }
 
-impl Port {}
-
 /// The packets of a rank as datagrams.
 #[derive(Debug)]
 pub(super) struct CardDatagrams {

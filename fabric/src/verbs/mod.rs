@@ -218,8 +218,6 @@ struct Inner {
     exchange: Arc<dyn Exchange>,
 }
 
-impl Inner {}
-
 impl fmt::Debug for Verbs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Inner { rank, connector, endpoint, .. } = &*self.0;

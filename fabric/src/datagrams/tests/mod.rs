@@ -332,7 +332,7 @@ fn an_early_packet_waits_across_the_wrap() {
     for number in [0, u32::MAX] {
         let arrived =
             receiver.arrived(number, (Channel::Datagrams, number.to_le_bytes()), &mut |packet| delivered.push(packet));
-        assert_ne!(arrived, Arrived::Duplicate);
+        assert!(matches!(arrived, Arrived::InOrder | Arrived::Ahead), "{number}: {arrived:?}");
     }
     assert_eq!(delivered, [u32::MAX, 0].map(|number| (Channel::Datagrams, Box::from(number.to_le_bytes()))));
     assert_eq!(receiver.acknowledge().next, 1);
