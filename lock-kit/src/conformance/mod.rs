@@ -19,7 +19,7 @@ use programs::Programs;
 /// Runs the whole kit on a lock: cheap checks first, up to the first violation. It takes two minutes
 /// at most optimised, ten unoptimised, and mostly less than one.
 ///
-/// ```
+/// ```no_run
 /// let lock = onesided_lock_kit::lock_algos::TestAndSet::default();
 /// let report = onesided_lock_kit::conformance(&lock);
 /// println!("{report}");
