@@ -47,7 +47,7 @@ fn briefly() -> [usize; 4] {
 
 #[test]
 fn test_and_set() {
-    let suite = suite(&right()).preemptions(3);
+    let suite = suite(&right()).preemptions(bound(2, 3));
     conforms(&suite, bound([6_000, 20_000, 3_000, 10_000], [8_000, 80_000, 5_000, 25_000]));
     narrow(&right().checked()); // with a compare-swap for every release
 }
