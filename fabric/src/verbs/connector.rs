@@ -214,9 +214,14 @@ impl Inner {
         self.ring(); // who waits for it
     }
 
-    /// Whether there are as many connections beside datagrams as there may be.
+    /// Whether there are as many connections beside datagrams as there may be. Those that are broken, and those
+    /// to ranks that have ended, stay to the end and take no place.
     pub(super) fn is_full(&self) -> bool {
-        self.limits.counted.load(Ordering::Relaxed) >= self.limits.most.load(Ordering::Relaxed)
+        let takes_place = |peer: &&Peer| {
+            let is_of_use = !peer.is_broken() && self.job_segment.liveness(peer.id.rank) == Liveness::Alive;
+            self.is_limited(peer.id) && is_of_use && lock(&peer.posting).pair.is_some()
+        };
+        self.known_peers().filter(takes_place).count() >= self.limits.most.load(Ordering::Relaxed) as usize
     }
 
     /// This rank's queue pair for a peer, made at the first call for a connection.
@@ -243,7 +248,6 @@ impl Inner {
         }
         peer.set_pair(connecting, pair);
         peer.refused.store(false, Ordering::Release);
-        self.limits.counted.fetch_add(is_limited.into(), Ordering::Relaxed);
         connecting.pair.clone()
     }
 
@@ -259,7 +263,6 @@ impl Inner {
                 arrivals.forget(pair.number());
             }
             self.cards.of(peer.id.traffic).map_or(&self.completions, |card| &card.completions).give_room(self.depth);
-            self.limits.counted.fetch_sub(self.is_limited(peer.id).into(), Ordering::Relaxed);
         }
         peer.generation() != generation
     }

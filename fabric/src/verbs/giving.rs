@@ -18,6 +18,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use onesided_job::{lock, setting};
+use onesided_remote_memory::Liveness;
 
 use crate::verbs::Inner;
 use crate::verbs::datagrams::{CONNECT_AFTER, CONNECTIONS, COUNTED};
@@ -40,8 +41,6 @@ pub(super) struct Limits {
     pub(super) connect_after: u32,
     /// How many there may be before idle ones are given back, or, beside datagrams, at all.
     pub(super) most: AtomicU32,
-    /// How many there are [with a limit](Inner::is_limited).
-    pub(super) counted: AtomicU32,
     /// Whether one was refused for that limit since one was last given back.
     pub(super) wants_one_back: AtomicBool,
     /// How many to others were made, were refused, and were given back.
@@ -138,11 +137,9 @@ impl Inner {
             true => self.is_limited(peer.id),
             false => peer.id.traffic != Traffic::Memory && peer.id.rank != self.rank,
         };
-        let connected: Vec<_> = self
-            .known_peers()
-            .filter(is_of_messages)
-            .filter(|peer| peer.is_connected() && !peer.giving.is_under_way())
-            .collect();
+        let is_whole = |peer: &&Peer| peer.is_connected() && !peer.giving.is_under_way();
+        let is_alive = |peer: &&Peer| self.job_segment.liveness(peer.id.rank) == Liveness::Alive;
+        let connected: Vec<_> = self.known_peers().filter(is_of_messages).filter(is_whole).filter(is_alive).collect();
         let most = self.limits.most.load(Ordering::Relaxed) as usize;
         // Beside datagrams there are not more: one makes room.
         let most = if self.limits.beside_datagrams { most.saturating_sub(1) } else { most };

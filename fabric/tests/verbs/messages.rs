@@ -5,7 +5,8 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use onesided_fabric::remote_memory::{FaultKind, Patience, Rank, RemoteMemory};
+use onesided_fabric::bootstrap::local;
+use onesided_fabric::remote_memory::{FaultKind, Liveness, Patience, Rank, RemoteMemory};
 use onesided_fabric::verbs::{RECEIVES, Verbs, VerbsTransport};
 use onesided_fabric::{
     Absent, Channel, Events, Fabric, Fencing, NOBODY, Packet, Renewed, Segment, SegmentKey, Transport, block_on,
@@ -14,7 +15,7 @@ use onesided_fabric::{
 
 use crate::connections::eventually;
 use crate::support::{Barrier, device, segments};
-use crate::{LONG, by_datagrams, channel, kind, ranks, until};
+use crate::{LONG, by_datagrams, channel, kind, ranks, ranks_of, until};
 
 /// Packets to a rank that takes none wait, and what was posted to its memory after them does not.
 #[test]
@@ -367,6 +368,37 @@ fn a_connection_beside_datagrams_gives_way() {
                 talk_until_connected(fabric, &mut packets, peer, &mut next[peer.index()]);
             }
             world.barrier().wait().unwrap();
+        }
+    });
+}
+
+/// A connection to a rank that has left or died takes no place of those that a rank may have.
+#[test]
+fn a_rank_that_has_ended_has_no_place_beside_datagrams() {
+    let Some(_device) = device("a_rank_that_has_ended_has_no_place_beside_datagrams") else { return };
+    if channel() != "both" {
+        return;
+    }
+    let (jobs, talked) = (local::jobs(4).unwrap(), Barrier::new(2));
+    let job_segment = jobs[0].job_segment.clone();
+    ranks_of(jobs, |world| {
+        let (fabric, me) = (world.fabric(), Rank(world.rank()));
+        fabric.set_most_connections(1);
+        world.barrier().wait().unwrap();
+        let mut packets = fabric.transport().unwrap();
+        for other in [1, 2, 3].map(Rank) {
+            if me.0 == 0 || me == other {
+                let peer = if me == other { Rank(0) } else { other };
+                talk_until_connected(fabric, &mut packets, peer, &mut [0; 2]);
+                talked.wait();
+            }
+            if me == other && me.0 == 2 {
+                job_segment.declare_dead(me);
+            }
+            if me == other {
+                return; // leaves
+            }
+            eventually("the rank has ended", || fabric.liveness(other) != Liveness::Alive);
         }
     });
 }
