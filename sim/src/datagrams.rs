@@ -121,10 +121,10 @@ impl DatagramWaits for SimWaits {
         Poll::Ready(Ok(()))
     }
 
-    fn next_apart(&mut self) -> Option<(Rank, u32, Box<[u8]>)> {
+    fn next_apart(&mut self) -> Option<(Rank, [u8; DatagramChannel::APART], Box<[u8]>)> {
         let (from, bytes) = self.fabric.state().take_packet(self.fabric.rank())?;
-        let (number, packet) = bytes.split_first_chunk()?;
-        Some((from, u32::from_le_bytes(*number), packet.into()))
+        let (before, packet) = bytes.split_first_chunk()?;
+        Some((from, *before, packet.into()))
     }
 }
 

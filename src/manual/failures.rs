@@ -107,7 +107,8 @@
 //! `Unknown`. Each of the two has then failed as a user of the other's memory. Both live, and both
 //! go on with all other ranks. Their messages have a connection of their own: if that one alone
 //! breaks, the messages under way between the two fail (`ConnectionLost`) and [it is made
-//! anew](super::messages#failures); all of this section is about windows and locks, which go on.
+//! anew](super::messages#failures), or with `ONESIDED_MESSAGES_RELIABLE=on` they [go on by
+//! datagrams](super::messages#over-datagrams); all of this section is about windows and locks, which go on.
 //!
 //! - Operations in flight between the two end as `Unknown`: each took effect or never will, once
 //!   its target has cut the connection. Later ones fail as `ConnectionLost` and have no effect.

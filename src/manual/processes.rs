@@ -210,6 +210,7 @@
 //! | `ONESIDED_MESSAGES_CONNECTIONS` | on verbs, how many connections of messages, each rail counted, a rank has before it [gives idle ones back](super::fabrics#verbs); with the channel `both`, how many it has at most | no limit; with `both` 16 |
 //! | `ONESIDED_MESSAGES_CONNECT_AFTER` | on verbs with the channel `both`, how many messages to a rank count before its connection is made | 16 |
 //! | `ONESIDED_MESSAGES_CHANNEL` | on verbs, over what the packets of messages travel, the same at all ranks: connections (`rc`), [datagrams](super::messages#over-datagrams) (`ud`), or datagrams first and then connections (`both`) | `rc` |
+//! | `ONESIDED_MESSAGES_RELIABLE` | on verbs with the channel `both`, the same at all ranks: whether messages [survive a connection that breaks](super::messages#over-datagrams) (`on`, `off`) | `off` |
 //! | `ONESIDED_MESSAGES_QUEUES` | on verbs, in how many completion queues this rank's requests complete: `two`, of which one has the packets of messages, or `one` ([progress](super::progress)); with datagrams always one | `two` |
 //! | `ONESIDED_MESSAGES_RULES` | which way this rank's messages go: [rules](super::messages#protocols), such as `eager, rput`, or `@` and the name of a file with them | `eager, size>=measured: offered, rget` |
 //! | `ONESIDED_RAILS` | on verbs, 1 to 3: over how many connections two ranks move a [long message](super::messages#over-several-rails) | the number of devices named |

@@ -25,6 +25,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("messages: sender dies", |world| one_dies(&world, sender_dies)),
     ("messages: receiver dies", |world| one_dies(&world, receiver_dies)),
     ("messages: connection breaks", connection_breaks),
+    ("messages: kept", kept_messages),
     ("messages: receiver stops", stopped::receiver_stops),
     ("messages: both wait", floods::both_wait),
     ("messages: device fails", rails::device_fails),
@@ -275,6 +276,70 @@ fn a_connection_that_breaks_between_processes_is_made_anew() {
     // Datagrams have no connection.
     if jobs::on_cards() && std::env::var_os("ONESIDED_MESSAGES_CHANNEL").is_none() {
         let ended = jobs::start(2, "messages: connection breaks").wait();
+        assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
+    }
+}
+
+/// The connection breaks the same way under messages of all kinds, whose packets are kept: all of them come, and the
+/// next connection is made.
+fn kept_messages(world: World) {
+    let messages = Messages::new(&world).wait().unwrap();
+    let (me, other) = (world.rank(), 1 - world.rank());
+    let fabric = world.fabric().for_messages();
+    let exchange = |bytes: &[u8]| {
+        let send = messages.send(bytes, other, Tag(0));
+        let (theirs, _) = messages.recv::<u8>(other, Tag(0)).deadline(DEADLINE).wait().unwrap();
+        send.deadline(DEADLINE).wait().unwrap();
+        theirs
+    };
+    for rendezvous in [Protocol::Rget, Protocol::Rput, Protocol::Pipeline, Protocol::Copy] {
+        messages.set_rendezvous(rendezvous);
+        loop {
+            let is_there = messages.explain(other, 8).unwrap().to_string().ends_with("over the connection");
+            if exchange(&[is_there.into()]) == [1] && is_there {
+                break;
+            }
+        }
+        let own = fabric.allocate(64).unwrap();
+        let key = exchange(&own.key().to_bytes());
+        let theirs = fabric.open(&SegmentKey::from_bytes(&key).unwrap()).unwrap();
+        let sent = LENGTHS.map(|len| elements(me, len));
+        let sends: Vec<_> = sent.iter().map(|sent| messages.send(sent, other, Tag(1))).collect();
+        let [out, into] = [elements(me, 100_000), vec![0; 100_000]].map(|elements| messages.buffer_of(elements));
+        let (out, into) = (messages.send_buffer(out, other, Tag(2)), messages.recv_buffer(into, other, Tag(2)));
+        world.barrier().wait().unwrap();
+        if me == 1 {
+            drop(own);
+            world.barrier().wait().unwrap();
+        } else {
+            world.barrier().wait().unwrap();
+            block_on(world.fabric(), fabric.rdma_read((&theirs, 0), (&own, 0), 64)).unwrap_err();
+        }
+        for len in LENGTHS {
+            let (got, _) = messages.recv::<u64>(other, Tag(1)).deadline(DEADLINE).wait().unwrap();
+            assert_eq!(got, elements(other, len));
+        }
+        let (into, _) = into.deadline(DEADLINE).wait().unwrap();
+        assert!(into.read(0..100_000) == elements(other, 100_000));
+        out.deadline(DEADLINE).wait().unwrap();
+        for send in sends {
+            send.deadline(DEADLINE).wait().unwrap();
+        }
+        world.barrier().wait().unwrap();
+    }
+    ok();
+}
+
+#[test]
+fn kept_messages_survive_their_connections() {
+    if jobs::on_cards() && std::env::var_os("ONESIDED_MESSAGES_CHANNEL").is_none() {
+        let settings = [
+            (jobs::ROLE, "messages: kept"),
+            ("ONESIDED_MESSAGES_CHANNEL", "both"),
+            ("ONESIDED_MESSAGES_CONNECT_AFTER", "2"),
+            ("ONESIDED_MESSAGES_RELIABLE", "on"),
+        ];
+        let ended = jobs::start_with(2, &settings.map(|(name, value)| (name, value.as_ref()))).wait();
         assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
     }
 }

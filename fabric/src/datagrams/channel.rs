@@ -6,7 +6,7 @@ use std::task::Poll;
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use super::Posted;
-use super::header::{HEADER, Header};
+use super::header::{Acknowledgement, HEADER, Header};
 use super::receiver::{Arrived, Came, Receiver};
 use super::sender::{NEVER, Sender};
 use crate::Channel;
@@ -72,8 +72,13 @@ pub struct DatagramChannel {
     due: u64,
     /// The number of the first packet.
     first: u32,
+    /// Whether packets that take other channels are kept until they are acknowledged.
+    keeps: bool,
     counts: DatagramCounts,
 }
+
+/// The bytes before a packet that takes another channel: its number, and the acknowledgement.
+pub(super) const APART: usize = 8;
 
 #[derive(Debug)]
 struct Peer {
@@ -159,11 +164,27 @@ impl DatagramChannel {
     pub(super) fn numbered(own: Identity, incarnations: impl IntoIterator<Item = u32>, first: u32) -> Self {
         let peers = incarnations.into_iter().map(Peer::new).collect();
         let (active, ready, counts) = (Vec::new(), VecDeque::new(), DatagramCounts::default());
-        Self { own, peers, active, ready, due: NEVER, first, counts }
+        Self { own, peers, active, ready, due: NEVER, first, keeps: false, counts }
+    }
+
+    /// The same, which keeps packets that take other channels until they are acknowledged, and sends those again
+    /// whose channel [fails](Self::lose_apart). Its peers are to do the same.
+    #[must_use]
+    pub fn keeping(self, keeps: bool) -> Self {
+        Self { keeps, ..self }
+    }
+
+    /// Whether it [keeps](Self::keeping) packets that take other channels.
+    #[must_use]
+    pub const fn keeps(&self) -> bool {
+        self.keeps
     }
 
     /// Bytes of a datagram that carry no packet.
     pub const HEADER: usize = HEADER;
+
+    /// Bytes before a packet that takes another channel.
+    pub const APART: usize = APART;
 
     /// How many ranks there are, this one included.
     #[must_use]
@@ -230,44 +251,71 @@ impl DatagramChannel {
         if sent { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
-    /// The number of a packet that takes another channel to a peer now, where it arrives once and in that
+    /// The bytes before a packet that takes another channel to a peer now, where it arrives once and in that
     /// channel's order; when it has left, [that is told](Self::left_apart). `Pending` as [`send`](Self::send).
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub fn number_apart(&mut self, now: u64, to: Rank) -> Poll<Result<u32, Fault>> {
+    pub fn begin_apart(&mut self, now: u64, to: Rank) -> Poll<Result<[u8; APART], Fault>> {
         let Poll::Ready(met) = self.met(now, to)? else { return Poll::Pending };
-        met.sender.number_apart().map_or(Poll::Pending, |number| Poll::Ready(Ok(number)))
+        let Some(number) = met.sender.number_apart() else { return Poll::Pending };
+        let mut bytes = [0; APART];
+        bytes[..4].copy_from_slice(&number.to_le_bytes());
+        bytes[4..].copy_from_slice(&met.receiver.next().to_le_bytes());
+        Poll::Ready(Ok(bytes))
     }
 
-    /// The packet that last got a number for its channel has left.
-    pub fn left_apart(&mut self, to: Rank) {
-        if let Status::Met(met) = &mut self.peers[to.index()].status {
-            met.sender.left_apart();
-            self.counts.sent += 1;
+    /// The packet for which another channel was [last begun](Self::begin_apart) has left.
+    pub fn left_apart(&mut self, now: u64, to: Rank, (head, body): (&[u8], &[u8]), is_solicited: bool) {
+        let Status::Met(met) = &mut self.peers[to.index()].status else { return };
+        if self.keeps && met.sender.is_idle() {
+            met.since = now;
+        }
+        met.sender.left_apart(now, self.keeps.then_some(([head, body], is_solicited)));
+        self.counts.sent += 1;
+        if self.keeps {
+            met.receiver.acknowledged_apart();
+            self.activate(to, NEVER);
         }
     }
 
-    /// Takes in a packet that came by another channel.
+    /// The other channel to a peer has failed, and nothing arrives by it any more: packets that are
+    /// [kept](Self::keeping) become datagrams.
+    pub fn lose_apart(&mut self, to: Rank) {
+        if let Status::Met(met) = &mut self.peers[to.index()].status {
+            met.sender.lose_apart();
+            self.activate(to, 0);
+        }
+    }
+
+    /// Takes in a packet that came by another channel, and the bytes before it. One that came before is dropped.
     ///
     /// # Errors
-    /// `Protocol` if it came before, or is further ahead than any may be.
+    /// `Protocol` if it is further ahead than any may be, or acknowledges what was not sent.
     pub fn arrived_apart(
         &mut self,
         now: u64,
         from: Rank,
-        number: u32,
+        before: [u8; APART],
         packet: (Channel, Box<[u8]>),
     ) -> Result<(), Fault> {
         let peer = self.peers.get_mut(from.index()).ok_or(Fault::of(FaultKind::NoSuchRank, from))?;
         let incarnation = peer.incarnation;
         let Some(met) = peer.met(now, self.first, true) else { return Ok(()) }; // it is lost
-        let arrived = met.arrived((from, incarnation), number, packet, (&mut self.ready, &mut self.counts));
-        if matches!(arrived, Arrived::Duplicate | Arrived::Beyond) {
+        let [number, next] = [0, 4].map(|at| u32::from_le_bytes([0, 1, 2, 3].map(|byte| before[at + byte])));
+        let mut arrived = met.arrived((from, incarnation), number, packet, (&mut self.ready, &mut self.counts));
+        if self.keeps {
+            met.since = now;
+            met.receiver.acknowledge_apart(number, now + met.sender.delay());
+            if met.sender.acknowledge(now, Acknowledgement { next, room: 0, selective: 0 }).is_err() {
+                arrived = Arrived::Beyond;
+            }
+        }
+        if arrived == Arrived::Beyond {
             return Err(Fault::of(FaultKind::Protocol, from));
         }
-        if met.receiver.due() == 0 {
-            self.activate(from, 0);
+        if met.receiver.due() != NEVER {
+            self.activate(from, NEVER);
         }
         Ok(())
     }

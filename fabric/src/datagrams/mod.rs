@@ -32,10 +32,16 @@
 //! first datagram that was not acknowledged, and a datagram that was never sent goes before it. Without
 //! such a datagram there is no limit but the channel's own, and nothing is acknowledged. A packet of the
 //! other channel is not sent again, and has its place in the sequence only until what was before it is
-//! acknowledged. One that came twice, or from further ahead, violates the protocol. Which channels there
+//! acknowledged. One from further ahead than 256 violates the protocol. Which channels there
 //! are to a peer is asked for each packet (`Transport::channels`): first datagrams alone, and the connection
 //! before them once it is there. It is asked for when so many messages count (`Transport::count`), and no packet
 //! waits for it. The order holds on the way back to datagrams, too.
+//!
+//! Packets of the other channel may be *kept* ([`DatagramChannel::keeping`]), for which that channel need not be
+//! reliable: they stay with the sender until they are acknowledged, like datagrams, and are no part of the window.
+//! When the channel fails (`lose_apart`), those that were not acknowledged are lost datagrams, and sent again as such;
+//! the receiver drops what it has. Packets of the channel acknowledge without a datagram. The receiver sends one
+//! for each 64th packet, and otherwise after the time that an acknowledgement may wait.
 //!
 //! # What wakes a handler
 //!

@@ -44,6 +44,11 @@ impl Receiver {
         self.due
     }
 
+    /// The number of the first packet that it lacks.
+    pub(super) const fn next(&self) -> u32 {
+        self.next
+    }
+
     /// An acknowledgement is due at once.
     pub(super) const fn hurry(&mut self) {
         self.due = 0;
@@ -85,6 +90,18 @@ impl Receiver {
     /// An acknowledgement waits until then at most.
     pub(super) fn acknowledge_by(&mut self, time: u64) {
         self.due = self.due.min(time);
+    }
+
+    /// The same after a packet of another channel. Its sender cannot ask with it.
+    pub(super) fn acknowledge_apart(&mut self, number: u32, time: u64) {
+        self.acknowledge_by(if number.is_multiple_of(LARGEST / 4) { 0 } else { time });
+    }
+
+    /// A packet of another channel tells the sender what has come, and that alone: what is due at once is more.
+    pub(super) const fn acknowledged_apart(&mut self) {
+        if self.due > 0 {
+            self.due = NEVER;
+        }
     }
 
     /// Keeps a packet until those before it have come, and delivers what is in order.

@@ -61,7 +61,9 @@ enum State {
     New,
     InFlight,
     Lost,
-    /// By the receiver, or it took another channel.
+    /// It took another channel, and is sent again if that fails.
+    Apart,
+    /// By the receiver, or it took another channel and is not kept.
     Received,
 }
 
@@ -151,13 +153,28 @@ impl Sender {
         has_room.then(|| self.next())
     }
 
-    /// That packet has left. It is not sent again; behind others it keeps its place.
-    pub(super) fn left_apart(&mut self) {
-        if self.packets.is_empty() {
-            self.first = self.next().wrapping_add(1);
-        } else {
-            self.packets.push_back(Packet { state: State::Received, ..Packet::new([&[], &[]], false) });
-            self.sent += 1;
+    /// That packet has left. It is not sent again unless it is to be `kept`; behind others it keeps its place.
+    pub(super) fn left_apart(&mut self, now: u64, kept: Option<([&[u8]; 2], bool)>) {
+        let (packet, state) = match kept {
+            Some((bytes, is_solicited)) => (Packet::new(bytes, is_solicited), State::Apart),
+            None if self.packets.is_empty() => {
+                self.first = self.next().wrapping_add(1);
+                return;
+            }
+            None => (Packet::new([&[], &[]], false), State::Received),
+        };
+        self.packets.push_back(Packet { state, ..packet });
+        self.sent += 1;
+        if state == State::Apart && self.timer == NEVER {
+            self.start_timer(now);
+        }
+    }
+
+    /// The other channel has failed: what was kept is sent again.
+    pub(super) fn lose_apart(&mut self) {
+        for packet in self.packets.iter_mut().filter(|packet| packet.state == State::Apart) {
+            packet.state = State::Lost;
+            self.lost += 1;
         }
     }
 
@@ -299,12 +316,12 @@ impl Sender {
     /// The receiver has a packet: which transmission it was, if that is new.
     fn receive(&mut self, now: u64, place: usize) -> Option<u64> {
         let packet = &mut self.packets[place];
+        packet.bytes = Box::default();
         match std::mem::replace(&mut packet.state, State::Received) {
             State::InFlight => self.in_flight -= 1,
             State::Lost => self.lost -= 1,
-            State::Received | State::New => return None,
+            State::Apart | State::Received | State::New => return None,
         }
-        packet.bytes = Box::default();
         if !packet.is_repeated {
             self.round_trip.measure(now.saturating_sub(packet.sent_at)); // Karn's algorithm
         }

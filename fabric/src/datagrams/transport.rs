@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use onesided_job::lock;
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, Watch};
 
+use super::channel::APART;
 use super::{DatagramChannel, DatagramCounts};
 use crate::{Absent, Arrival, Channel, ChannelCounts, ChannelTo, Packet, Transport};
 
@@ -89,8 +90,11 @@ impl<D: Datagrams> Machine<D> {
             datagrams.borrow_mut().post(to, header, packet, is_solicited)
         };
         channel.transmit(now, post, |rank| datagrams.borrow().reaches(rank));
-        let datagrams = datagrams.into_inner();
-        datagrams.rest(channel.due(), channel.is_idle());
+        self.rest();
+    }
+
+    fn rest(&mut self) {
+        self.datagrams.rest(self.channel.due(), self.channel.is_idle());
     }
 
     /// What happened so far.
@@ -185,15 +189,21 @@ pub trait DatagramWaits: Debug + Send + 'static {
     /// Asks for the connection to a rank.
     fn connect(&self, to: Rank);
 
-    /// Sends a packet, which begins with its number, over the connection to a rank: see
-    /// [`Transport::poll_send`].
+    /// Sends a packet, before which are [bytes of the machine](DatagramChannel::APART), over the connection to a
+    /// rank: see [`Transport::poll_send`].
     ///
     /// # Errors
     /// As there.
     fn send_apart(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>>;
 
-    /// The next packet that came over a connection: its sender, its number and the bytes behind that.
-    fn next_apart(&mut self) -> Option<(Rank, u32, Box<[u8]>)>;
+    /// The next packet that came over a connection: its sender, the bytes of the machine, and those behind.
+    fn next_apart(&mut self) -> Option<(Rank, [u8; APART], Box<[u8]>)>;
+
+    /// A rank whose connection broke, once all that came over it was [taken](Self::next_apart). There is none
+    /// unless packets over connections are [kept](DatagramChannel::keeping).
+    fn next_broken(&mut self) -> Option<Rank> {
+        None
+    }
 
     /// The wait for room to send to a rank, or else for a packet, is over.
     fn withdraw(&mut self, room: Option<Rank>) {
@@ -220,14 +230,19 @@ pub struct DatagramTransport<W: DatagramWaits> {
 impl<W: DatagramWaits> DatagramTransport<W> {
     /// The packets of a machine.
     pub fn new(machine: SharedMachine<W::Datagrams>, waits: W) -> Self {
-        let (packet_max, ranks) = {
-            let machine = lock(&machine);
-            (machine.datagrams.longest() - DatagramChannel::HEADER, machine.channel.ranks())
+        let (packet_max, ranks, keeps) = {
+            let Machine { channel, datagrams } = &*lock(&machine);
+            (datagrams.longest() - DatagramChannel::HEADER, channel.ranks(), channel.keeps())
         };
         let datagrams = ChannelTo { channel: Channel::Datagrams, packet_max, follows_writes: false };
         let connections = waits.connections();
         let counted = vec![0; connections.map_or(0, |_| ranks)];
-        let (connection, connects_after) = connections.unwrap_or((datagrams, 0));
+        let (mut connection, connects_after) = connections.unwrap_or((datagrams, 0));
+        if keeps {
+            // A packet may become a datagram, and does not follow the writes then.
+            connection.packet_max = connection.packet_max.min(packet_max);
+            connection.follows_writes = false;
+        }
         let channels = [connection, datagrams];
         Self { machine, channels, connects_after, counted, waits, current: None, list: None }
     }
@@ -243,16 +258,20 @@ impl<W: DatagramWaits> DatagramTransport<W> {
     fn send_apart(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>> {
         let mut machine = lock(&self.machine);
         let now = machine.datagrams.now();
-        let mut number = machine.channel.number_apart(now, to)?;
-        if number.is_pending() {
+        let mut before = machine.channel.begin_apart(now, to)?;
+        if before.is_pending() {
             machine.drive(); // what is before it leaves
-            number = machine.channel.number_apart(now, to)?;
+            before = machine.channel.begin_apart(now, to)?;
         }
-        let Poll::Ready(number) = number else { return Poll::Pending };
-        let head = [&number.to_le_bytes(), packet.head].concat();
+        let Poll::Ready(before) = before else { return Poll::Pending };
+        let head = [&before, packet.head].concat();
         let sent = self.waits.send_apart(cx, to, Packet { head: &head, ..packet })?;
         if sent.is_ready() {
-            machine.channel.left_apart(to);
+            let due = machine.channel.due();
+            machine.channel.left_apart(now, to, (packet.head, packet.body), packet.solicited);
+            if machine.channel.due() < due {
+                machine.rest(); // it is driven to ask
+            }
         }
         sent.map(Ok)
     }
@@ -270,12 +289,15 @@ impl<W: DatagramWaits> DatagramTransport<W> {
     }
 }
 
-/// Takes in what came over connections, until a packet is in order.
+/// Takes in what came over connections, until a packet is in order, and which of them broke.
 fn take_apart<W: DatagramWaits>(machine: &mut Machine<W::Datagrams>, waits: &mut W) -> Result<(), Fault> {
     while !machine.channel.has_ready()
-        && let Some((from, number, packet)) = waits.next_apart()
+        && let Some((from, before, packet)) = waits.next_apart()
     {
-        machine.channel.arrived_apart(machine.datagrams.now(), from, number, (Channel::Connection, packet))?;
+        machine.channel.arrived_apart(machine.datagrams.now(), from, before, (Channel::Connection, packet))?;
+    }
+    while let Some(to) = waits.next_broken() {
+        machine.channel.lose_apart(to);
     }
     Ok(())
 }

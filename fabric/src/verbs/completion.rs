@@ -76,6 +76,8 @@ impl Inner {
             REFUSED => return Fault::of(FaultKind::ConnectionLost, rank).with_detail(broken),
             // The target's card found no such memory, and did nothing.
             ibv_wc_status::IBV_WC_REM_ACCESS_ERR => FaultKind::NoSuchRegion,
+            // The message goes another way.
+            _ if self.limits.is_reliable && to.traffic == Traffic::Messages => FaultKind::ConnectionLost,
             _ => FaultKind::Unknown,
         };
         Fault::of(kind, rank).with_detail(status)

@@ -492,16 +492,16 @@ impl Thread {
                 Hello { queue_pair, knows: true, ..mine }
             }
             None if peer.is_closed() || inner.is_revoked(from) => Hello { refuses: true, ..mine },
+            None if inner.begins_anew(peer, hello.generation) && hello.asks => Hello { waits: true, ..mine },
+            // It has not noticed that the connection broke.
+            None if hello.asks && is_after_break(peer.generation(), hello.generation) => {
+                Hello { generation: peer.generation(), ..mine }
+            }
             // It has not heard that this rank refused.
             None if hello.asks && is_limited && hello.generation < peer.generation() => Hello { full: true, ..mine },
             None if hello.asks && is_limited && !peer.is_broken() && lock(&peer.connecting).pair.is_none() => {
                 inner.refuse_connection(peer);
                 Hello { full: true, ..mine }
-            }
-            None if inner.begins_anew(peer, hello.generation) && hello.asks => Hello { waits: true, ..mine },
-            // It has not noticed that the connection broke.
-            None if hello.asks && is_after_break(peer.generation(), hello.generation) => {
-                Hello { generation: peer.generation(), ..mine }
             }
             // Its card cannot connect it. That it has ended the one before counts.
             None if hello.asks && hello.traffic.is_further_rail() && hello.generation == peer.generation() => mine,

@@ -28,6 +28,10 @@ use crate::{Arrival, ChannelCounts, ChannelTo, Error, Packet, Transport};
 /// `both`, first datagrams, and later the connection to a rank.
 pub const MESSAGES_CHANNEL: &str = "ONESIDED_MESSAGES_CHANNEL";
 
+/// With both: whether packets over connections are kept until they are acknowledged, `on` or `off`, the same at all
+/// ranks. If a connection breaks, its packets become datagrams, and it is made anew.
+pub const MESSAGES_RELIABLE: &str = "ONESIDED_MESSAGES_RELIABLE";
+
 /// With both: for how many messages to a rank that would take its connection it is made.
 pub const CONNECT_AFTER: &str = "ONESIDED_MESSAGES_CONNECT_AFTER";
 /// The same without a setting.
@@ -86,7 +90,7 @@ impl CardDatagrams {
         connector: &Arc<Connector>,
         domain: &Arc<ProtectionDomain>,
         rank: Rank,
-        inner: Weak<Inner>,
+        (inner, keeps): (Weak<Inner>, bool),
     ) -> Self {
         let addresses = &connector.addresses;
         // A number is random in each process, and known from the start: none comes later.
@@ -104,7 +108,7 @@ impl CardDatagrams {
             due: AtomicU64::new(u64::MAX),
             is_idle: AtomicBool::new(true),
         });
-        let channel = DatagramChannel::new(own, addresses.iter().map(number));
+        let channel = DatagramChannel::new(own, addresses.iter().map(number)).keeping(keeps);
         let bytes = vec![0; port.queue.longest() as usize].into();
         let datagrams = VerbsDatagrams { port: Arc::clone(&port), inner, written: Vec::new(), bytes };
         Self { port, machine: Machine::new(channel, datagrams) }
@@ -222,8 +226,8 @@ impl Datagrams for VerbsDatagrams {
     }
 }
 
-/// The bytes of a number before a packet over a connection.
-const NUMBER: usize = size_of::<u32>();
+/// The bytes before a packet over a connection.
+const APART: usize = DatagramChannel::APART;
 
 /// How the owner of the packets waits.
 #[derive(Debug)]
@@ -266,11 +270,12 @@ impl DatagramWaits for VerbsWaits {
 
     fn connections(&self) -> Option<(ChannelTo, u32)> {
         let channel = self.1.as_ref()?.channels(self.0.rank())[0];
-        Some((ChannelTo { packet_max: channel.packet_max - NUMBER, ..channel }, self.0.0.limits.connect_after))
+        Some((ChannelTo { packet_max: channel.packet_max - APART, ..channel }, self.0.0.limits.connect_after))
     }
 
     fn connection(&self, to: Rank) -> Connecting {
         match self.0.0.peers.get(self.0.to(to).number()).and_then(OnceLock::get) {
+            Some(peer) if peer.is_broken() && self.0.0.may_renew(peer.id) => Connecting::Unasked,
             Some(peer) if peer.is_ready() => Connecting::Open,
             Some(peer) if peer.is_refused() || peer.is_broken() => Connecting::Refused,
             Some(peer) if peer.asked.load(Ordering::Relaxed) => Connecting::Asked,
@@ -293,13 +298,20 @@ impl DatagramWaits for VerbsWaits {
         self.1.as_mut().ok_or(Fault::of(FaultKind::Unsupported, to))?.poll_send(cx, to, packet)
     }
 
-    fn next_apart(&mut self) -> Option<(Rank, u32, Box<[u8]>)> {
+    fn next_apart(&mut self) -> Option<(Rank, [u8; APART], Box<[u8]>)> {
         let connection = self.1.as_mut()?;
         let Arrival { from, len, .. } = connection.next_packet()?;
-        let (mut number, mut packet) = ([0; NUMBER], vec![0; len.saturating_sub(NUMBER)]);
-        connection.read(0, &mut number);
-        connection.read(NUMBER, &mut packet);
+        let (mut before, mut packet) = ([0; APART], vec![0; len.saturating_sub(APART)]);
+        connection.read(0, &mut before);
+        connection.read(APART, &mut packet);
         connection.give_back();
-        Some((from, u32::from_le_bytes(number), packet.into()))
+        Some((from, before, packet.into()))
+    }
+
+    fn next_broken(&mut self) -> Option<Rank> {
+        let is_to_renew = self.0.0.has_to_renew.load(Ordering::Relaxed);
+        let rank = self.1.as_mut().filter(|_| is_to_renew)?.renew()?.rank()?;
+        self.connect(rank); // the peer, which may not have noticed, learns it
+        Some(rank)
     }
 }

@@ -21,7 +21,7 @@ use onesided_job::{lock, setting};
 use onesided_remote_memory::Liveness;
 
 use crate::verbs::Inner;
-use crate::verbs::datagrams::{CONNECT_AFTER, CONNECTIONS, COUNTED};
+use crate::verbs::datagrams::{CONNECT_AFTER, CONNECTIONS, COUNTED, MESSAGES_CHANNEL, MESSAGES_RELIABLE};
 use crate::verbs::peer::{Peer, Revocation};
 use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::{ChannelCounts, Error};
@@ -39,6 +39,8 @@ pub(super) struct Limits {
     /// Whether packets take both datagrams and connections; and for how many messages to a rank one is made.
     pub(super) beside_datagrams: bool,
     pub(super) connect_after: u32,
+    /// Whether such packets over connections are kept.
+    pub(super) is_reliable: bool,
     /// How many there may be before idle ones are given back, or, beside datagrams, at all.
     pub(super) most: AtomicU32,
     /// Whether one was refused for that limit since one was last given back.
@@ -55,7 +57,12 @@ impl Limits {
         let count = |name| setting::number(name, 1_u32.., "of at least 1");
         let most = count(MESSAGES_CONNECTIONS)?.unwrap_or(if beside_datagrams { CONNECTIONS } else { u32::MAX });
         let connect_after = count(CONNECT_AFTER)?.unwrap_or(COUNTED);
-        Ok(Self { beside_datagrams, connect_after, most: AtomicU32::new(most), ..Self::default() })
+        let is_reliable = setting::chosen(MESSAGES_RELIABLE, ["off", "on"])? == 1;
+        if is_reliable && !beside_datagrams {
+            let what = format!("{MESSAGES_RELIABLE}=on needs {MESSAGES_CHANNEL}=both");
+            return Err(Error::Join { what, source: None });
+        }
+        Ok(Self { beside_datagrams, connect_after, is_reliable, most: AtomicU32::new(most), ..Self::default() })
     }
 }
 

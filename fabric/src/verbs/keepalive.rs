@@ -239,7 +239,8 @@ impl Inner {
     /// that is not to be made for it.
     pub(super) fn shows(&self, rank: Rank, traffic: Traffic) -> Result<&Peer, Fault> {
         let peer = self.peer(ConnectionId { rank, traffic })?;
-        match self.is_limited(peer.id) && !peer.is_ready() {
+        let is_of_use = || peer.is_ready() && !(peer.is_broken() && self.may_renew(peer.id));
+        match self.is_limited(peer.id) && !is_of_use() {
             true => self.peer(ConnectionId { rank, traffic: Traffic::Memory }),
             false => Ok(peer),
         }

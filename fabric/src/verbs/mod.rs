@@ -24,7 +24,7 @@
 //! ([`DatagramChannel`](crate::DatagramChannel)) is driven in every wait, by one thread at a time. Packets to
 //! a peer may go over its connection as well, in one sequence with the datagrams: once it is there, which
 //! messages that are counted ask for, within a limit of connections for each rank. The packets of the two are
-//! lost with that connection, which is not made anew.
+//! lost with that connection, which is not made anew, unless packets are kept ([`MESSAGES_RELIABLE`]).
 //!
 //! # Guarantees and assumptions
 //!
@@ -135,7 +135,7 @@ use crate::{AtomicAgent, Capabilities, Error, Fabric, block_on};
 
 pub use crate::verbs::arrivals::MESSAGES_QUEUES;
 pub use crate::verbs::bulk::{CardGet, VerbsFlush, VerbsGet, VerbsTransfer};
-pub use crate::verbs::datagrams::{CONNECT_AFTER, MESSAGES_CHANNEL, VerbsDatagrams, VerbsWaits};
+pub use crate::verbs::datagrams::{CONNECT_AFTER, MESSAGES_CHANNEL, MESSAGES_RELIABLE, VerbsDatagrams, VerbsWaits};
 pub use crate::verbs::device::{DeviceInfo, devices};
 pub use crate::verbs::giving::MESSAGES_CONNECTIONS;
 pub use crate::verbs::keepalive::FULL_AFTER;
@@ -335,8 +335,10 @@ impl Verbs {
         let (event_wait, handler_wait) = (EventWait::new()?, HandlerWait::new()?);
         let inner = Arc::new_cyclic(|inner| Inner {
             peers,
-            datagrams: packets
-                .map(|queue| CardDatagrams::new(queue, &connector, &domain, job.rank, Weak::clone(inner))),
+            datagrams: packets.map(|queue| {
+                let keeps = (Weak::clone(inner), limits.is_reliable);
+                CardDatagrams::new(queue, &connector, &domain, job.rank, keeps)
+            }),
             connector,
             depth,
             completions,

@@ -15,7 +15,8 @@
 //! loss is reported: what they move belongs to the messages that end.
 //!
 //! Where packets travel as datagrams, the connection of what messages read and write stays broken, and so
-//! do packets to a peer if they take it, too.
+//! do packets to a peer if they take it, too; unless they are [kept](super::MESSAGES_RELIABLE). Then those of the
+//! broken one become datagrams, its loss is not reported, and the next one is asked for at once.
 //! Nothing is made anew between ranks of which one has revoked the other's access or cut it, or whose
 //! connection for memory is lost.
 
@@ -34,7 +35,7 @@ impl Inner {
     /// Whether a connection may be made anew once it is broken.
     pub(super) fn may_renew(&self, ConnectionId { rank, traffic }: ConnectionId) -> bool {
         traffic != Traffic::Memory
-            && self.datagrams.is_none()
+            && (self.datagrams.is_none() || self.limits.is_reliable)
             && self.job_segment.liveness(rank) == Liveness::Alive
             && !self.is_revoked(rank)
             && !self.job_segment.is_lost(self.rank, rank)

@@ -171,7 +171,7 @@ impl ConnectionTransport {
 
     /// Makes a broken connection anew, if what came over it is received, and says why it broke.
     #[cold]
-    fn renew(&mut self) -> Option<Fault> {
+    pub(super) fn renew(&mut self) -> Option<Fault> {
         self.fabric.0.has_to_renew.store(false, Ordering::Relaxed);
         let (fault, renewed) = self.fabric.0.renew_one()?;
         self.renewed = fault.rank().map(|rank| (rank, renewed));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use onesided_fabric::bootstrap::local;
 use onesided_fabric::remote_memory::{FaultKind, Liveness, Patience, Rank, RemoteMemory};
-use onesided_fabric::verbs::{RECEIVES, Verbs, VerbsTransport};
+use onesided_fabric::verbs::{MESSAGES_RELIABLE, RECEIVES, Verbs, VerbsTransport};
 use onesided_fabric::{
     Absent, Channel, Events, Fabric, Fencing, NOBODY, Packet, Renewed, Segment, SegmentKey, Transport, block_on,
     wait_timeout,
@@ -401,6 +401,38 @@ fn a_rank_that_has_ended_has_no_place_beside_datagrams() {
             eventually("the rank has ended", || fabric.liveness(other) != Liveness::Alive);
         }
     });
+}
+
+/// Packets that are kept until they are acknowledged survive connections that break, of which neither rank is told, and
+/// take the next one.
+#[test]
+fn kept_packets_survive_their_connections() {
+    let Some(_device) = device("kept_packets_survive_their_connections") else { return };
+    if std::env::var(MESSAGES_RELIABLE).is_ok_and(|on| on == "on") {
+        ranks(2, |world| {
+            let (fabric, messages, other) = (world.fabric(), world.fabric().for_messages(), Rank(1 - world.rank()));
+            let mut packets = fabric.transport().unwrap();
+            let mut next = [0; 2];
+            for round in 0..4_u32 {
+                talk_until_connected(fabric, &mut packets, other, &mut next);
+                for number in 0..100_u32 {
+                    if (number, world.rank()) == (33 * round, round % 2) {
+                        messages.break_connection(other);
+                    }
+                    block_on(fabric, packets.send(other, &number.to_le_bytes())).unwrap();
+                }
+                for number in 0..100_u32 {
+                    let patience = Patience::on(other).and_until(until(fabric, LONG));
+                    assert_eq!(block_on(fabric, packets.recv(patience)).unwrap().1, number.to_le_bytes());
+                }
+                assert_eq!(packets.renewed(other), None);
+            }
+            talk_until_connected(fabric, &mut packets, other, &mut next);
+            assert_eq!(messages.breaks(other), 4);
+            assert!(packets.channel_counts().resent > 0, "{:?}", packets.channel_counts());
+            world.barrier().wait().unwrap();
+        });
+    }
 }
 
 /// Packets that have arrived are not missing when their connection breaks, though no completion has

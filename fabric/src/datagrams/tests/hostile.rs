@@ -148,6 +148,26 @@ proptest! {
         prop_assert_eq!(channel.take(), Some((Rank(1), Channel::Datagrams, b"packet"[..].into())));
     }
 
+    /// The same for packets of another channel that are kept there, which fails now and then.
+    #[test]
+    fn any_packets_of_another_channel(packets in vec((any::<(bool, bool)>(), any::<i8>(), any::<i8>()), 0..200)) {
+        let mut channel = channel().keeping(true);
+        for (now, ((sends, fails), number, next)) in (0..).step_by(40_000).zip(packets) {
+            if sends && channel.begin_apart(now, Rank(1)).is_ready() {
+                channel.left_apart(now, Rank(1), (&[7; 20], &[]), false);
+            }
+            let mut before = [0; DatagramChannel::APART];
+            before[..4].copy_from_slice(&i32::from(number).to_le_bytes());
+            before[4..].copy_from_slice(&i32::from(next).to_le_bytes());
+            let _ = channel.arrived_apart(now, Rank(1), before, (Channel::Connection, Box::default()));
+            if fails {
+                channel.lose_apart(Rank(1));
+            }
+            channel.transmit(now, |_, _, _, _| Posted::Sent, |_| false);
+            channel.take();
+        }
+    }
+
     /// The same for valid headers with any values, between packets of this machine.
     #[test]
     fn any_headers(

@@ -7,13 +7,13 @@ use std::task::Poll;
 
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
-use self::network::{Network, Weather};
+use self::network::{Breaks, Network, Weather};
 use super::receiver::{Arrived, Receiver};
 use super::window::{FIRST, LARGEST, SMALLEST};
 use crate::Channel;
 
-const CALM: Weather = Weather { loss: 0, doubles: 0, jitter: 0 };
-const ROUGH: Weather = Weather { loss: 10, doubles: 10, jitter: 200_000 };
+const CALM: Weather = Weather { loss: 0, doubles: 0, jitter: 0, breaks: Breaks::NotKept };
+const ROUGH: Weather = Weather { loss: 10, doubles: 10, jitter: 200_000, ..CALM };
 
 /// Every rank sends this many packets to every other one, and receives as many.
 fn all_to_all(ranks: u32, each: u32, weather: Weather, seed: u64) -> Network {
@@ -68,7 +68,7 @@ fn every_packet_arrives_once_and_in_order() {
     for loss in [0, 1, 10] {
         for (doubles, jitter) in [(0, 0), (5, 0), (0, 100_000), (5, 100_000)] {
             for seed in 0..5 {
-                let network = all_to_all(3, 600, Weather { loss, doubles, jitter }, seed);
+                let network = all_to_all(3, 600, Weather { loss, doubles, jitter, ..CALM }, seed);
                 let counts = network.channels[0].counts();
                 assert_eq!((counts.sent, counts.received, counts.malformed), (1200, 1200, 0));
                 assert!((loss > 0) <= (counts.resent > 0), "{counts:?}");
@@ -99,21 +99,67 @@ fn packets_on_two_channels_arrive_once_and_in_order() {
     }
 }
 
+/// Packets over a connection that breaks come by datagrams, once and in order, whenever that is, and others
+/// over the next connection.
+#[test]
+fn packets_survive_connections_that_break() {
+    for step in 0..400 {
+        all_to_all_by(Network::send_by_either, 2, 60, 0, Weather { breaks: Breaks::At(step), ..CALM }, step);
+    }
+    for weather in [CALM, Weather { jitter: 100_000, ..CALM }, Weather { loss: 1, ..CALM }, ROUGH] {
+        let mut duplicates = 0;
+        for seed in 0..5 {
+            let (breaks, first) = (Breaks::OneIn(20), u32::MAX - 100 * seed as u32);
+            let network = all_to_all_by(Network::send_by_either, 3, 600, first, Weather { breaks, ..weather }, seed);
+            let counts = network.channels[0].counts();
+            assert_eq!((counts.sent, counts.received, counts.malformed), (1200, 1200, 0));
+            assert!(counts.resent > 0, "{counts:?}");
+            duplicates += counts.duplicates;
+        }
+        assert!(duplicates > 0, "what had arrived is not known to have");
+    }
+}
+
+/// What was kept is acknowledged by packets of the connection, and by few datagrams.
+#[test]
+fn acknowledgements_take_the_connection() {
+    for goes_back in [true, false] {
+        let mut network = Network::new(2, 0, Weather { breaks: Breaks::OneIn(u64::MAX), ..CALM }, 0);
+        for number in 0..1_000 {
+            for from in 0..1 + usize::from(goes_back) {
+                let (to, packet) = (1 - from, (Channel::Connection, Box::default()));
+                let Poll::Ready(before) = network.channels[from].begin_apart(network.now, Rank(to as u32)) else {
+                    panic!("{number}: not acknowledged")
+                };
+                network.channels[from].left_apart(network.now, Rank(to as u32), (&[], &[]), false);
+                let arrived =
+                    network.channels[to].arrived_apart(network.now, Rank(from as u32), before.unwrap(), packet);
+                arrived.unwrap();
+                assert!(network.take(to as u32).is_some());
+                while network.channels[to].due() <= network.now + 1 && network.step() {}
+            }
+            network.now += 100;
+        }
+        while network.step() {}
+        let counts = network.channels[1].counts();
+        assert!(network.channels[0].is_idle() && counts.bare <= 1_000 / 64 + 3, "{counts:?}");
+        assert_eq!(network.channels[0].counts().resent, 0);
+    }
+}
+
 /// A datagram behind packets of another channel has room as soon as some of them have come.
 #[test]
 fn room_for_a_datagram_does_not_wait_for_all_of_the_other_channel() {
     let (mut network, (sender, receiver)) = (Network::new(2, 0, CALM, 0), (Rank(0), Rank(1)));
     let apart = |network: &mut Network| {
-        let number = network.channels[0].number_apart(network.now, receiver).map(Result::unwrap);
-        network.channels[0].left_apart(receiver);
-        number
+        let before = network.channels[0].begin_apart(network.now, receiver).map(Result::unwrap);
+        network.channels[0].left_apart(network.now, receiver, (&[], &[]), false);
+        before
     };
-    for number in 0..300 {
-        assert_eq!(apart(&mut network), Poll::Ready(number));
-    }
-    for number in 0..100 {
-        let packet = (Channel::Connection, Box::default());
-        network.channels[1].arrived_apart(network.now, sender, number, packet).unwrap();
+    let sent = [(); 300].map(|()| apart(&mut network));
+    for before in sent.into_iter().take(100) {
+        let (Poll::Ready(before), packet) = (before, (Channel::Connection, Box::default())) else { panic!("room") };
+        network.channels[1].arrived_apart(network.now, sender, before, packet).unwrap();
         assert!(network.take(1).is_some());
     }
     while network.send(0, 1, b"datagram").is_pending() {

@@ -18,13 +18,25 @@ pub(super) struct Weather {
     pub(super) loss: u64,
     pub(super) doubles: u64,
     pub(super) jitter: u64,
+    pub(super) breaks: Breaks,
+}
+
+/// When a connection breaks, for which packets over connections are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Breaks {
+    /// They are not kept.
+    NotKept,
+    /// At the step of this number.
+    At(u64),
+    /// In one of so many steps.
+    OneIn(u64),
 }
 
 /// The time of arrival, the order of posting, the receiver, the bytes.
 type OnWire = (u64, u64, u32, Vec<u8>);
 
-/// The time of arrival, the number, the bytes.
-type OnConnection = (u64, u32, Box<[u8]>);
+/// The time of arrival, the bytes of the machine, those of the packet.
+type OnConnection = (u64, [u8; DatagramChannel::APART], Box<[u8]>);
 
 pub(super) struct Network {
     pub(super) channels: Vec<DatagramChannel>,
@@ -42,14 +54,18 @@ pub(super) struct Network {
     wires: BinaryHeap<Reverse<OnWire>>,
     /// By sender and receiver.
     connections: BTreeMap<(u32, u32), VecDeque<OnConnection>>,
+    /// When each end of a connection that broke notices it, by that and the other one.
+    broken: BTreeMap<(u32, u32), u64>,
     posted: u64,
+    steps: u64,
 }
 
 impl Network {
     pub(super) fn new(ranks: u32, first: u32, weather: Weather, seed: u64) -> Self {
         let channel = |rank| {
             let own = Identity { job: JOB, rank: Rank(rank), incarnation: 1 };
-            DatagramChannel::numbered(own, vec![1; ranks as usize], first)
+            let keeps = weather.breaks != Breaks::NotKept;
+            DatagramChannel::numbered(own, vec![1; ranks as usize], first).keeping(keeps)
         };
         Self {
             channels: (0..ranks).map(channel).collect(),
@@ -63,7 +79,9 @@ impl Network {
             lose_next: 0,
             wires: BinaryHeap::new(),
             connections: BTreeMap::new(),
+            broken: BTreeMap::new(),
             posted: 0,
+            steps: 0,
         }
     }
 
@@ -81,17 +99,30 @@ impl Network {
 
     /// Sends over datagrams or over the connection, by chance.
     pub(super) fn send_by_either(&mut self, from: u32, to: u32, packet: &[u8]) -> Poll<Result<(), Fault>> {
-        if self.random(2) == 0 {
+        // The other end has not noticed that the last connection broke.
+        let is_absent = self.broken.contains_key(&(to, from)) && !self.broken.contains_key(&(from, to));
+        if self.random(2) == 0 || is_absent {
             return self.send(from, to, packet);
         }
         let arrives_at = self.now + 1 + self.random(2 * LATENCY + self.weather.jitter);
         let channel = &mut self.channels[from as usize];
-        channel.number_apart(self.now, Rank(to)).map_ok(|number| {
-            channel.left_apart(Rank(to));
+        channel.begin_apart(self.now, Rank(to)).map_ok(|before| {
+            channel.left_apart(self.now, Rank(to), packet.split_at(packet.len() / 2), false);
             let connection = self.connections.entry((from, to)).or_default();
-            let arrives_at = arrives_at.max(connection.back().map_or(0, |(before, ..)| *before));
-            connection.push_back((arrives_at, number, packet.into()));
+            let arrives_at = arrives_at.max(connection.back().map_or(0, |(earlier, ..)| *earlier));
+            if !self.broken.contains_key(&(from, to)) {
+                connection.push_back((arrives_at, before, packet.into()));
+            }
         })
+    }
+
+    /// What has arrived at a card is taken in later, and the rest is lost, until each end has noticed.
+    fn break_connection(&mut self, one: u32, other: u32) {
+        for ends in [(one, other), (other, one)] {
+            let (left, notices_at) = (self.random(4) as usize, self.now + self.random(20 * LATENCY));
+            self.connections.entry(ends).or_default().truncate(left);
+            self.broken.entry(ends).or_insert(notices_at);
+        }
     }
 
     pub(super) fn send_solicited(&mut self, from: u32, to: u32, packet: &[u8]) -> Poll<Result<(), Fault>> {
@@ -123,18 +154,36 @@ impl Network {
         let timers = self.channels.iter().map(DatagramChannel::due).min().unwrap_or(u64::MAX);
         let arrival = self.wires.peek().map_or(u64::MAX, |Reverse((time, ..))| *time);
         let by_connection = self.connections.values().filter_map(|packets| Some(packets.front()?.0)).min();
-        let next = timers.min(arrival).min(by_connection.unwrap_or(u64::MAX));
+        let noticed = self.broken.values().copied().min();
+        let next = timers.min(arrival).min(by_connection.unwrap_or(u64::MAX)).min(noticed.unwrap_or(u64::MAX));
         if next == u64::MAX {
             return false;
         }
         self.now = self.now.max(next);
+        self.steps += 1;
+        let breaks = match self.weather.breaks {
+            Breaks::NotKept => false,
+            Breaks::At(step) => step == self.steps,
+            Breaks::OneIn(steps) => self.random(steps) == 0,
+        };
+        if breaks {
+            let one = self.random(self.channels.len() as u64) as u32;
+            self.break_connection(one, (one + 1) % self.channels.len() as u32);
+        }
         for ((from, to), packets) in &mut self.connections {
-            while let Some((_, number, packet)) = packets.pop_front_if(|(arrives_at, ..)| *arrives_at <= self.now) {
+            while let Some((_, before, packet)) = packets.pop_front_if(|(arrives_at, ..)| *arrives_at <= self.now) {
                 self.channels[*to as usize]
-                    .arrived_apart(self.now, Rank(*from), number, (Channel::Connection, packet))
+                    .arrived_apart(self.now, Rank(*from), before, (Channel::Connection, packet))
                     .unwrap();
             }
         }
+        self.broken.retain(|(end, other), notices_at| {
+            let is_noticed = *notices_at <= self.now;
+            if is_noticed {
+                self.channels[*end as usize].lose_apart(Rank(*other));
+            }
+            !is_noticed
+        });
         while self.wires.peek().is_some_and(|Reverse((time, ..))| *time <= self.now) {
             let Reverse((_, _, to, datagram)) = self.wires.pop().unwrap();
             if !self.unreachable[to as usize] {
@@ -158,7 +207,7 @@ impl Network {
     }
 
     fn post(&mut self, to: Rank, datagram: Vec<u8>) {
-        let Weather { loss, doubles, jitter } = self.weather;
+        let Weather { loss, doubles, jitter, .. } = self.weather;
         let is_lost = self.random(100) < loss || self.lose_next > 0;
         self.lose_next = self.lose_next.saturating_sub(1);
         let copies = if is_lost { 0 } else { 1 + u32::from(self.random(100) < doubles) };
