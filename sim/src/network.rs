@@ -136,9 +136,6 @@ pub(crate) struct Wire {
     pub(crate) connects_after: Option<u32>,
     connections: u32,
     connected: BTreeMap<Rank, Connected>,
-    /// Pairs that have asked for a connection, the lower rank first: if they have one, what it has carried since
-    /// either end looked.
-    asked: BTreeMap<[Rank; 2], Option<[u32; 2]>>,
     /// A message is lost when a random number falls below this.
     loss: u64,
     /// The same for a datagram that arrives twice.
@@ -151,6 +148,9 @@ pub(crate) struct Wire {
 /// The connections of a rank beside its datagrams.
 #[derive(Debug, Default)]
 struct Connected {
+    /// Those that it has asked for one, or that have asked it: if they have one, what it has carried since this rank
+    /// looked.
+    asked: BTreeMap<Rank, Option<u32>>,
     counts: ChannelCounts,
     count: u32,
     /// When it last looked for one that is to give way.
@@ -185,7 +185,6 @@ impl Wire {
             connects_after: network.connects_after,
             connections: network.connections,
             connected: BTreeMap::new(),
-            asked: BTreeMap::new(),
             loss: (network.loss.clamp(0.0, 1.0) * u64::MAX as f64) as u64,
             duplication: (network.duplication.clamp(0.0, 1.0) * u64::MAX as f64) as u64,
             timeout: nanos(network.timeout),
@@ -196,13 +195,15 @@ impl Wire {
 
     /// Whether two ranks have a connection beside their datagrams. `None`: neither has asked for it.
     pub(crate) fn connection(&self, one: Rank, other: Rank) -> Option<bool> {
-        self.asked.get(&[one.min(other), one.max(other)]).map(Option::is_some)
+        self.connected.get(&one)?.asked.get(&other).map(Option::is_some)
     }
 
     /// A packet takes the connection.
     pub(crate) fn use_connection(&mut self, one: Rank, other: Rank) {
-        if let Some(Some(used)) = self.asked.get_mut(&[one.min(other), one.max(other)]) {
-            used.iter_mut().for_each(|used| *used += 1);
+        for (end, to) in [(one, other), (other, one)] {
+            if let Some(Some(used)) = self.connected.get_mut(&end).and_then(|own| own.asked.get_mut(&to)) {
+                *used += 1;
+            }
         }
     }
 
@@ -213,10 +214,8 @@ impl Wire {
             return None;
         }
         own.scanned_at = now;
-        let used = self.asked.iter_mut().filter_map(|(ends, used)| {
-            let end = ends.iter().position(|end| *end == rank).filter(|_| ends[0] != ends[1])?;
-            Some((std::mem::take(&mut used.as_mut()?[end]), *ends))
-        });
+        let others = own.asked.iter_mut().filter(|(other, _)| **other != rank);
+        let used = others.filter_map(|(other, used)| Some((std::mem::take(used.as_mut()?), [rank, *other])));
         let (used, ends) = used.min()?;
         (used < self.connects_after?).then_some(ends)
     }
@@ -231,17 +230,18 @@ impl Wire {
         let ends = if one == other { Vec::new() } else { vec![one, other] };
         let full: Vec<_> = ends.iter().filter(|rank| !self.has_room(**rank)).collect();
         let gives_way: Option<Vec<_>> = full.into_iter().map(|rank| self.least_used(*rank, now)).collect();
-        for ends in gives_way.iter().flatten() {
-            self.asked.remove(ends);
-            for rank in ends {
-                let own = self.connected.entry(*rank).or_default();
+        for &[one, other] in gives_way.iter().flatten() {
+            for (end, to) in [(one, other), (other, one)] {
+                let own = self.connected.entry(end).or_default();
+                own.asked.remove(&to);
                 (own.counts.given_back, own.count) = (own.counts.given_back + 1, own.count - 1);
             }
         }
         let may = gives_way.is_some();
-        // What has just been made is not the first to give way.
-        let used = self.connects_after.filter(|_| may).map(|used| [used; 2]);
-        self.asked.insert([one.min(other), one.max(other)], used);
+        for (end, to) in [(one, other), (other, one)] {
+            // What has just been made is not the first to give way.
+            self.connected.entry(end).or_default().asked.insert(to, self.connects_after.filter(|_| may));
+        }
         for rank in ends {
             let own = self.connected.entry(rank).or_default();
             own.count += u32::from(may);
