@@ -48,6 +48,7 @@ fn all_to_all_by(send: Send, ranks: u32, each: u32, first: u32, weather: Weather
             break;
         }
         assert!(network.step(), "seed {seed}: nothing is left to happen at {} ns: {next:?}", network.now);
+        assert!(network.now < 60_000_000_000, "seed {seed}: a packet does not come: {next:?}");
     }
     while network.step() {} // the acknowledgements
     for rank in 0..ranks {
