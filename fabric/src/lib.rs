@@ -33,6 +33,7 @@ mod waiting;
 #[cfg(onesided_loom)]
 mod shm {
     mod access_guard;
+    mod collective_buffer;
     #[cfg(test)]
     mod explored;
     mod gen_ref_count;

@@ -505,6 +505,12 @@
 //! | `reduce_scatter` | recursive doubling of the whole | from 8 KiB: pairwise exchange, or in the order of the ranks |
 //! | `scan`, `exclusive_scan` | recursive doubling | the same |
 //!
+//! Short contributions of at most 32 ranks of one host go through shared memory instead, in a communicator that
+//! [`Messages::new`](crate::Messages::new) made: each rank publishes its own once, and reads those of the others.
+//! So do a `barrier`; a `broadcast`, an `all_reduce` and an `all_gather` of up to 240 B a rank; and an `all_to_all` of
+//! up to 240 B a rank to all together. From the 16th collective on that a rank has begun before it has passed one,
+//! messages go in place of what is published.
+//!
 //! A rank in another collective than the others is told so at its first message: the error says who
 //! is in which call. If both wait for one another, one asks the other after 20 ms. A rank whose call
 //! fails tells all others why: so a death ends the call at every rank that waits in it, with an error

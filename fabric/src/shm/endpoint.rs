@@ -88,6 +88,10 @@ impl Shm {
         &self.0.job.job_segment
     }
 
+    pub(super) fn shared_job_segment(&self) -> Arc<JobSegment> {
+        Arc::clone(&self.0.job.job_segment)
+    }
+
     pub(super) fn me(&self) -> Rank {
         self.0.job.rank
     }
@@ -99,7 +103,7 @@ impl Shm {
 
     pub(super) fn between(&self) -> Between {
         let Inner { job, service, .. } = &*self.0;
-        Between { job_segment: Arc::clone(&job.job_segment), service: Arc::clone(service), me: job.rank }
+        Between { job_segment: self.shared_job_segment(), service: Arc::clone(service), me: job.rank }
     }
 
     /// `NotOwn` for a peer's.

@@ -85,7 +85,7 @@ const fn cells_of(len: usize) -> usize {
 
 /// Stores bytes at words, which have room for them.
 #[inline]
-fn store_words(words: &[AtomicU64], bytes: &[u8]) {
+pub(crate) fn store_words(words: &[AtomicU64], bytes: &[u8]) {
     let (whole, last) = bytes.as_chunks();
     for (word, bytes) in words.iter().zip(whole) {
         word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
@@ -97,10 +97,10 @@ fn store_words(words: &[AtomicU64], bytes: &[u8]) {
     }
 }
 
-/// Loads bytes of words, which have as many. Relaxed: `peek` acquired the packet, and the writer does
-/// not overwrite it before it is counted as taken.
+/// Loads bytes of words, which have as many. Relaxed: a load of the header acquired them, and the writer does
+/// not overwrite them before they are counted as read.
 #[inline]
-fn load_words(words: &[AtomicU64], into: &mut [u8]) {
+pub(crate) fn load_words(words: &[AtomicU64], into: &mut [u8]) {
     let (whole, last) = into.as_chunks_mut();
     for (bytes, word) in whole.iter_mut().zip(words) {
         *bytes = word.load(Ordering::Relaxed).to_ne_bytes();

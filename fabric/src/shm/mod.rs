@@ -20,6 +20,8 @@ mod access_guard;
 mod allocation;
 mod arena;
 mod bulk;
+mod collective_buffer;
+mod collective_buffers;
 mod control;
 mod drive;
 mod endpoint;
@@ -42,6 +44,10 @@ mod words;
 
 pub use onesided_job::segment::{JobSegment, Mapping};
 
+#[doc(hidden)]
+pub use crate::shm::collective_buffer::Contribution;
+#[doc(hidden)]
+pub use crate::shm::collective_buffers::CollectiveBuffers;
 pub use crate::shm::endpoint::{Shm, threads};
 #[doc(hidden)]
 pub use crate::shm::process_vm::bare;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use onesided_fabric::remote_memory::{Collective, Fault, FaultKind};
-use onesided_fabric::shm::{are_processes_open, introduce_process, test_process};
-use onesided_fabric::{Call, Fabric, Limit, World, limited};
+use onesided_fabric::shm::{CollectiveBuffers, are_processes_open, introduce_process, test_process};
+use onesided_fabric::{Call, Fabric, Limit, Segment, SegmentKey, World, limited};
 
 use crate::api::messages::Context;
 use crate::driver::progress::Progress;
@@ -70,7 +70,7 @@ const TOLD: u32 = 1024;
 impl<F: Fabric + 'static> CreateMessages<'_, F> {
     /// Makes a communicator whose contexts have these bits set.
     pub(crate) async fn run(world: &World<F>, bits: u32) -> Result<Messages<F>, Error> {
-        let mut making = Making { world: world.clone(), context: None, fault: None };
+        let mut making = Making { world: world.clone(), context: None, buffers: None, fault: None };
         let made = making.run(bits).await;
         making.fault = made.as_ref().err().map(Error::fault);
         made.map(|()| making.made())
@@ -95,6 +95,7 @@ limited! {
 pub(crate) struct Making<F: Fabric> {
     pub(crate) world: World<F>,
     pub(crate) context: Option<Context<F>>,
+    pub(crate) buffers: Option<CollectiveBuffers>,
     pub(crate) fault: Option<Fault>,
 }
 
@@ -115,26 +116,35 @@ impl<F: Fabric + 'static> Making<F> {
             Ok(_) if world.rank() == 0 => shared.number_part(fabric),
             Ok(_) => Ok(0),
         };
-        let mine = mine.map_or_else(Fault::to_bits, u64::from).to_le_bytes();
+        let own = if bits == 0 { CollectiveBuffers::allocate(fabric, world.size()) } else { None }; // locks call none
+        let mut mine = mine.map_or_else(Fault::to_bits, u64::from).to_le_bytes().to_vec();
+        mine.extend(own.iter().flat_map(|own| own.key().to_bytes()));
         let all = if world.size() == fabric.size() && world.size() > TOLD {
             shared.progress.as_ref().map_err(|error| *error)?;
             world.meet(Collective::CreateMessages).await.map_err(failed)?;
-            vec![mine.to_vec()] // that of all others
+            vec![mine] // that of all others
         } else {
             world.gather(Collective::CreateMessages, &mine).await.map_err(failed)?
         };
         let progress = shared.progress.as_ref().map_err(|error| *error)?;
-        let mut words = all.iter().map(|bytes| bytes[..].try_into().map_or(0, u64::from_le_bytes));
+        let mut words = all.iter().map(|bytes| bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
         if let Some(fault) = words.clone().find_map(Fault::from_bits) {
             return Err(failed(world.translate(fault)));
         }
         let number = words.next().map_or(0, |first| first as u32); // the first member gives it
+        let keys: Option<Vec<_>> =
+            all.iter().map(|bytes| SegmentKey::from_bytes(bytes.get(size_of::<u64>()..)?)).collect();
         drop(all); // before others are waited for
         test_next(world);
         // It is open at all members before one of them sends.
         let is_open = self.context.is_some();
         self.context.get_or_insert_with(|| Context::open(Arc::clone(progress), number | bits));
-        if !is_open || fabric.capabilities().completes_at_post {
+        if let (Some(own), Some(keys)) = (own, keys) {
+            // All have reached all, or nobody uses any.
+            let buffers = CollectiveBuffers::open(fabric, &own, &keys).ok();
+            let all = world.gather(Collective::CreateMessages, &[u8::from(buffers.is_some())]).await.map_err(failed)?;
+            self.buffers = buffers.filter(|_| all.iter().all(|has| has[..] == [1]));
+        } else if !is_open || fabric.capabilities().completes_at_post {
             world.meet(Collective::CreateMessages).await.map_err(failed)?;
         }
         Ok(())
@@ -146,7 +156,8 @@ impl<F: Fabric> Making<F> {
     pub(crate) fn made(mut self) -> Messages<F> {
         let Some(context) = self.context.take() else { unreachable!("it is open by now") };
         let fabric = self.world.fabric();
-        Messages::of(&self.world, context, fabric.capabilities().completes_at_post && are_processes_open(fabric))
+        let may_offer = fabric.capabilities().completes_at_post && are_processes_open(fabric);
+        Messages::of(&self.world, context, (may_offer, self.buffers.take()))
     }
 }
 

@@ -266,7 +266,7 @@ impl<F: Fabric + 'static> Creation<'_, F> {
         })?;
         test_next(&members);
         let context = messages::Context::open(self.messages.shared_progress(), u32::from_le_bytes(*number));
-        Ok(Making { world: members, context: Some(context), fault: None })
+        Ok(Making { world: members, context: Some(context), buffers: None, fault: None })
     }
 
     async fn send(&self, to: u32, bytes: &[u8]) -> Result<(), Fault> {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use onesided_fabric::bootstrap::fork;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
+use onesided_fabric::shm::CollectiveBuffers;
 use onesided_fabric::{Fabric, Wait, World, lock};
 
 use crate::api::destination::{AllOf, Room};
@@ -149,8 +150,13 @@ impl<F: Fabric + 'static> Messages<F> {
 }
 
 impl<F: Fabric> Messages<F> {
-    pub(crate) fn of(world: &World<F>, mut context: Context<F>, may_offer: bool) -> Self {
+    pub(crate) fn of(
+        world: &World<F>,
+        mut context: Context<F>,
+        (may_offer, buffers): (bool, Option<CollectiveBuffers>),
+    ) -> Self {
         context.may_offer = may_offer;
+        context.collectives.set_buffers(buffers);
         let context = Arc::new(context);
         let open = Some(Arc::new(Open(Arc::clone(&context))));
         Self { open, world: world.clone(), context, acknowledged: Arc::default() }

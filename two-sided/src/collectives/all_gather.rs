@@ -5,6 +5,7 @@ use onesided_fabric::Fabric;
 
 use super::blocks::{Blocks, disjoint};
 use super::link::{Link, Outcome};
+use super::published;
 
 /// From so many bytes of all ranks on, the blocks go around a ring.
 const LONG: usize = 64 << 10;
@@ -22,6 +23,7 @@ pub(super) async fn run<F: Fabric>(
         link.has_length(mine.len(), blocks.range(link.me).len())?;
     }
     match all.len() {
+        _ if link.has_buffers(blocks.longest(size)) => published::all_gather(link, (mine, all), &blocks).await,
         long if long >= LONG => Box::pin(ring(link, (mine, all), &blocks)).await,
         _ if size.is_power_of_two() => doubled(link, (mine, all), &blocks).await,
         _ => {

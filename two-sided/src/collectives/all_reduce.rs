@@ -12,6 +12,7 @@ use onesided_fabric::Fabric;
 use super::blocks::disjoint;
 use super::link::{Link, Outcome};
 use super::operation::{Operation, Side};
+use super::published;
 
 /// From so many bytes on, if each rank has an element.
 const LONG: usize = 16 << 10;
@@ -19,6 +20,9 @@ const LONG: usize = 16 << 10;
 pub(super) async fn run<F: Fabric>(link: &mut Link<'_, F>, data: &mut [u8], operation: &Operation) -> Outcome {
     if link.size == 1 {
         return Ok(());
+    }
+    if link.has_buffers(data.len()) {
+        return published::all_reduce(link, data, operation).await;
     }
     let halving = Halving::new(link, data.len() / operation.element, operation.element);
     match data.len() < LONG || halving.count < halving.groups as usize {

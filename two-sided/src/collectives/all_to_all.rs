@@ -5,6 +5,7 @@ use onesided_fabric::Fabric;
 
 use super::blocks::Blocks;
 use super::link::{Link, Outcome};
+use super::published;
 
 /// Blocks of at most so many bytes among at least [`MANY`] ranks are sent together.
 const SHORT: usize = 256;
@@ -34,6 +35,9 @@ pub(super) async fn run<F: Fabric>(
         }
     };
     link.has_length(send.len(), of_send.ranges(0..size).end)?;
+    if is_equal && link.has_buffers(send.len()) {
+        return published::all_to_all(link, (send, recv), equal).await;
+    }
     if is_equal && equal <= SHORT && size >= MANY {
         return Box::pin(bruck(link, (send, recv), equal)).await;
     }

@@ -85,6 +85,14 @@ impl Blocks {
         self.start(ranks.start)..self.start(ranks.end)
     }
 
+    /// The length of the longest one of so many.
+    pub(super) fn longest(&self, size: u32) -> usize {
+        match self {
+            Self::Equal(len) => *len,
+            Self::Ends(_) => (0..size).map(|rank| self.range(rank).len()).max().unwrap_or(0),
+        }
+    }
+
     fn start(&self, rank: u32) -> usize {
         match self {
             Self::Equal(len) => rank as usize * len,

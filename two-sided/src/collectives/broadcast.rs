@@ -6,6 +6,7 @@ use onesided_fabric::Fabric;
 
 use super::blocks::disjoint;
 use super::link::{Link, Outcome};
+use super::published;
 
 /// From so many bytes on, among at least [`MANY`] ranks, a message is scattered.
 const LONG: usize = 512 << 10;
@@ -14,6 +15,7 @@ const MANY: u32 = 8;
 pub(super) async fn run<F: Fabric>(link: &mut Link<'_, F>, data: &mut [u8], root: u32) -> Outcome {
     match link.size {
         1 => Ok(()),
+        _ if link.has_buffers(data.len()) => published::broadcast(link, data, root).await,
         size if size >= MANY && data.len() >= LONG => Box::pin(scattered(link, data, root)).await,
         _ => tree(link, data, root).await,
     }

@@ -58,14 +58,19 @@ impl Collective {
         matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::GatherV | Self::Scatter | Self::ScatterV)
     }
 
-    /// The tag of the messages of a call: `0 | collective 5 bits | root, or else the type 6 bits |
-    /// operation 4 bits | number 16 bits`. The number alone is matched, so that a rank in another
-    /// collective gets the message, and sees by the other bits that it does.
-    pub(super) const fn tag(self, root: u32, combines: Combines, number: u64) -> u32 {
+    /// The bits of the tag above the [number](tag_of).
+    pub(super) const fn what(self, root: u32, combines: Combines) -> u16 {
         let root = if root < ROOTS { root } else { ROOTS };
         let place = if self.has_root() { root } else { combines.element };
-        (self as u32) << 26 | place << 20 | combines.operation << 16 | collective_number(number as u32)
+        ((self as u32) << 10 | place << 4 | combines.operation) as u16
     }
+}
+
+/// The tag of the messages of a call that is [this](Collective::what): `0 | collective 5 bits | root, or else the type
+/// 6 bits | operation 4 bits | number 16 bits`. The number alone is matched, so that a rank in another
+/// collective gets the message, and sees by the other bits that it does.
+pub(super) const fn tag_of(what: u16, number: u64) -> u32 {
+    (what as u32) << 16 | collective_number(number as u32)
 }
 
 impl fmt::Display for Collective {
@@ -170,15 +175,16 @@ mod tests {
         for (at, (collective, _)) in Collective::ALL.into_iter().enumerate() {
             assert_eq!(collective as usize, at + 1);
             for (root, number, near) in [(0, 1, 1), (7, 0xffff, 0x1_0000), (62, 1 << 16, (1 << 16) - 5)] {
-                let call = CollectiveCall::new(3, collective.tag(root, Combines::default(), number), near);
+                let call = CollectiveCall::new(3, tag_of(collective.what(root, Combines::default()), number), near);
                 assert_eq!((call.rank(), call.collective(), call.number()), (3, Some(collective), number));
                 assert_eq!(call.root(), collective.has_root().then_some(root));
             }
         }
         let none = Combines::default();
-        assert_eq!(CollectiveCall::new(0, Collective::Broadcast.tag(64, none, 1), 1).root(), None);
-        let of =
-            |collective: Collective, combines| CollectiveCall::new(3, collective.tag(2, combines, 9), 9).to_string();
+        assert_eq!(CollectiveCall::new(0, tag_of(Collective::Broadcast.what(64, none), 1), 1).root(), None);
+        let of = |collective: Collective, combines| {
+            CollectiveCall::new(3, tag_of(collective.what(2, combines), 9), 9).to_string()
+        };
         let text = |collective| of(collective, none);
         let sum = Combines { operation: Op::Sum as u32 + 1, element: u64::CODE as u32 + 1 };
         assert_eq!(of(Collective::AllReduce, sum), "rank 3 is in all_reduce by Sum of u64 (call 9)");

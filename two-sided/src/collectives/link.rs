@@ -7,19 +7,20 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
-use onesided_fabric::{Drive, Fabric, Limit, NOBODY, Wait, World};
+use onesided_fabric::shm::CollectiveBuffers;
+use onesided_fabric::{Background, Drive, Fabric, Limit, NOBODY, Wait, World};
 
-use super::kind::{Collective, CollectiveCall, Combines};
+use super::kind::{Collective, CollectiveCall, Combines, tag_of};
 use super::state::{Scratch, State};
 use crate::api::destination::Room;
 use crate::api::receive::{Land, PostedReceive, Received};
 use crate::api::send::{Content, Pending, What};
 use crate::api::taken::Taken;
-use crate::driver::progress::{Progress, Registered};
+use crate::driver::progress::{Looks, Progress, Registered};
 use crate::engine::matching::Pattern;
 use crate::engine::{CONTROL, CallFailure, Direct, Engine, Found, Landed, Reason, Trouble};
 use crate::{Error, Messages, Source, Tag};
@@ -28,12 +29,18 @@ use crate::{Error, Messages, Source, Tag};
 /// of a short call's time, although there are none.
 pub(super) type Outcome<T = ()> = Result<T, Box<CallFailure>>;
 
+/// Every so many calls that need no packet, messages move all the same.
+const MOVES: u64 = 16;
 /// The time after which a rank that waits asks the one that it waits for; twice as long each time.
 const FIRST_QUESTION: Duration = Duration::from_millis(20);
 /// A thread that polls again by itself starts to count that time after so many polls: to read the
 /// clock costs as much as a poll. It polls more often than that before it sleeps.
 const PATIENT_POLLS: u32 = 48;
 
+/// Sends that are under way, with their receivers.
+pub(super) type Sends<'b, F> = Vec<(u32, Pending<'b, F>)>;
+/// What waits for the rest of a step, apart from the call: few steps have any.
+pub(super) type Late<'t> = Pin<Box<dyn Future<Output = Outcome> + Send + 't>>;
 /// A receive that has begun, or its message.
 type Begun<'m, F> = Result<Received, PostedReceive<'m, F>>;
 
@@ -43,6 +50,8 @@ pub(super) struct Core<'m, F: Fabric> {
     pub(super) collective: Collective,
     pub(super) tag: u32,
     pub(super) number: u64,
+    /// What the call before it was.
+    pub(super) before: u16,
     /// The size of an element in bytes, or 0 if it is longer.
     pub(super) element: u16,
 }
@@ -208,6 +217,34 @@ impl<'m, F: Fabric> Core<'m, F> {
         self.check((landed.envelope.source, landed.envelope.tag), landed.len.into(), expected)
     }
 
+    /// The contribution of a rank, if it is in its buffer, as [`Link::take`] gets it.
+    #[inline]
+    fn contributed(&self, from: u32, (len, at): (usize, usize), into: &mut [u8]) -> Option<Outcome> {
+        let found = self.state().buffers()?.find(from, self.number)?;
+        if found.tag != self.tag || found.len != len {
+            return Some(self.rank(from).and_then(|from| self.check((from.0, found.tag), found.len as u64, len)));
+        }
+        found.read(at, into);
+        Some(Ok(()))
+    }
+
+    /// Waits for the contribution of a rank, or for a message in its place: whether it is in the buffer.
+    async fn arrived(self, from: u32, begun: Begun<'m, F>, into: &mut [u8]) -> Outcome<bool> {
+        let mut received = pin!(self.received(from, begun, into));
+        let is_there = || self.state().buffers().is_some_and(|buffers| buffers.find(from, self.number).is_some());
+        poll_fn(|cx| {
+            if is_there() {
+                return Poll::Ready(Ok(true));
+            }
+            match received.as_mut().poll(cx) {
+                // The buffer is looked at last: what a rank has published before its end counts.
+                Poll::Pending | Poll::Ready(Err(_)) if is_there() => Poll::Ready(Ok(true)),
+                polled => polled.map_ok(|()| false),
+            }
+        })
+        .await
+    }
+
     /// The cause of a failure: a rank that has left may have failed before, and said why, or have left because
     /// of a death.
     async fn cause(self, failure: Box<CallFailure>) -> Box<CallFailure> {
@@ -237,12 +274,28 @@ impl<'m, F: Fabric> Core<'m, F> {
         failed.or_else(|| if state.was_told() { told() } else { None })
     }
 
+    /// No contribution of another rank to this call or to the one before it is of another collective.
+    #[inline]
+    fn is_in_step(&self) -> Outcome {
+        let Some(buffers) = self.state().buffers() else { return Ok(()) };
+        let before = self.number - 1;
+        let found = buffers.find_other(self.number, self.tag);
+        match found.or_else(|| buffers.find_other(before, tag_of(self.before, before))) {
+            None => Ok(()),
+            Some((from, tag)) => Err(self.out_of_step(Found { from, tag })),
+        }
+    }
+
     /// No message of this call or of an earlier one is left, which nobody will receive, if it is the
-    /// only one.
+    /// only one; nor another rank's contribution to another collective.
     #[inline]
     fn has_no_strays(&self) -> Outcome {
-        // Messages of a call that failed here are no strays.
-        if !self.state().has_early() || !self.state().is_only() || self.state().failed().is_some() {
+        // Those of a call that failed here are no strays.
+        if self.state().failed().is_some() {
+            return Ok(());
+        }
+        self.is_in_step()?;
+        if !self.state().has_early() || !self.state().is_only() {
             return Ok(());
         }
         let stray = self.messages.progress().with(|engine| engine.stray(self.key(), |_| true));
@@ -286,8 +339,8 @@ pub(super) struct Link<'m, F: Fabric> {
     patience: Patience<'m, F>,
     pub(super) me: u32,
     pub(super) size: u32,
-    /// How a receive polls before it waits, if a thread blocks in the call.
-    land: Option<Land<F>>,
+    /// How a receive and a look at a buffer poll before they wait, if a thread blocks in the call.
+    polls: Option<(Land<F>, Looks<F>)>,
     is_over: bool,
 }
 
@@ -302,35 +355,39 @@ struct Patience<'m, F: Fabric> {
 impl<'m, F: Fabric> Patience<'m, F> {
     /// Waits for a rank. The future stays where it is, so that it is part of the caller's once.
     #[inline]
-    fn during<W: Future<Output = Outcome>>(
+    fn during<T, W: Future<Output = Outcome<T>>>(
         &mut self,
         core: Core<'m, F>,
         awaited: u32,
         mut waited: Pin<&mut W>,
-    ) -> impl Future<Output = Outcome> {
+    ) -> impl Future<Output = Outcome<T>> {
         poll_fn(move |cx| {
             let polled = waited.as_mut().poll(cx);
-            if polled.is_pending() {
-                self.poll(cx, core, awaited);
+            if polled.is_pending()
+                && let Err(failure) = self.poll(cx, core, awaited)
+            {
+                return Poll::Ready(Err(failure));
             }
             polled
         })
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>, core: Core<'m, F>, awaited: u32) {
+    fn poll(&mut self, cx: &mut Context<'_>, core: Core<'m, F>, awaited: u32) -> Outcome {
         let fabric = core.messages.world().fabric();
         self.polls = self.polls.saturating_add(1);
         if !self.limit.is_set() {
             let is_early = self.polls < PATIENT_POLLS;
             if is_early && cx.waker().will_wake(NOBODY) && fabric.capabilities().completes_at_post {
-                return;
+                return Ok(());
             }
             self.limit.said = Some(self.next());
         }
         while self.limit.poll(cx, fabric).is_ready() {
+            core.is_in_step()?;
             self.ask(core, awaited);
             self.limit.said = Some(self.next());
         }
+        Ok(())
     }
 
     fn next(&self) -> Duration {
@@ -356,15 +413,16 @@ impl<'m, F: Fabric> Link<'m, F> {
         (collective, element): (Collective, u16),
         (root, combines): (u32, Combines),
     ) -> Self {
-        let number = messages.collectives().begin();
-        Self::of(Core { messages, collective, tag: collective.tag(root, combines, number), number, element })
+        let what = collective.what(root, combines);
+        let (number, before) = messages.collectives().begin(what);
+        Self::of(Core { messages, collective, tag: tag_of(what, number), number, before, element })
     }
 
     /// A call that has its number.
     pub(super) fn of(core: Core<'m, F>) -> Self {
         let patience = Patience { polls: 0, questions: 0, limit: Limit::NONE };
         let world = core.messages.world();
-        Self { core, patience, me: world.rank(), size: world.size(), land: None, is_over: false }
+        Self { core, patience, me: world.rank(), size: world.size(), polls: None, is_over: false }
     }
 
     /// A thread blocks in the call.
@@ -372,7 +430,7 @@ impl<'m, F: Fabric> Link<'m, F> {
     where
         F: Drive,
     {
-        self.land = Some(Progress::land);
+        self.polls = Some((Progress::land, Progress::looks));
     }
 
     pub(super) const fn core(&self) -> Core<'m, F> {
@@ -396,10 +454,7 @@ impl<'m, F: Fabric> Link<'m, F> {
     }
 
     /// Starts to send to each of these ranks. Returns the sends that are to be [waited](Self::all_sent) for.
-    pub(super) fn post_all<'b>(
-        &self,
-        sends: impl Iterator<Item = (u32, &'b [u8])>,
-    ) -> Outcome<Vec<(u32, Pending<'b, F>)>>
+    pub(super) fn post_all<'b>(&self, sends: impl Iterator<Item = (u32, &'b [u8])>) -> Outcome<Sends<'b, F>>
     where
         'm: 'b,
     {
@@ -413,7 +468,7 @@ impl<'m, F: Fabric> Link<'m, F> {
     }
 
     /// Waits for all sends.
-    pub(super) async fn all_sent(&mut self, sends: Vec<(u32, Pending<'_, F>)>) -> Outcome {
+    pub(super) async fn all_sent(&mut self, sends: Sends<'_, F>) -> Outcome {
         for (to, send) in sends {
             self.sent(to, Some(send)).await?;
         }
@@ -441,9 +496,9 @@ impl<'m, F: Fabric> Link<'m, F> {
     /// A receive that has begun, unless it is over already, or after some polls.
     #[inline]
     fn landed(&self, begun: Begun<'m, F>, into: &mut [u8]) -> Outcome<Option<Begun<'m, F>>> {
-        let landed = match (begun, self.land) {
+        let landed = match (begun, self.polls) {
             (Ok(Received::Landed(landed)), _) => landed,
-            (Err(mut posted), Some(land)) => match posted.land(into, land) {
+            (Err(mut posted), Some((land, _))) => match posted.land(into, land) {
                 Some(landed) => landed,
                 None => return Ok(Some(Err(posted))),
             },
@@ -470,6 +525,83 @@ impl<'m, F: Fabric> Link<'m, F> {
         }
     }
 
+    /// Whether the ranks [publish](Self::publish) their contributions, of so many bytes.
+    #[inline]
+    pub(super) fn has_buffers(&self, bytes: usize) -> bool {
+        bytes <= CollectiveBuffers::ROOM && self.core.state().buffers().is_some()
+    }
+
+    /// Publishes the contribution of this rank to the call, which all others [take](Self::take). `false`: there
+    /// is no room for it, and messages go in its place.
+    #[inline]
+    pub(super) fn publish(&self, bytes: &[u8]) -> bool {
+        let Core { tag, number, .. } = self.core;
+        self.core.state().buffers().is_some_and(|buffers| buffers.publish(number, tag, bytes))
+    }
+
+    /// [Publishes](Self::publish) the contribution, or sends it to all: the messages, to be
+    /// [waited](Self::contributed_to_all) for.
+    #[inline]
+    pub(super) fn contribute<'b>(&self, bytes: &'b [u8]) -> Outcome<Option<Sends<'b, F>>>
+    where
+        'm: 'b,
+    {
+        match self.publish(bytes) {
+            true => Ok(None),
+            false => self.post_all(self.others().map(|to| (to, bytes))).map(Some),
+        }
+    }
+
+    /// Waits for the messages of a [contribution](Self::contribute), if there are any.
+    #[inline]
+    pub(super) async fn contributed_to_all(&mut self, sends: Option<Sends<'_, F>>) -> Outcome {
+        match sends {
+            None => Ok(()),
+            Some(sends) => Box::pin(self.all_sent(sends)).await,
+        }
+    }
+
+    /// The other ranks, those after this one first.
+    pub(super) fn others(&self) -> impl Iterator<Item = u32> + use<F> {
+        let (me, size) = (self.me, self.size);
+        (1..size).map(move |step| (me + step) % size)
+    }
+
+    /// Gets the bytes at an offset of the contribution of a rank, which has that length, or a message that it
+    /// sends in its place. Returns what waits for it, unless it is there.
+    #[inline]
+    pub(super) fn take<'t>(
+        &'t mut self,
+        from: u32,
+        part: (usize, usize),
+        into: &'t mut [u8],
+    ) -> Outcome<Option<Late<'t>>> {
+        match self.core.contributed(from, part, into) {
+            Some(taken) => taken.map(|()| None),
+            None => Ok(Some(Box::pin(self.take_late(from, part, into)))),
+        }
+    }
+
+    async fn take_late(&mut self, from: u32, part: (usize, usize), into: &mut [u8]) -> Outcome {
+        let core = self.core;
+        if let Some((_, looks)) = self.polls {
+            let mut taken = None;
+            looks(core.messages.progress(), &mut || {
+                taken = core.contributed(from, part, into);
+                taken.is_some()
+            });
+            if let Some(taken) = taken {
+                return taken;
+            }
+        }
+        let begun = core.receive(from, into)?;
+        let is_there = self.patience.during(core, from, pin!(core.arrived(from, begun, into))).await?;
+        match is_there {
+            true => core.contributed(from, part, into).unwrap_or(Ok(())),
+            false => Ok(()),
+        }
+    }
+
     /// A slice does not have the length in bytes that it needs.
     pub(super) fn has_length(&self, bytes: usize, needed: usize) -> Outcome {
         if bytes == needed {
@@ -488,6 +620,9 @@ impl<'m, F: Fabric> Link<'m, F> {
     /// Ends the call, also at the others if it failed.
     pub(super) async fn end(&mut self, outcome: Outcome) -> Result<(), Error> {
         self.is_over = true;
+        if self.core.number.is_multiple_of(MOVES) && self.core.state().buffers().is_some() {
+            self.core.messages.progress().advance();
+        }
         let outcome = outcome.and_then(|()| self.core.has_no_strays());
         let Core { messages, collective, number, .. } = self.core;
         let Err(failure) = outcome else { return Ok(()) };

@@ -15,6 +15,7 @@ mod gather;
 mod kind;
 mod link;
 mod operation;
+mod published;
 mod reduce;
 mod reduce_scatter;
 mod request;

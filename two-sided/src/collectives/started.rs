@@ -66,9 +66,9 @@ pub(super) fn start<'m, F: Fabric + 'static>(
     link.hand_over();
     let ended = Arc::default();
     let (owned, to_tell) = (messages.of_task(), Arc::clone(&ended));
-    let Core { collective, tag, number, element, .. } = core;
+    let Core { collective, tag, number, before, element, .. } = core;
     let task = async move {
-        let core = Core { messages: &owned, collective, tag, number, element };
+        let core = Core { messages: &owned, collective, tag, number, before, element };
         let tell = Tell { core, ended: to_tell };
         let slices = (read_len.map(|len| &*bytes(&mut memory, len)), write_len.map(|len| bytes(&mut written, len)));
         let outcome = run(&mut (Link::of(core), work, slices)).await;

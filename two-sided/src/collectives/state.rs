@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use onesided_fabric::lock;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::shm::CollectiveBuffers;
 
 use crate::engine::{CallFailure, TOLD};
 
@@ -13,12 +14,17 @@ const KEPT: usize = 64 << 20;
 /// What most calls need, without an allocation.
 const SHORT: usize = 64;
 
+/// The bits that say what a call is: those of its tag but its number.
+const WHAT_BITS: u32 = 16;
+
 /// The collectives of a communicator at a rank.
 #[derive(Debug)]
 pub(crate) struct State {
-    /// The number of calls that have begun, and of those that are over.
+    /// The number of calls that have begun, above what the last one is ([`WHAT_BITS`]), and of those that are over.
     begun: AtomicU64,
     over: AtomicU64,
+    /// Those of the members, if all are on this host.
+    buffers: Option<CollectiveBuffers>,
     /// The failure of the earliest call that failed.
     failure: Mutex<Option<CallFailure>>,
     has_failed: AtomicBool,
@@ -32,7 +38,18 @@ pub(crate) struct State {
 impl State {
     pub(crate) fn new(early: Arc<AtomicU32>) -> Self {
         let (begun, over, kept) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::default());
-        Self { begun, over, failure: Mutex::default(), has_failed: AtomicBool::new(false), kept, early }
+        let has_failed = AtomicBool::new(false);
+        Self { begun, over, buffers: None, failure: Mutex::default(), has_failed, kept, early }
+    }
+
+    /// Before the first call.
+    pub(crate) fn set_buffers(&mut self, buffers: Option<CollectiveBuffers>) {
+        self.buffers = buffers;
+    }
+
+    #[inline]
+    pub(super) const fn buffers(&self) -> Option<&CollectiveBuffers> {
+        self.buffers.as_ref()
     }
 
     /// Whether there may be messages that no call waits for.
@@ -47,21 +64,35 @@ impl State {
         self.early.load(Ordering::Relaxed) & TOLD != 0
     }
 
-    /// Begins a call; its number.
-    pub(super) fn begin(&self) -> u64 {
-        self.begun.fetch_add(1, Ordering::Relaxed) + 1
+    /// Begins a call: its number, and what the one before it was.
+    pub(super) fn begin(&self, what: u16) -> (u64, u16) {
+        let next = |begun: u64| Some(((begun >> WHAT_BITS) + 1) << WHAT_BITS | u64::from(what));
+        let (Ok(before) | Err(before)) = self.begun.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        ((before >> WHAT_BITS) + 1, before as u16)
     }
 
-    /// A call is over.
+    fn begun(&self) -> u64 {
+        self.begun.load(Ordering::Relaxed) >> WHAT_BITS
+    }
+
+    /// A call is over. If all are, this rank has passed those before the last one: that one's contributions are
+    /// compared with it by the next.
+    #[inline]
     pub(super) fn end(&self) {
-        self.over.fetch_add(1, Ordering::Relaxed);
+        // Acquire and release: what the calls of all threads have read comes before this rank has passed them.
+        let over = self.over.fetch_add(1, Ordering::AcqRel) + 1;
+        if let Some(buffers) = &self.buffers
+            && self.begun() == over
+        {
+            buffers.pass(over - 1);
+        }
     }
 
     /// Whether one call is under way.
     pub(super) fn is_only(&self) -> bool {
         // In this order, so that a call that begins meanwhile counts.
         let over = self.over.load(Ordering::Acquire);
-        self.begun.load(Ordering::Relaxed) == over + 1
+        self.begun() == over + 1
     }
 
     /// Keeps the failure of the earliest call that failed: `false` if one of this call or of an earlier one

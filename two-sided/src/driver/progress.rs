@@ -19,6 +19,7 @@ use onesided_fabric::{
 };
 
 use self::background::Owing;
+pub(crate) use self::land::Looks;
 pub(crate) use self::state::State;
 use self::state::{end_connection, take_in};
 use crate::Error;

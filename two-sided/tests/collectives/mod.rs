@@ -4,5 +4,6 @@ mod failures;
 mod oracle;
 mod order;
 mod outstanding;
+mod published;
 mod started;
 mod steps;

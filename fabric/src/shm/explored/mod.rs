@@ -1,4 +1,4 @@
-//! Loom checks of the doorbell, the lane, the progress thread, a card's events and its listener:
+//! Loom checks of the doorbell, the lane, the collective buffer, the progress thread, a card's events and its listener:
 //! `RUSTFLAGS="--cfg onesided_loom" cargo test -p onesided-fabric --lib --release --target-dir
 //! target/loom`.
 //!
@@ -39,6 +39,7 @@
 //! | lane: 3 packets through 1 cell | 2 | any | 18,748 |
 //! | lane: 3 packets, one of two cells, through 3 cells | 2 | 4 | 1,569 |
 //! | lane: 2 packets to a sleeper, 2 cells; 1 cell | 2 | 4 | 7,721; 11,312 |
+//! | collective buffers: two ranks of one slot each, 2 collectives | 2 | 4 | 2,810 |
 //! | offer: a receiver, an owner that withdraws; that helps with 3 chunks and withdraws | 2 | any; 4 | 32; 28,308 |
 //! | progress thread: a task, a writer; two waits of it | 3 | 3; 2 | 13,314; 5,691 |
 //! | progress thread: two tasks, a writer | 4 | 2 | 98,751 |
@@ -46,6 +47,7 @@
 //! | progress thread: work spawned while it sleeps | 2 | 3 | 1,250 |
 
 mod card;
+mod collective_buffer;
 mod doorbell;
 mod gate;
 mod helper;

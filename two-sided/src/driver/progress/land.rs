@@ -10,7 +10,30 @@ use crate::engine::{Direct, Landed};
 /// `POLLS.1` times, and spins `POLLS.2` times after each poll: a round trip of short messages.
 const POLLS: (u32, u32, u32) = (4, 2, 8);
 
+/// How a thread looks at memory before it waits: as often as a receive polls.
+const LOOKS: u32 = 64;
+
+/// [`Progress::looks`].
+pub(crate) type Looks<F> = fn(&Progress<F>, &mut dyn FnMut() -> bool) -> bool;
+
 impl<F: Fabric> Progress<F> {
+    /// Looks several times for what comes without a packet: whether it is there. It yields the core as
+    /// [`land`](Self::land) does.
+    #[inline(never)]
+    pub(crate) fn looks(&self, look: &mut dyn FnMut() -> bool) -> bool
+    where
+        F: Drive,
+    {
+        if self.fabric.polls().core != Core::Own {
+            std::thread::yield_now();
+            return look();
+        }
+        (0..LOOKS).any(|_| {
+            std::hint::spin_loop();
+            look()
+        })
+    }
+
     /// Takes in what has arrived, until a posted receive has its message: it is over, and in its
     /// [slice](Engine::land). This polls [several times](POLLS), if nothing else is to be done; where the
     /// sender may need this core, it yields it once in between.

@@ -1,0 +1,107 @@
+//! The collective buffer of a rank: its contributions to the last collectives of a group, which all others
+//! read.
+//!
+//! A buffer has one writer, so a rank that dies between two stores blocks no other rank. A contribution lies in
+//! the slot of its collective's number, and storing the header publishes it. The slot is written again once
+//! every other rank has passed that collective, so nothing changes while others may read it.
+
+use crate::shm::lane::{load_words, store_words};
+use crate::util::sync::atomic::{AtomicU64, Ordering};
+
+/// The words before the slots. The first one is the number of the last collective that the rank has passed.
+pub(crate) const HEAD_WORDS: usize = 8;
+/// A power of two.
+pub(crate) const SLOTS: usize = 16;
+/// The words of a slot: the header, the tag, the bytes.
+pub(crate) const SLOT_WORDS: usize = 32;
+/// The most bytes of a contribution.
+pub(crate) const ROOM: usize = 8 * (SLOT_WORDS - BYTES_AT);
+
+const BYTES_AT: usize = 2;
+
+/// A header has the collective's number above these bits, and the length in bytes in them.
+const LENGTH_BITS: u32 = 8;
+const _: () = assert!(ROOM < 1 << LENGTH_BITS && SLOTS.is_power_of_two());
+
+type Slot = [AtomicU64; SLOT_WORDS];
+
+#[derive(Clone, Copy)]
+pub(crate) struct CollectiveBuffer<'m> {
+    passed: &'m AtomicU64,
+    slots: &'m [Slot],
+}
+
+/// What a rank has published.
+#[derive(Clone, Copy, Debug)]
+pub struct Contribution<'m> {
+    /// Which collective it is to.
+    pub tag: u32,
+    /// Its length in bytes.
+    pub len: usize,
+    words: &'m [AtomicU64],
+}
+
+impl<'m> CollectiveBuffer<'m> {
+    /// The buffer in these words, which are 0 at first. `None`: there are too few. The number of slots is a power
+    /// of two.
+    #[inline]
+    pub(crate) fn of(words: &'m [AtomicU64]) -> Option<Self> {
+        let (head, slots) = words.split_at_checked(HEAD_WORDS)?;
+        let (slots, _) = slots.as_chunks();
+        Some(Self { passed: &head[0], slots }).filter(|buffer| !buffer.slots.is_empty())
+    }
+
+    #[inline]
+    fn slot(&self, number: u64) -> &'m Slot {
+        &self.slots[number as usize & (self.slots.len() - 1)]
+    }
+
+    /// Owner: publishes at most [`ROOM`] bytes. All others have passed what the slot has.
+    #[inline]
+    pub(crate) fn publish(&self, number: u64, tag: u32, bytes: &[u8]) {
+        let slot = self.slot(number);
+        slot[1].store(tag.into(), Ordering::Relaxed);
+        store_words(&slot[BYTES_AT..], bytes);
+        slot[0].store(number << LENGTH_BITS | bytes.len() as u64, Ordering::Release);
+    }
+
+    /// The contribution to a collective that this rank has not passed yet.
+    #[inline]
+    pub(crate) fn find(&self, number: u64) -> Option<Contribution<'m>> {
+        let slot = self.slot(number);
+        let header = slot[0].load(Ordering::Acquire);
+        (header >> LENGTH_BITS == number).then(|| Contribution {
+            tag: slot[1].load(Ordering::Relaxed) as u32,
+            len: (header & ((1 << LENGTH_BITS) - 1)) as usize,
+            words: &slot[BYTES_AT..],
+        })
+    }
+
+    /// Owner: it reads no contribution to this collective or to an earlier one any more.
+    #[inline]
+    pub(crate) fn pass(&self, number: u64) {
+        // Release: the loads of the words come before the next stores to them.
+        self.passed.store(number, Ordering::Release);
+    }
+
+    /// Up to which collective the others may publish, as far as the owner reads.
+    pub(crate) fn frees(&self) -> u64 {
+        self.passed.load(Ordering::Acquire) + self.slots.len() as u64
+    }
+}
+
+impl Contribution<'_> {
+    /// Copies its bytes from an offset on.
+    ///
+    /// # Panics
+    /// If it does not have them.
+    #[inline]
+    pub fn read(&self, offset: usize, into: &mut [u8]) {
+        if offset.is_multiple_of(8) {
+            return load_words(&self.words[offset / 8..], into);
+        }
+        let mut bytes = [0; ROOM];
+        load_words(self.words, &mut bytes[..offset + into.len()]);
+        into.copy_from_slice(&bytes[offset..offset + into.len()]);
+    }
+}
