@@ -67,11 +67,13 @@ impl Driver for DoorbellDriver {
     }
 
     fn sleep(&self, ticket: Ticket, until: u64) {
-        match until.checked_sub(self.now()) {
-            _ if until == 0 => {}
-            _ if until == u64::MAX => self.job_segment.sleep(self.rank, ticket, Duration::MAX),
-            None | Some(0) => std::thread::yield_now(), // a task retries without pause, and others need the core
-            Some(nanos) => self.job_segment.sleep(self.rank, ticket, Duration::from_nanos(nanos)),
+        match until {
+            0 => {}
+            u64::MAX => self.job_segment.sleep(self.rank, ticket, Duration::MAX),
+            _ => match until.saturating_sub(self.now()) {
+                0 => std::thread::yield_now(), // a task retries without pause, and others need the core
+                nanos => self.job_segment.sleep(self.rank, ticket, Duration::from_nanos(nanos)),
+            },
         }
         self.job_segment.doorbell(self.rank).disarm();
     }
