@@ -34,8 +34,8 @@ pub(crate) struct CollectiveBuffer<'m> {
 /// What a rank has published.
 #[derive(Clone, Copy, Debug)]
 pub struct Contribution<'m> {
-    /// Which collective it is to.
-    pub tag: u32,
+    /// Which collective it is to, as its rank says.
+    pub tag: u64,
     /// Its length in bytes.
     pub len: usize,
     words: &'m [AtomicU64],
@@ -58,9 +58,9 @@ impl<'m> CollectiveBuffer<'m> {
 
     /// Owner: publishes at most [`ROOM`] bytes. All others have passed what the slot has.
     #[inline]
-    pub(crate) fn publish(&self, number: u64, tag: u32, bytes: &[u8]) {
+    pub(crate) fn publish(&self, number: u64, tag: u64, bytes: &[u8]) {
         let slot = self.slot(number);
-        slot[1].store(tag.into(), Ordering::Relaxed);
+        slot[1].store(tag, Ordering::Relaxed);
         store_words(&slot[BYTES_AT..], bytes);
         slot[0].store(number << LENGTH_BITS | bytes.len() as u64, Ordering::Release);
     }
@@ -71,7 +71,7 @@ impl<'m> CollectiveBuffer<'m> {
         let slot = self.slot(number);
         let header = slot[0].load(Ordering::Acquire);
         (header >> LENGTH_BITS == number).then(|| Contribution {
-            tag: slot[1].load(Ordering::Relaxed) as u32,
+            tag: slot[1].load(Ordering::Relaxed),
             len: (header & ((1 << LENGTH_BITS) - 1)) as usize,
             words: &slot[BYTES_AT..],
         })

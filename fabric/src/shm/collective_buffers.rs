@@ -75,7 +75,7 @@ impl CollectiveBuffers {
     /// Publishes this rank's contribution to a collective, of at most [`ROOM`](Self::ROOM) bytes. `false`: others
     /// may still read what is in its slot.
     #[inline]
-    pub fn publish(&self, number: u64, tag: u32, bytes: &[u8]) -> bool {
+    pub fn publish(&self, number: u64, tag: u64, bytes: &[u8]) -> bool {
         if is_child() || number > self.free.load(Ordering::Acquire) && !self.is_free(number) {
             return false;
         }
@@ -104,9 +104,9 @@ impl CollectiveBuffers {
     }
 
     /// A rank whose contribution to a collective has another tag, and that.
-    pub fn find_other(&self, number: u64, tag: u32) -> Option<(Rank, u32)> {
+    pub fn find_other(&self, number: u64, is_other: impl Fn(u64) -> bool) -> Option<(Rank, u64)> {
         self.others().find_map(|rank| {
-            let found = self.of(rank).find(number).filter(|found| found.tag != tag)?;
+            let found = self.of(rank).find(number).filter(|found| is_other(found.tag))?;
             Some((self.rank(rank), found.tag))
         })
     }

@@ -221,8 +221,9 @@ impl<'m, F: Fabric> Core<'m, F> {
     #[inline]
     fn contributed(&self, from: u32, (len, at): (usize, usize), into: &mut [u8]) -> Option<Outcome> {
         let found = self.state().buffers()?.find(from, self.number)?;
-        if found.tag != self.tag || found.len != len {
-            return Some(self.rank(from).and_then(|from| self.check((from.0, found.tag), found.len as u64, len)));
+        if found.tag != self.tags() || found.len != len {
+            let tag = self.other(found.tag);
+            return Some(self.rank(from).and_then(|from| self.check((from.0, tag), found.len as u64, len)));
         }
         found.read(at, into);
         Some(Ok(()))
@@ -279,10 +280,30 @@ impl<'m, F: Fabric> Core<'m, F> {
     fn is_in_step(&self) -> Outcome {
         let Some(buffers) = self.state().buffers() else { return Ok(()) };
         let before = self.number - 1;
-        let found = buffers.find_other(self.number, self.tag);
-        match found.or_else(|| buffers.find_other(before, tag_of(self.before, before))) {
+        let found = buffers.find_other(self.number, |tags| tags != self.tags());
+        let found = found.map(|(from, tags)| (from, self.other(tags))).or_else(|| {
+            let found = buffers.find_other(before, |tags| tags as u32 != tag_of(self.before, before))?;
+            Some((found.0, found.1 as u32))
+        });
+        match found {
             None => Ok(()),
             Some((from, tag)) => Err(self.out_of_step(Found { from, tag })),
+        }
+    }
+
+    /// The tag of a contribution: that of the call, and what the one before it was. Messages of that one are not
+    /// looked for where a contribution is there.
+    #[inline]
+    fn tags(&self) -> u64 {
+        u64::from(self.before) << 32 | u64::from(self.tag)
+    }
+
+    /// The tag of another rank's call that is not as it is here: this one, or the one before.
+    #[cold]
+    fn other(&self, tags: u64) -> u32 {
+        match tags as u32 {
+            tag if tag == self.tag && tags != self.tags() => tag_of((tags >> 32) as u16, self.number - 1),
+            tag => tag,
         }
     }
 
@@ -535,8 +556,8 @@ impl<'m, F: Fabric> Link<'m, F> {
     /// is no room for it, and messages go in its place.
     #[inline]
     pub(super) fn publish(&self, bytes: &[u8]) -> bool {
-        let Core { tag, number, .. } = self.core;
-        self.core.state().buffers().is_some_and(|buffers| buffers.publish(number, tag, bytes))
+        let buffers = self.core.state().buffers();
+        buffers.is_some_and(|buffers| buffers.publish(self.core.number, self.core.tags(), bytes))
     }
 
     /// [Publishes](Self::publish) the contribution, or sends it to all: the messages, to be

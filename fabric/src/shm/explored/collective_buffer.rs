@@ -21,7 +21,7 @@ fn take_part(memory: &[Vec<AtomicU64>; 2], me: usize) {
         while number > other.frees() {
             thread::yield_now();
         }
-        own.publish(number, number as u32, &bytes(me, number));
+        own.publish(number, number, &bytes(me, number));
         let found = loop {
             match other.find(number) {
                 Some(found) => break found,
@@ -30,7 +30,7 @@ fn take_part(memory: &[Vec<AtomicU64>; 2], me: usize) {
         };
         let mut into = [0; 8];
         found.read(0, &mut into);
-        assert_eq!((found.tag, found.len, into), (number as u32, 8, bytes(1 - me, number)), "torn");
+        assert_eq!((found.tag, found.len, into), (number, 8, bytes(1 - me, number)), "torn");
         own.pass(number);
     }
 }
