@@ -259,10 +259,8 @@ impl DatagramChannel {
     pub fn begin_apart(&mut self, now: u64, to: Rank) -> Poll<Result<[u8; APART], Fault>> {
         let Poll::Ready(met) = self.met(now, to)? else { return Poll::Pending };
         let Some(number) = met.sender.number_apart() else { return Poll::Pending };
-        let mut bytes = [0; APART];
-        bytes[..4].copy_from_slice(&number.to_le_bytes());
-        bytes[4..].copy_from_slice(&met.receiver.next().to_le_bytes());
-        Poll::Ready(Ok(bytes))
+        let before = u64::from(number) | u64::from(met.receiver.next()) << u32::BITS;
+        Poll::Ready(Ok(before.to_le_bytes()))
     }
 
     /// The packet for which another channel was [last begun](Self::begin_apart) has left.
@@ -302,7 +300,8 @@ impl DatagramChannel {
         let peer = self.peers.get_mut(from.index()).ok_or(Fault::of(FaultKind::NoSuchRank, from))?;
         let incarnation = peer.incarnation;
         let Some(met) = peer.met(now, self.first, true) else { return Ok(()) }; // it is lost
-        let [number, next] = [0, 4].map(|at| u32::from_le_bytes([0, 1, 2, 3].map(|byte| before[at + byte])));
+        let before = u64::from_le_bytes(before);
+        let (number, next) = (before as u32, (before >> u32::BITS) as u32);
         let mut arrived = met.arrived((from, incarnation), number, packet, (&mut self.ready, &mut self.counts));
         if self.keeps {
             met.since = now;

@@ -39,8 +39,6 @@ const PATIENT_POLLS: u32 = 48;
 
 /// Sends that are under way, with their receivers.
 pub(super) type Sends<'b, F> = Vec<(u32, Pending<'b, F>)>;
-/// What waits for the rest of a step, apart from the call: few steps have any.
-pub(super) type Late<'t> = Pin<Box<dyn Future<Output = Outcome> + Send + 't>>;
 /// A receive that has begun, or its message.
 type Begun<'m, F> = Result<Received, PostedReceive<'m, F>>;
 
@@ -589,17 +587,12 @@ impl<'m, F: Fabric> Link<'m, F> {
     }
 
     /// Gets the bytes at an offset of the contribution of a rank, which has that length, or a message that it
-    /// sends in its place. Returns what waits for it, unless it is there.
+    /// sends in its place. What waits is apart from the call, as few steps do.
     #[inline]
-    pub(super) fn take<'t>(
-        &'t mut self,
-        from: u32,
-        part: (usize, usize),
-        into: &'t mut [u8],
-    ) -> Outcome<Option<Late<'t>>> {
+    pub(super) async fn take(&mut self, from: u32, part: (usize, usize), into: &mut [u8]) -> Outcome {
         match self.core.contributed(from, part, into) {
-            Some(taken) => taken.map(|()| None),
-            None => Ok(Some(Box::pin(self.take_late(from, part, into)))),
+            Some(taken) => taken,
+            None => Box::pin(self.take_late(from, part, into)).await,
         }
     }
 

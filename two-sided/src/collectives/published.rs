@@ -11,19 +11,14 @@ use super::operation::{Operation, Side};
 pub(super) async fn barrier<F: Fabric>(link: &mut Link<'_, F>) -> Outcome {
     let sends = link.contribute(&[])?;
     for from in link.others() {
-        if let Some(late) = link.take(from, (0, 0), &mut [])? {
-            late.await?;
-        }
+        link.take(from, (0, 0), &mut []).await?;
     }
     link.contributed_to_all(sends).await
 }
 
 pub(super) async fn broadcast<F: Fabric>(link: &mut Link<'_, F>, data: &mut [u8], root: u32) -> Outcome {
     if link.me != root {
-        return match link.take(root, (data.len(), 0), data)? {
-            None => Ok(()),
-            Some(late) => late.await,
-        };
+        return link.take(root, (data.len(), 0), data).await;
     }
     let sends = link.contribute(data)?;
     link.contributed_to_all(sends).await
@@ -41,10 +36,7 @@ pub(super) async fn all_reduce<F: Fabric>(link: &mut Link<'_, F>, data: &mut [u8
         if from == link.me {
             into.copy_from_slice(data);
         } else {
-            match link.take(from, (len, 0), into)? {
-                None => {}
-                Some(late) => late.await?,
-            }
+            link.take(from, (len, 0), into).await?;
         }
         if from > 0 {
             operation.apply(result, (Side::Right, others));
@@ -75,9 +67,7 @@ pub(super) async fn all_gather<F: Fabric>(
     let sends = link.contribute(mine)?;
     for from in link.others() {
         let block = &mut all[blocks.range(from)];
-        if let Some(late) = link.take(from, (block.len(), 0), block)? {
-            late.await?;
-        }
+        link.take(from, (block.len(), 0), block).await?;
     }
     link.contributed_to_all(sends).await
 }
@@ -96,9 +86,7 @@ pub(super) async fn all_to_all<F: Fabric>(
     let own = block(link.me);
     recv[own.clone()].copy_from_slice(&send[own.clone()]);
     for from in link.others() {
-        if let Some(late) = link.take(from, (send.len(), own.start), &mut recv[block(from)])? {
-            late.await?;
-        }
+        link.take(from, (send.len(), own.start), &mut recv[block(from)]).await?;
     }
     link.contributed_to_all(sends).await
 }
