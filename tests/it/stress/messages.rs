@@ -20,10 +20,12 @@ static MANY: LazyLock<u64> = LazyLock::new(|| if jobs::is_short_on_cards() { 12 
 const LENGTHS: [usize; 12] = [0, 1, 8, 40, 41, 600, 2_048, 2_400, 5_000, 30_000, 120_000, 600_000];
 const LONGEST: usize = 3 << 20;
 
-/// What messages are cut out of.
+/// What messages are cut out of: random bytes, a prime number of them repeated.
 static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let mut random = Random(7);
-    (0..(LONGEST + 4_096) / 8).flat_map(|_| random.below(u64::MAX).to_le_bytes()).collect()
+    let mut period: Vec<u8> = (0..1_024).flat_map(|_| random.below(u64::MAX).to_le_bytes()).collect();
+    period.truncate(8_191);
+    period.repeat(LONGEST.div_ceil(period.len()) + 1)
 });
 
 /// A message from a rank to another one.

@@ -1,5 +1,6 @@
 //! Random collectives, and what they should give. Every rank draws the same ones.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use onesided_fabric::Fabric;
@@ -57,6 +58,14 @@ pub(crate) struct Step {
     pub(crate) deadline: Option<Duration>,
 }
 
+/// A prime number of elements repeats, so that a block out of its place is seen; unoptimised code draws them slowly.
+fn repeated<T: Copy>(count: usize, of: impl FnMut(usize) -> T) -> Vec<T> {
+    const PERIOD: usize = 1_021;
+    let mut all = (0..count.min(PERIOD)).map(of).collect::<Vec<_>>().repeat(count.div_ceil(PERIOD));
+    all.truncate(count);
+    all
+}
+
 impl Step {
     pub(crate) fn random(collective: Collective, size: u32, longest: usize, random: &mut Random) -> Self {
         // As many short ones as long ones.
@@ -78,24 +87,21 @@ impl Step {
     }
 
     fn elements(&self, rank: u32, count: usize) -> Vec<u32> {
-        (0..count).map(|at| self.element(rank, at)).collect()
+        repeated(count, |at| self.element(rank, at))
     }
 
-    fn maps(&self, rank: u32, count: usize) -> Vec<Map> {
-        (0..count).map(|at| [self.element(rank, 2 * at) | 1, self.element(rank, 2 * at + 1)]).collect()
+    fn map(&self, rank: u32, at: usize) -> Map {
+        [self.element(rank, 2 * at) | 1, self.element(rank, 2 * at + 1)]
     }
 
     /// The maps of some ranks, one after the other.
-    fn combined(&self, ranks: impl Iterator<Item = u32>, count: usize) -> Vec<Map> {
-        let all = ranks.map(|rank| self.maps(rank, count));
-        all.reduce(|low, high| low.into_iter().zip(high).map(|(low, high)| then(low, high)).collect()).unwrap()
+    fn combined(&self, ranks: Range<u32>, count: usize) -> Vec<Map> {
+        repeated(count, |at| ranks.clone().map(|rank| self.map(rank, at)).reduce(then).unwrap())
     }
 
     /// The sums of some ranks' elements.
-    fn sums(&self, ranks: impl Iterator<Item = u32>, count: usize) -> Vec<u32> {
-        let all = ranks.map(|rank| self.elements(rank, count));
-        let add = |low: Vec<u32>, high: Vec<u32>| low.into_iter().zip(high).map(|(a, b)| a.wrapping_add(b)).collect();
-        all.reduce(add).unwrap()
+    fn sums(&self, ranks: Range<u32>, count: usize) -> Vec<u32> {
+        repeated(count, |at| ranks.clone().map(|rank| self.element(rank, at)).fold(0, u32::wrapping_add))
     }
 
     /// Some ranks start it in the background.
@@ -131,7 +137,7 @@ impl Step {
                 self.reduction(messages).await?;
             }
             Collective::Gather => {
-                let (mine, expected) = (self.elements(me, len), (0..size).flat_map(|rank| self.elements(rank, len)));
+                let (mine, expected) = (self.elements(me, len), (0..size).map(|rank| self.elements(rank, len)));
                 let mut all = vec![7; at_root(len * size as usize)];
                 match is_root && in_place {
                     true => {
@@ -140,7 +146,7 @@ impl Step {
                     }
                     false => self.begun(messages, messages.gather(&mine, &mut all, root)).await?,
                 }
-                assert!(!is_root || all == expected.collect::<Vec<_>>(), "{self:?}");
+                assert!(!is_root || all == expected.collect::<Vec<_>>().concat(), "{self:?}");
             }
             Collective::GatherV => {
                 let mut all = vec![7; at_root(total)];
@@ -158,7 +164,7 @@ impl Step {
                         .await?
                     }
                 }
-                assert!(!is_root || all == (0..size).flat_map(of_counts).collect::<Vec<_>>(), "{self:?}");
+                assert!(!is_root || all == (0..size).map(of_counts).collect::<Vec<_>>().concat(), "{self:?}");
             }
             Collective::Scatter => {
                 let (all, mut mine) = (self.elements(root, at_root(len * size as usize)), vec![7; len]);
@@ -197,7 +203,7 @@ impl Step {
                     }
                     false => self.begun(messages, messages.all_gather(&mine, &mut all)).await?,
                 }
-                assert!(all == (0..size).flat_map(|rank| self.elements(rank, len)).collect::<Vec<_>>(), "{self:?}");
+                assert!(all == (0..size).map(|rank| self.elements(rank, len)).collect::<Vec<_>>().concat(), "{self:?}");
             }
             Collective::AllGatherV => {
                 let (mine, mut all) = (of_counts(me), vec![7; total]);
@@ -208,7 +214,7 @@ impl Step {
                     }
                     false => self.begun(messages, messages.all_gather_v(&mine, &mut all, counts)).await?,
                 }
-                assert!(all == (0..size).flat_map(of_counts).collect::<Vec<_>>(), "{self:?}");
+                assert!(all == (0..size).map(of_counts).collect::<Vec<_>>().concat(), "{self:?}");
             }
             Collective::AllToAll => {
                 let (mine, mut all) = (self.elements(me, len * size as usize), vec![7; len * size as usize]);
@@ -219,8 +225,8 @@ impl Step {
                     }
                     false => self.begun(messages, messages.all_to_all(&mine, &mut all)).await?,
                 }
-                let block = |from: u32| (0..len).map(move |at| self.element(from, len * me as usize + at));
-                assert!(all == (0..size).flat_map(block).collect::<Vec<_>>(), "{self:?}");
+                let block = |from: u32| self.elements(from, len * (me as usize + 1)).split_off(len * me as usize);
+                assert!(all == (0..size).map(block).collect::<Vec<_>>().concat(), "{self:?}");
             }
             Collective::AllToAllV => {
                 // To rank r each sends a count that depends on both.
@@ -232,9 +238,9 @@ impl Step {
                 self.begun(messages, messages.all_to_all_v(&mine, &sends, &mut all, &recvs)).await?;
                 let block = |from: u32| {
                     let before: usize = (0..me).map(|to| many(from, to)).sum();
-                    (0..many(from, me)).map(move |at| self.element(from, before + at))
+                    self.elements(from, before + many(from, me)).split_off(before)
                 };
-                assert!(all == (0..size).flat_map(block).collect::<Vec<_>>(), "{self:?}");
+                assert!(all == (0..size).map(block).collect::<Vec<_>>().concat(), "{self:?}");
             }
             Collective::ReduceScatter => {
                 let count = len * size as usize;
@@ -269,7 +275,7 @@ impl Step {
         }
         let matters = self.collective != Collective::Reduce || me == self.root;
         if self.how == 0 {
-            let mut data = self.maps(me, len);
+            let mut data = self.combined(me..me + 1, len);
             call!(&mut data, then);
             assert!(!matters || data == self.combined(ranks, len), "{self:?}");
         } else {
@@ -287,7 +293,7 @@ impl Step {
         &self,
         messages: &Messages<F>,
         len: usize,
-        mine: std::ops::Range<usize>,
+        mine: Range<usize>,
         counts: Option<&[usize]>,
     ) -> Result<(), Error> {
         let (me, size) = (messages.world().rank(), messages.world().size());
@@ -300,7 +306,7 @@ impl Step {
             };
         }
         if self.how.is_multiple_of(2) {
-            let mut data = self.maps(me, len);
+            let mut data = self.combined(me..me + 1, len);
             call!(&mut data, then);
             assert!(data[mine.clone()] == self.combined(0..size, len)[mine], "{self:?}");
         } else {
