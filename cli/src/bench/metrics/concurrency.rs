@@ -1,10 +1,11 @@
 //! Several origins, each with its own window, at one target (jiang-2004, section 6.3).
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use onesided_two_sided::ServedLock;
 use onesided_windows::Window;
 
+use crate::bench::baselines::bare;
 use crate::bench::prelude::*;
 use crate::bench::worker::served;
 use crate::bench::worker::throughput::{Outcome, lock_unlock};
@@ -48,7 +49,8 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
         if rank.has_limits() {
             let word = rank.scratch_word(world.rank() as usize * 16);
             word.store(0, Ordering::Relaxed);
-            let outcome = throughput.run(effort.sweeping(), |stop| Ok(mine.map_or(0, |_| cas_store(word, stop))))?;
+            let contend = |stop: Stop<'_>| bare::contend(word, stop.word, stop.number);
+            let outcome = throughput.run(effort.sweeping(), |stop| Ok(mine.map_or(0, |_| contend(stop))))?;
             samples.add(&limit, latency(&outcome));
         }
         let outcome = throughput.run(effort.sweeping(), |stop| match mine {
@@ -88,15 +90,4 @@ fn latency(outcome: &Outcome) -> f64 {
     let origins = outcome.counts.iter().filter(|count| **count > 0.0);
     let times: Vec<_> = origins.map(|count| outcome.seconds * 1e9 / count).collect();
     times.iter().sum::<f64>() / times.len().max(1) as f64
-}
-
-#[inline(never)]
-fn cas_store(word: &AtomicU64, stop: Stop<'_>) -> u64 {
-    let mut acquired = 0;
-    while !stop.is_set() {
-        while word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {}
-        word.store(0, Ordering::Release);
-        acquired += 1;
-    }
-    acquired
 }

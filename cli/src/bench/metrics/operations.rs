@@ -127,11 +127,7 @@ fn contended(rank: &BenchRank<Counted<Any>>, window: &CountedWindow, effort: Eff
             mine = world.fabric().operations() - begin;
             Ok(acquired)
         })?;
-        let of_all = |value: u64| -> Result<f64, Failure> {
-            let all = world.all_gather(&value.to_le_bytes()).wait()?;
-            let number = |bytes: &Vec<u8>| bytes.iter().rev().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
-            Ok(all.iter().map(number).sum::<u64>() as f64)
-        };
+        let of_all = |value| Ok::<f64, Failure>(rank.counts_of_all(value)?.iter().sum());
         let acquired = outcome.counts.iter().sum::<f64>().max(1.0);
         samples.add(&totals, of_all(mine.total())? / acquired);
         samples.add(&atomics, of_all(mine.compare_swaps + mine.fetch_adds)? / acquired);

@@ -2,12 +2,11 @@
 //! the bare ones.
 #![allow(unsafe_code)] // memcpy to and from bare memory
 
-use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use onesided_windows::{Error, LockDesign, Op, Window};
+use onesided_windows::{Error, LockDesign, Window};
 
 use crate::bench::baselines::bare;
 use crate::bench::collectives::{Group, LOOPS};
@@ -16,7 +15,7 @@ use crate::bench::overlap::Pair;
 use crate::bench::peers::control::Request;
 use crate::bench::peers::echoes;
 use crate::bench::peers::plan::{FREE, MANY, TOUCH};
-use crate::bench::rma::loops::{self, Access, Row};
+use crate::bench::rma::loops::{self, Loop, Row};
 use crate::bench::worker::probes::{lock_exclusive, lock_put_unlock};
 use crate::bench::worker::rank::{BenchRank, TRANSFER_AREA};
 use crate::bench::worker::throughput::{Stop, lock_unlock};
@@ -25,10 +24,6 @@ use crate::failure::Failure;
 
 const WORD: usize = 8;
 const PAGE: usize = 4096;
-// Displacements in the target's window memory, in elements.
-const COUNTER: usize = 16;
-const SWAPPED: usize = 32;
-const SUM: usize = 48;
 // Bare words.
 const LOCK: u64 = 0;
 const COUNT: u64 = 1;
@@ -49,9 +44,6 @@ pub(crate) struct Probes<'r> {
 
 /// A loop that acquires and releases the lock.
 type LockingLoop = fn(&Window<u64>, u32, u64) -> Result<(), Error>;
-/// A loop under a held lock, whose operations have as many elements as the buffer, or as each of
-/// [`MANY`] pieces of it.
-type LockedLoop = fn(&Access<'_>, &mut [u64], u64) -> Result<(), Error>;
 
 impl<'r> Probes<'r> {
     pub(crate) fn new(rank: &'r BenchRank) -> Result<Self, Failure> {
@@ -101,23 +93,21 @@ impl<'r> Probes<'r> {
             let run = |pair: &mut Pair<'_>| pair.run(request.size, request.times, request.argument);
             return self.pair.as_mut().map(run).transpose();
         }
-        let run: LockedLoop = match request.probe {
+        let run: Loop = match request.probe {
             "allocate" => return self.allocate(request).map(Some),
             "bare_contend" => {
                 return self.contend(request, |over| Ok(bare::contend(self.rank.word(LOCK), over, 1))).map(Some);
             }
             "signal_echo" => return echoes::signals(&self.window, self.rank.peer(), request.times).map(Some),
-            "put" => put,
-            "get" => get,
-            "put_many" => |access, buffer, n| loops::put(access, many(buffer), n, true),
-            "get_many" => |access, buffer, n| loops::get(access, many(buffer), n, true),
-            "accumulate" => accumulate,
-            "fetch_and_op" => fetch_and_op,
-            "compare_and_swap" => compare_and_swap,
+            "put" | "put_many" => loops::put,
+            "get" | "get_many" => loops::get,
+            "accumulate" => loops::accumulate,
+            "fetch_and_op" => loops::fetch_and_op,
+            "compare_and_swap" => loops::compare_and_swap,
             _ => return self.bare(request),
         };
-        let many = if request.probe.ends_with("_many") { MANY } else { 1 };
-        self.locked(run, request, (request.size * many) as usize / WORD).map(Some)
+        let pieces = if request.probe.ends_with("_many") { MANY as usize } else { 1 };
+        self.locked(run, request, pieces).map(Some)
     }
 
     /// Runs a probe that depends on the window's lock.
@@ -136,10 +126,13 @@ impl<'r> Probes<'r> {
         timed(self.rank, || Ok(time(request.times, |n| run(window, self.rank.peer(), n))?))
     }
 
-    fn locked(&mut self, run: LockedLoop, request: Request<'_>, elements: usize) -> Result<f64, Failure> {
+    /// Runs a loop under a held lock, with so many pieces before each flush.
+    fn locked(&mut self, run: Loop, request: Request<'_>, pieces: usize) -> Result<f64, Failure> {
         timed(self.rank, || {
             let epoch = self.window.lock_exclusive(self.rank.peer()).wait()?;
-            let taken = time(request.times, |n| run(&epoch, &mut self.buffer[self.begin..][..elements], n))?;
+            let buffer = &mut self.buffer[self.begin..][..pieces * request.size as usize / WORD];
+            let row = |n| run(&epoch, Row { buffer: &mut *buffer, results: &mut [], pieces }, n, true);
+            let taken = time(request.times, row)?;
             epoch.unlock().wait()?;
             Ok(taken)
         })
@@ -248,65 +241,6 @@ fn time(times: u64, mut run: impl FnMut(u64) -> Result<(), Error>) -> Result<f64
     Ok(start.elapsed().as_nanos() as f64)
 }
 
-/// [`MANY`] pieces of equal length.
-fn many(buffer: &mut [u64]) -> Row<'_> {
-    Row { buffer, results: &mut [], pieces: MANY as usize }
-}
-
 fn sleep_until(nanos: u64) {
     thread::sleep(Duration::from_nanos(nanos.saturating_sub(timing::now())));
-}
-
-// The timed loops. Each is a function of its own, so that the compiler optimizes it alone.
-
-#[inline(never)]
-fn put(access: &Access<'_>, buffer: &mut [u64], n: u64) -> Result<(), Error> {
-    for _ in 0..n {
-        access.put(0, black_box(buffer))?;
-        access.flush().wait()?;
-    }
-    Ok(())
-}
-
-#[inline(never)]
-fn get(access: &Access<'_>, buffer: &mut [u64], n: u64) -> Result<(), Error> {
-    for _ in 0..n {
-        access.get(0, black_box(&mut *buffer)).wait()?;
-        access.flush().wait()?;
-    }
-    Ok(())
-}
-
-#[inline(never)]
-fn accumulate(access: &Access<'_>, _: &mut [u64], n: u64) -> Result<(), Error> {
-    for _ in 0..n {
-        access.accumulate(SUM, black_box(&[1]), Op::Sum).wait()?;
-        access.flush().wait()?;
-    }
-    Ok(())
-}
-
-#[inline(never)]
-fn fetch_and_op(access: &Access<'_>, _: &mut [u64], n: u64) -> Result<(), Error> {
-    let mut sum = 0_u64;
-    for _ in 0..n {
-        sum = sum.wrapping_add(access.fetch_and_op(COUNTER, 1, Op::Sum).wait()?);
-        access.flush().wait()?;
-    }
-    black_box(sum);
-    Ok(())
-}
-
-/// Each compare-and-swap succeeds.
-#[inline(never)]
-fn compare_and_swap(access: &Access<'_>, _: &mut [u64], n: u64) -> Result<(), Error> {
-    access.put(SWAPPED, &[0])?;
-    access.flush().wait()?;
-    let mut sum = 0_u64;
-    for i in 0..n {
-        sum = sum.wrapping_add(access.compare_and_swap(SWAPPED, i, i + 1).wait()?);
-        access.flush().wait()?;
-    }
-    black_box(sum);
-    Ok(())
 }

@@ -16,12 +16,20 @@ pub(crate) struct Row<'b> {
     pub(crate) pieces: usize,
 }
 
-impl Row<'_> {
+impl<'b> Row<'b> {
+    /// A single piece.
+    pub(crate) const fn of(buffer: &'b mut [u64]) -> Self {
+        Self { buffer, results: &mut [], pieces: 1 }
+    }
+
     /// The elements of a piece.
     fn len(&self) -> usize {
         self.buffer.len() / self.pieces
     }
 }
+
+/// A loop of so many rows, each with a flush if there is to be one.
+pub(crate) type Loop = fn(&Access<'_>, Row<'_>, u64, bool) -> Result<(), Error>;
 
 #[inline(never)]
 pub(crate) fn put(access: &Access<'_>, row: Row<'_>, n: u64, _: bool) -> Result<(), Error> {

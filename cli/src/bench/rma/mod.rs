@@ -14,14 +14,14 @@ use onesided_windows::info::Path;
 
 use crate::bench::output::json::Sections;
 use crate::bench::prelude::*;
-use crate::bench::rma::loops::{Access, Row};
+use crate::bench::rma::loops::{Access, Loop, Row};
 use crate::bench::worker::rank::{LARGEST, TRANSFER_AREA};
 
 /// An operation, and bare instructions that do the same.
 struct Operation {
     name: &'static str,
     /// Does the whole row so many times, with a flush if the last argument says so.
-    run: fn(&Access<'_>, Row<'_>, u64, bool) -> Result<(), onesided_windows::Error>,
+    run: Loop,
     limit: &'static str,
     bare: fn(&BenchRank, Row<'_>, u64, bool),
     /// The name of the limit without a fence, for requests without a flush. `None` if the operation

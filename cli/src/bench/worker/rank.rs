@@ -108,6 +108,13 @@ impl<F: Drive> BenchRank<F> {
         Ok(values)
     }
 
+    /// What each rank counted. Collective.
+    pub(crate) fn counts_of_all(&self, count: u64) -> Result<Vec<f64>, Failure> {
+        let all = self.world.all_gather(&count.to_le_bytes()).wait()?;
+        let number = |bytes: &Vec<u8>| bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes)) as f64;
+        Ok(all.iter().map(number).collect())
+    }
+
     /// Reports that a step is done.
     pub(crate) fn step(&self) -> Result<(), Failure> {
         Ok(self.reporter.step()?)

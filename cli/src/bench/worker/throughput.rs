@@ -88,9 +88,7 @@ impl<'r, F: Drive> Throughput<'r, F> {
             }
             let count = work(Stop { word: over, number })?;
             let seconds = timer.map_or(Ok(0.0), |timer| timer.join().map_err(|_| "the timer panicked"))?;
-            let all = rank.world.all_gather(&count.to_le_bytes()).wait()?;
-            let counts = all.iter().map(|bytes| from_bytes(bytes) as f64).collect();
-            Ok(Outcome { counts, seconds })
+            Ok(Outcome { counts: rank.counts_of_all(count)?, seconds })
         })
     }
 
@@ -113,10 +111,6 @@ impl<'r, F: Drive> Throughput<'r, F> {
         rank.world.barrier().wait()?;
         Ok(all)
     }
-}
-
-fn from_bytes(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0_u64, |count, byte| count << 8 | u64::from(*byte))
 }
 
 /// Acquires and releases the lock of `target` until the run is over.

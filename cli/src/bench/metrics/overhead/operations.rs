@@ -3,10 +3,11 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use onesided_windows::{Access, Error, Op, Window};
+use onesided_windows::{Access, Error, Window};
 
 use crate::bench::baselines::bare;
 use crate::bench::prelude::*;
+use crate::bench::rma::loops::{self, Row};
 use crate::bench::worker::probes::{lock_exclusive, lock_put_unlock};
 use crate::bench::worker::served;
 
@@ -44,8 +45,12 @@ pub(super) fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
         };
         probes.push(locked("put 8 B + flush", STORE_FENCE, put_flush));
         probes.push(locked("get 8 B + flush", STORE_FENCE, get_flush));
-        probes.push(locked("fetch_and_op, sum", FETCH_ADD, fetch_and_op));
-        probes.push(locked("compare_and_swap", CAS, compare_and_swap));
+        probes.push(locked("fetch_and_op, sum", FETCH_ADD, |access, n| {
+            loops::fetch_and_op(access, Row::of(&mut [0]), n, false)
+        }));
+        probes.push(locked("compare_and_swap", CAS, |access, n| {
+            loops::compare_and_swap(access, Row::of(&mut [0]), n, false)
+        }));
         probes::run(rank, effort, probes)?;
         acquire_and_release(rank, effort, &window)?;
     }
@@ -136,26 +141,5 @@ fn get_flush(access: &Access<'_, u64, onesided_fabric::Any>, n: u64) -> Result<(
         access.flush().wait()?;
         black_box(&into);
     }
-    Ok(())
-}
-
-#[inline(never)]
-fn fetch_and_op(access: &Access<'_, u64, onesided_fabric::Any>, n: u64) -> Result<(), Error> {
-    let mut sum = 0_u64;
-    for _ in 0..n {
-        sum = sum.wrapping_add(access.fetch_and_op(8, 1, Op::Sum).wait()?);
-    }
-    black_box(sum);
-    Ok(())
-}
-
-#[inline(never)]
-fn compare_and_swap(access: &Access<'_, u64, onesided_fabric::Any>, n: u64) -> Result<(), Error> {
-    access.put(16, &[0])?;
-    let mut sum = 0_u64;
-    for i in 0..n {
-        sum = sum.wrapping_add(access.compare_and_swap(16, i, i + 1).wait()?);
-    }
-    black_box(sum);
     Ok(())
 }
