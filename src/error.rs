@@ -1,8 +1,6 @@
 //! The error of the facade.
 
-use std::fmt;
-
-use onesided_fabric::{explain, questions};
+use onesided_fabric::{debug, explain, questions};
 use onesided_remote_memory::{Fault, FaultKind};
 
 /// Any error of the library. Every variant names the operation, the peer and the reason.
@@ -42,11 +40,7 @@ impl<M> From<onesided_windows::BufferError<M>> for Error {
 /// without `?` has its own error, which is another type.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        explain(self, f)
-    }
-}
+debug!([] Error, |this| "{}", explain(this));
 
 questions!(Error);
 

@@ -1,8 +1,8 @@
 //! Errors of a job, and of the fabrics that join it.
 
-use std::{fmt, io, iter};
+use std::{io, iter};
 
-use onesided_remote_memory::{Fault, FaultKind, Rank, questions};
+use onesided_remote_memory::{Fault, FaultKind, Rank, debug, questions};
 use rustix::io::Errno;
 
 /// The error of a job or a fabric, with its cause and advice.
@@ -115,18 +115,11 @@ pub fn advice(source: Option<&io::Error>) -> &'static str {
     }
 }
 
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        explain(self, f)
-    }
-}
+debug!([] Error, |this| "{}", explain(this));
 
-/// The `Debug` form of an error, which `unwrap` and a `main` that returns it print: its text, and
-/// its causes unless the text says them.
-///
-/// # Errors
-/// Those of the formatter.
-pub fn explain(error: &dyn std::error::Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// The text of an error, which `unwrap` and a `main` that returns it print, and its causes unless the text says
+/// them.
+pub fn explain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     for cause in iter::successors(error.source(), |cause| cause.source()) {
         let cause = cause.to_string();
@@ -134,7 +127,7 @@ pub fn explain(error: &dyn std::error::Error, f: &mut fmt::Formatter<'_>) -> fmt
             text = format!("{text}: {cause}");
         }
     }
-    f.write_str(&text)
+    text
 }
 
 questions!(Error);

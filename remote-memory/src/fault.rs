@@ -321,6 +321,21 @@ impl fmt::Display for Fault {
 
 impl core::error::Error for Fault {}
 
+/// The `Debug` form of a type by one format, where a derived one would ask for that of its parameters or say too
+/// much. Arguments: the parameters, the type, and the format with the value's name.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! debug {
+    ([$($parameters:tt)*] $of:ty, |$this:ident| $($format:tt)+) => {
+        impl<$($parameters)*> ::core::fmt::Debug for $of {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                let $this = self;
+                ::core::write!(f, $($format)+)
+            }
+        }
+    };
+}
+
 /// The questions that every error of the library answers, from its `fault`.
 #[doc(hidden)]
 #[macro_export]

@@ -1,12 +1,11 @@
 //! The endpoint of a simulated rank.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Wake;
 
-use onesided_fabric::{UserMemory, lock};
+use onesided_fabric::{UserMemory, debug, lock};
 use onesided_remote_memory::{At, Fault, FaultKind, Rank, RegionId, RemoteMemory};
 
 use crate::datagrams::Machines;
@@ -118,11 +117,7 @@ impl Drop for SimFabric {
     }
 }
 
-impl fmt::Debug for SimFabric {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SimFabric({} of {})", self.rank, self.size)
-    }
-}
+debug!([] SimFabric, |this| "SimFabric({} of {})", this.rank, this.size);
 
 /// A checked word of a simulated rank. The futures of a lock have many copies of it: small.
 #[derive(Clone, Copy, Debug)]

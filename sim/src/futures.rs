@@ -10,6 +10,8 @@ use std::task::{Context, Poll};
 
 use onesided_remote_memory::{At, Fault, FaultKind, Patience, Rank, RemoteMemory};
 
+use onesided_fabric::debug;
+
 use crate::endpoint::{Shared, SimFabric, Word};
 use crate::operation::Action;
 use crate::rank::What;
@@ -343,8 +345,4 @@ macro_rules! debug_by_name {
 
 debug_by_name!(Pause<'_>: "Pause", Flush<'_>: "Flush");
 
-impl<P> fmt::Debug for Wait<'_, P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Wait({:?})", self.word)
-    }
-}
+debug!([P] Wait<'_, P>, |this| "Wait({:?})", this.word);

@@ -13,7 +13,7 @@ mod waiting;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 
-use onesided_fabric::Task;
+use onesided_fabric::{Task, debug};
 use onesided_remote_memory::{At, Fault, FaultKind, Notify, Rank, RegionId, Watch};
 
 use crate::agenda::{Agenda, Due};
@@ -123,11 +123,7 @@ pub(crate) enum Step {
 #[derive(Default)]
 struct Spawned(Vec<(u32, Task, bool)>);
 
-impl std::fmt::Debug for Spawned {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} tasks", self.0.len())
-    }
-}
+debug!([] Spawned, |this| "{} tasks", this.0.len());
 
 /// A time for each rank, 0 until it is set. Most simulations set few, or none.
 #[derive(Debug, Default)]

@@ -1,10 +1,9 @@
 //! The errors of windows.
 
-use std::fmt;
 use std::sync::Arc;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{explain, questions};
+use onesided_fabric::{debug, explain, questions};
 
 /// An error of a window: which operation, on which target, of which window, and why.
 #[derive(thiserror::Error)]
@@ -289,11 +288,7 @@ pub enum Error {
     },
 }
 
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        explain(self, f)
-    }
-}
+debug!([] Error, |this| "{}", explain(this));
 
 questions!(Error);
 

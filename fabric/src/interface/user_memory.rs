@@ -2,13 +2,12 @@
 #![allow(unsafe_code)] // takes a vector apart and reassembles it
 
 use std::any::{Any, TypeId};
-use std::fmt;
 use std::mem::{self, ManuallyDrop};
 use std::ptr::NonNull;
 use std::slice;
 
 use bytemuck::Pod;
-use onesided_remote_memory::{Fault, FaultKind, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Rank, debug};
 
 use crate::Error;
 
@@ -234,18 +233,14 @@ impl UserMemory {
     }
 }
 
-impl fmt::Debug for UserMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes of the user's", self.len)
-    }
-}
+debug!([] UserMemory, |this| "{} bytes of the user's", this.len);
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::Arc;
 
-    fn through<T: Pod + PartialEq + fmt::Debug>(vec: Vec<T>) {
+    fn through<T: Pod + PartialEq + std::fmt::Debug>(vec: Vec<T>) {
         let copy = vec.clone();
         let mut memory = UserMemory::from(vec);
         assert_eq!(memory.len(), size_of_val(copy.as_slice()).next_multiple_of(8));

@@ -1,11 +1,10 @@
 //! The collective buffers of a group whose ranks are on this host.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use onesided_job::fork::is_child;
-use onesided_remote_memory::{Fault, FaultKind, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Rank, debug};
 
 use crate::shm::collective_buffer::{CollectiveBuffer, Contribution, HEAD_WORDS, ROOM, SLOT_WORDS, SLOTS};
 use crate::shm::{JobSegment, ShmSegment};
@@ -22,11 +21,7 @@ pub struct CollectiveBuffers {
     free: AtomicU64,
 }
 
-impl fmt::Debug for CollectiveBuffers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "collective buffers of {} ranks", self.all.len())
-    }
-}
+debug!([] CollectiveBuffers, |this| "collective buffers of {} ranks", this.all.len());
 
 impl CollectiveBuffers {
     /// The most bytes of a contribution.

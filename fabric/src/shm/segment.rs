@@ -1,13 +1,12 @@
 //! Segments on one host: a range of a mapping, or user memory.
 
-use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use onesided_job::Exchange;
 use onesided_job::fork::is_child;
-use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
+use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId, debug};
 
 use crate::shm::arena::Block;
 use crate::shm::system_error::explain;
@@ -383,8 +382,4 @@ impl Segment for ShmSegment {
     }
 }
 
-impl fmt::Debug for ShmSegment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes of {}, region {}", self.len(), self.region.owner.rank(), self.region.id.0)
-    }
-}
+debug!([] ShmSegment, |this| "{} bytes of {}, region {}", this.len(), this.region.owner.rank(), this.region.id.0);

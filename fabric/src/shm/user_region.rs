@@ -2,7 +2,6 @@
 //! processes copy through the kernel, or by the owner's progress thread where the system forbids
 //! that.
 
-use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -10,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use onesided_job::fork::{self, is_child};
 use onesided_job::{Process, lock};
-use onesided_remote_memory::{Fault, FaultKind, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Rank, debug};
 use rustix::io::Errno;
 
 use crate::shm::access_guard::{Access, is_inside, shut};
@@ -330,8 +329,4 @@ impl UserRegion {
     }
 }
 
-impl fmt::Debug for UserRegion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes of user memory of {}, reached by {:?}", self.len, self.owner, self.path())
-    }
-}
+debug!([] UserRegion, |this| "{} bytes of user memory of {}, reached by {:?}", this.len, this.owner, this.path());

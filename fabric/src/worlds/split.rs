@@ -1,8 +1,6 @@
 //! Splitting a world.
 
-use std::fmt;
-
-use onesided_remote_memory::{Collective, Fault, FaultKind, Rank};
+use onesided_remote_memory::{Collective, Fault, FaultKind, Rank, debug};
 
 use crate::{Call, Error, Fabric, Limit, Segment, SegmentKey, WORLD_BYTES, World};
 
@@ -121,11 +119,10 @@ limited! {
     wait
 }
 
-impl<F: Fabric> fmt::Debug for Split<'_, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "split, color {}, key {}, of {} ranks", self.color, self.key, self.world.size())
-    }
-}
+debug!(
+    [F: Fabric] Split<'_, F>,
+    |this| "split, color {}, key {}, of {} ranks", this.color, this.key, this.world.size()
+);
 
 #[cfg(test)]
 mod tests {

@@ -1,12 +1,11 @@
 //! The creation of a communicator.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use onesided_fabric::remote_memory::{Collective, Fault, FaultKind};
 use onesided_fabric::shm::{CollectiveBuffers, are_processes_open, introduce_process, test_process};
-use onesided_fabric::{Call, Fabric, Limit, Segment, SegmentKey, World, limited};
+use onesided_fabric::{Call, Fabric, Limit, Segment, SegmentKey, World, debug, limited};
 
 use crate::api::messages::Context;
 use crate::driver::progress::Progress;
@@ -180,8 +179,4 @@ pub(crate) const fn failed(fault: Fault) -> Error {
     Error::Create { fault }
 }
 
-impl<F: Fabric> fmt::Debug for CreateMessages<'_, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "creation of a communicator of {} ranks", self.world.size())
-    }
-}
+debug!([F: Fabric] CreateMessages<'_, F>, |this| "creation of a communicator of {} ranks", this.world.size());

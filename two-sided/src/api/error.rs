@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
-use onesided_fabric::{explain, questions};
+use onesided_fabric::{debug, explain, questions};
 
 use crate::driver::rules::VARIABLE;
 use crate::{Collective, CollectiveFault, ProgressMode, Source, Status, Tag, Tags, WrongRule};
@@ -246,11 +246,7 @@ fn length(&Status { bytes, .. }: &Status, room: Option<usize>, element: usize) -
     }
 }
 
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        explain(self, f)
-    }
-}
+debug!([] Error, |this| "{}", explain(this));
 
 questions!(Error);
 

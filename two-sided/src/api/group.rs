@@ -15,7 +15,6 @@
 //! on: messages of the failed creation may still come, which its next creation drains; so ranks may be some
 //! hundred failed creations apart, and not more.
 
-use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,7 +22,7 @@ use std::task::{Context, Poll};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::shm::introduce_process;
-use onesided_fabric::{Call, Fabric, Limit, NOBODY, Segment, SegmentKey, WORLD_BYTES, World, limited, lock};
+use onesided_fabric::{Call, Fabric, Limit, NOBODY, Segment, SegmentKey, WORLD_BYTES, World, debug, limited, lock};
 
 use crate::api::create::{Making, Shared, failed, test_next};
 use crate::api::messages;
@@ -346,8 +345,4 @@ limited! {
     wait
 }
 
-impl<F: Fabric> fmt::Debug for CreateGroup<'_, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "creation of a communicator by some ranks of {:?}", self.messages)
-    }
-}
+debug!([F: Fabric] CreateGroup<'_, F>, |this| "creation of a communicator by some ranks of {:?}", this.messages);

@@ -1,13 +1,12 @@
 //! Communicators.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use onesided_fabric::bootstrap::fork;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
 use onesided_fabric::shm::CollectiveBuffers;
-use onesided_fabric::{Fabric, Wait, World, lock};
+use onesided_fabric::{Fabric, Wait, World, debug, lock};
 
 use crate::api::destination::{AllOf, Room};
 use crate::api::send::Content;
@@ -73,11 +72,7 @@ impl<F: Fabric> Clone for Messages<F> {
     }
 }
 
-impl<F: Fabric> fmt::Debug for Messages<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "communicator {} of {} ranks", self.context.number & !LOCK, self.world.size())
-    }
-}
+debug!([F: Fabric] Messages<F>, |this| "communicator {} of {} ranks", this.context.number & !LOCK, this.world.size());
 
 /// What the handles of one communicator share.
 #[derive(Debug)]

@@ -1,9 +1,7 @@
 //! Sends and receives that are started again and again.
 
-use std::fmt;
-
-use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::Rank;
+use onesided_fabric::{Fabric, debug};
 
 use crate::api::destination::Room;
 use crate::api::send::Content;
@@ -177,14 +175,6 @@ fn by_communicator<'a, F: Fabric, S, R>(
     requests
 }
 
-impl<F: Fabric> fmt::Debug for PersistentSend<'_, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sends with {} to rank {}", self.tag, self.to)
-    }
-}
+debug!([F: Fabric] PersistentSend<'_, F>, |this| "sends with {} to rank {}", this.tag, this.to);
 
-impl<F: Fabric> fmt::Debug for PersistentRecv<'_, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "receives with {} from {}", self.wanted.1, self.wanted.0)
-    }
-}
+debug!([F: Fabric] PersistentRecv<'_, F>, |this| "receives with {} from {}", this.wanted.1, this.wanted.0);

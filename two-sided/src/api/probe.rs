@@ -1,10 +1,9 @@
 //! Probes.
 
-use std::fmt;
 use std::task::Waker;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
-use onesided_fabric::{Call, Fabric, Limit, limited};
+use onesided_fabric::{Call, Fabric, Limit, debug, limited};
 
 use crate::api::destination::{AllOf, Room};
 use crate::api::taken::Taken;
@@ -139,14 +138,6 @@ limited! {
     wait
 }
 
-impl<R, F: Fabric> fmt::Debug for Probing<'_, R, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "probe of messages with {} from {}", self.source.1, self.source.0)
-    }
-}
+debug!([R, F: Fabric] Probing<'_, R, F>, |this| "probe of messages with {} from {}", this.source.1, this.source.0);
 
-impl<F: Fabric> fmt::Debug for Message<'_, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "message of {}", self.0.status())
-    }
-}
+debug!([F: Fabric] Message<'_, F>, |this| "message of {}", this.0.status());

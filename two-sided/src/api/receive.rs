@@ -1,9 +1,7 @@
 //! The handle of a receive.
 
-use std::fmt;
-
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
-use onesided_fabric::{Call, Drive, Fabric, Limit, Wait, block_longer, limited};
+use onesided_fabric::{Call, Drive, Fabric, Limit, Wait, block_longer, debug, limited};
 
 use crate::api::destination::{AllOf, Destination, Room};
 use crate::api::taken::Taken;
@@ -340,8 +338,7 @@ limited! {
     deadline
 }
 
-impl<D: Destination<F>, F: Fabric> fmt::Debug for Receive<'_, D, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "receive with {} from {}", self.source.1, self.source.0)
-    }
-}
+debug!(
+    [D: Destination<F>, F: Fabric] Receive<'_, D, F>,
+    |this| "receive with {} from {}", this.source.1, this.source.0
+);

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
-use onesided_fabric::{Call, Channel, Drive, Fabric, Limit, Segment, SegmentKey, Wait, limited};
+use onesided_fabric::{Call, Channel, Drive, Fabric, Limit, Segment, SegmentKey, Wait, debug, limited};
 use onesided_layouts::{Cursor, Shape};
 
 use crate::api::rules::{Choice, Features};
@@ -445,8 +445,4 @@ limited! {
     deadline
 }
 
-impl<F: Fabric, R> fmt::Debug for SendRequest<'_, F, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {:?}", self.what, self.call)
-    }
-}
+debug!([F: Fabric, R] SendRequest<'_, F, R>, |this| "{}, {:?}", this.what, this.call);

@@ -1,10 +1,8 @@
 //! The handle of a collective.
 
-use std::fmt;
-
 use bytemuck::{cast_slice, cast_slice_mut};
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Call, Drive, Fabric, Limit, block_on, limited};
+use onesided_fabric::{Call, Drive, Fabric, Limit, block_on, debug, limited};
 
 use super::blocks::{Block, Blocks};
 use super::kind::{Collective, Combines};
@@ -249,8 +247,7 @@ limited! {
     deadline
 }
 
-impl<F: Fabric> fmt::Debug for CollectiveRequest<'_, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (call {}), {:?}", self.core.collective, self.core.number, self.call)
-    }
-}
+debug!(
+    [F: Fabric] CollectiveRequest<'_, F>,
+    |this| "{} (call {}), {:?}", this.core.collective, this.core.number, this.call
+);

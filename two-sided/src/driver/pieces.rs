@@ -1,12 +1,12 @@
 //! Registered memory of messages, whole or in pieces. A piece is registered when a transfer needs it,
 //! while the pieces before it move (the pipeline protocol: woodall-2006).
 
+use std::iter;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::{fmt, iter};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Fabric, Segment, SegmentKey, UserMemory, lock};
+use onesided_fabric::{Fabric, Segment, SegmentKey, UserMemory, debug, lock};
 
 use crate::driver::memory::allocated;
 use crate::driver::progress::Progress;
@@ -304,11 +304,7 @@ impl<F: Fabric> Pieces<F> {
     }
 }
 
-impl<F: Fabric> fmt::Debug for Pieces<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes in {} pieces", self.len(), self.pieces.len())
-    }
-}
+debug!([F: Fabric] Pieces<F>, |this| "{} bytes in {} pieces", this.len(), this.pieces.len());
 
 #[cfg(test)]
 mod tests {

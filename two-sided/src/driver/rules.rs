@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use onesided_fabric::{Channel, lock};
+use onesided_fabric::{Channel, debug, lock};
 
 use crate::driver::measured::{LOWEST, Measured};
 use crate::{ProgressMode, Protocol};
@@ -296,11 +296,7 @@ impl fmt::Display for Rules {
     }
 }
 
-impl fmt::Debug for Rules {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.to_string())
-    }
-}
+debug!([] Rules, |this| "{:?}", this.to_string());
 
 /// Who said the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

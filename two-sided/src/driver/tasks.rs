@@ -2,14 +2,13 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, TryLockError};
 use std::task::{Context, Poll};
 
-use onesided_fabric::lock;
+use onesided_fabric::{debug, lock};
 
 pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -28,11 +27,7 @@ pub(crate) struct Tasks {
     count: AtomicUsize,
 }
 
-impl fmt::Debug for Tasks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} tasks", self.count.load(Ordering::Relaxed))
-    }
-}
+debug!([] Tasks, |this| "{} tasks", this.count.load(Ordering::Relaxed));
 
 /// This thread moves tasks, until this is dropped.
 struct Moving;

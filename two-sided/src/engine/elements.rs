@@ -2,10 +2,11 @@
 //! receive returns.
 
 use std::any::Any;
-use std::fmt;
 
 use bytemuck::Pod;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
+
+use onesided_fabric::debug;
 
 use crate::Payload;
 
@@ -31,11 +32,7 @@ impl<T: Payload> Elements for Vec<T> {
     }
 }
 
-impl fmt::Debug for dyn Elements {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "elements of {} bytes", self.bytes().len())
-    }
-}
+debug!([] dyn Elements, |this| "elements of {} bytes", this.bytes().len());
 
 /// Allocates the elements of a message of so many bytes; fewer, if they are no whole number of
 /// elements.

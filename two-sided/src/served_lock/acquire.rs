@@ -1,13 +1,12 @@
 //! An acquire of a served lock, and its guard.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
 use std::thread;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Call, Fabric, Limit, limited, lock};
+use onesided_fabric::{Call, Fabric, Limit, debug, limited, lock};
 use onesided_lock_algos::Mode;
 use onesided_lock_algos::served::{Answer, Outcome, Poison, Request, Terms, Verb};
 
@@ -95,11 +94,7 @@ limited! {
     wait
 }
 
-impl<R, F: Fabric> fmt::Debug for AcquireServed<'_, R, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} acquire of {:?}, {:?}", self.mode, self.lock, self.call)
-    }
-}
+debug!([R, F: Fabric] AcquireServed<'_, R, F>, |this| "{:?} acquire of {:?}, {:?}", this.mode, this.lock, this.call);
 
 /// An acquire with its slot, which the home may know of until this is dropped.
 struct Claim<'l, F: Fabric> {
@@ -204,8 +199,4 @@ impl<F: Fabric> Drop for ServedGuard<'_, F> {
     }
 }
 
-impl<F: Fabric> fmt::Debug for ServedGuard<'_, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} lock at rank {}", self.mode, self.claim.lock.home)
-    }
-}
+debug!([F: Fabric] ServedGuard<'_, F>, |this| "{:?} lock at rank {}", this.mode, this.claim.lock.home);

@@ -32,11 +32,10 @@
 mod acquire;
 mod server;
 
-use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use onesided_fabric::remote_memory::{Collective, Fault, FaultKind, Rank};
-use onesided_fabric::{Call, Fabric, Limit, ServerThread, World, limited, lock};
+use onesided_fabric::{Call, Fabric, Limit, ServerThread, World, debug, limited, lock};
 use onesided_lock_algos::Mode;
 use onesided_lock_algos::served::{Request, Verb};
 
@@ -119,11 +118,7 @@ impl<F: Fabric> Clone for ServedLock<F> {
     }
 }
 
-impl<F: Fabric> fmt::Debug for ServedLock<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lock at rank {}, served over {:?}", self.0.home, self.0.messages)
-    }
-}
+debug!([F: Fabric] ServedLock<F>, |this| "lock at rank {}, served over {:?}", this.0.home, this.0.messages);
 
 impl<F: Fabric> Inner<F> {
     /// Sends a request, without waiting: if the home cannot be reached, it need not hear of it.
@@ -288,8 +283,7 @@ limited! {
     wait
 }
 
-impl<F: Fabric> fmt::Debug for CreateServedLock<'_, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "creation of a lock at rank {} for {} ranks", self.served.home, self.world.size())
-    }
-}
+debug!(
+    [F: Fabric] CreateServedLock<'_, F>,
+    |this| "creation of a lock at rank {} for {} ranks", this.served.home, this.world.size()
+);

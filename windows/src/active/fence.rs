@@ -1,10 +1,9 @@
 //! Fences: synchronization of all ranks.
 
-use std::fmt;
 use std::sync::OnceLock;
 
 use onesided_fabric::remote_memory::Collective;
-use onesided_fabric::{Any, Fabric};
+use onesided_fabric::{Any, Fabric, debug};
 
 use crate::operation::request::{Awaited, Begin};
 use crate::{Access, Element, Error, Request, Window};
@@ -116,8 +115,4 @@ impl<'w, T: Element, F: Fabric> FenceEpoch<'w, T, F> {
     }
 }
 
-impl<T: Element, F: Fabric> fmt::Debug for FenceEpoch<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "between fences of {:?}", self.window)
-    }
-}
+debug!([T: Element, F: Fabric] FenceEpoch<'_, T, F>, |this| "between fences of {:?}", this.window);

@@ -5,11 +5,10 @@
 //! at the same time, do not collide. An owner that finds no free slot gets `NoSlot`: to wait for
 //! one while it holds others could deadlock.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use onesided_fabric::lock;
+use onesided_fabric::{debug, lock};
 use onesided_lock_algos::Owner;
 
 use crate::active::signals;
@@ -238,11 +237,7 @@ impl Slots {
     }
 }
 
-impl fmt::Debug for Slots {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} slots ever in use", self.in_use.load(Ordering::Relaxed), self.slots)
-    }
-}
+debug!([] Slots, |this| "{} of {} slots ever in use", this.in_use.load(Ordering::Relaxed), this.slots);
 
 #[cfg(test)]
 mod tests {

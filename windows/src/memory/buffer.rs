@@ -1,12 +1,11 @@
 //! Buffers: registered memory that the fabric transfers without a copy.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Any, Fabric, Segment};
+use onesided_fabric::{Any, Fabric, Segment, debug};
 
 use crate::error::counted;
 use crate::operation::request::Awaited;
@@ -165,8 +164,7 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     }
 }
 
-impl<T, F: Fabric> fmt::Debug for Buffer<T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "buffer of {}, region {:?}", counted(self.len as u64, "element"), self.segment.key().region)
-    }
-}
+debug!(
+    [T, F: Fabric] Buffer<T, F>,
+    |this| "buffer of {}, region {:?}", counted(this.len as u64, "element"), this.segment.key().region
+);

@@ -1,11 +1,10 @@
 //! Shared windows: direct loads and stores (`MPI_Win_allocate_shared`, `MPI_Win_shared_query`;
 //! MPI-4.1, 12.2.3).
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
 
-use onesided_fabric::{Fabric, Segment};
+use onesided_fabric::{Fabric, Segment, debug};
 
 use crate::datatype::element::{byte_offset, elements_in};
 use crate::window::inner::Inner;
@@ -126,8 +125,4 @@ impl<'w, T: Element, F: Fabric> Direct<'w, T, F> {
     }
 }
 
-impl<T, F: Fabric> fmt::Debug for Direct<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} of window \"{}\", mapped", self.target, self.inner.name)
-    }
-}
+debug!([T, F: Fabric] Direct<'_, T, F>, |this| "{:?} of window \"{}\", mapped", this.target, this.inner.name);

@@ -1,11 +1,10 @@
 //! This rank's own window memory.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::Fault;
+use onesided_fabric::{Fabric, debug};
 
 use crate::datatype::element::{byte_offset, elements_in};
 use crate::window::inner::Inner;
@@ -184,8 +183,4 @@ impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
     }
 }
 
-impl<T: Element, F: Fabric> fmt::Debug for Local<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} elements of window \"{}\"", self.len(), self.inner.name)
-    }
-}
+debug!([T: Element, F: Fabric] Local<'_, T, F>, |this| "{} elements of window \"{}\"", this.len(), this.inner.name);

@@ -5,7 +5,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Fabric, Segment, UserMemory, World, lock};
+use onesided_fabric::{Fabric, Segment, UserMemory, World, debug, lock};
 
 use crate::helper::is_wordless;
 use crate::operation::request::Awaited;
@@ -172,11 +172,7 @@ impl<F: Fabric> Clone for WindowMemory<F> {
     }
 }
 
-impl<F: Fabric> fmt::Debug for WindowMemory<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes of user memory for {} windows", self.len(), self.windows())
-    }
-}
+debug!([F: Fabric] WindowMemory<F>, |this| "{} bytes of user memory for {} windows", this.len(), this.windows());
 
 /// A window's hold on the memory, until the window ends.
 pub(crate) struct WindowRef<F: Fabric>(Arc<Shared<F>>);

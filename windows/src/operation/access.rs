@@ -1,12 +1,11 @@
 //! The operations on a target's window memory.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use onesided_fabric::bootstrap::fork::is_child;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{AtomicAgent, Fabric, Path, Segment};
+use onesided_fabric::{AtomicAgent, Fabric, Path, Segment, debug};
 
 use crate::datatype::element::{byte_offset, elements_in, refused_by};
 use crate::window::inner::Inner;
@@ -162,8 +161,4 @@ fn counted_range<T, F: Fabric>(
     Ok(at)
 }
 
-impl<T, F: Fabric> fmt::Debug for Access<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} of window \"{}\"", self.target, self.inner.name)
-    }
-}
+debug!([T, F: Fabric] Access<'_, T, F>, |this| "{:?} of window \"{}\"", this.target, this.inner.name);

@@ -1,11 +1,10 @@
 //! Operations on fields of a target's records (`MPI_Type_create_struct`).
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::Fault;
+use onesided_fabric::{Fabric, debug};
 
 use crate::datatype::type_map::TypeMap;
 use crate::handles::{Fetch, Operation};
@@ -279,8 +278,7 @@ impl<T, F: Fabric, S: Copy> Clone for FieldAccess<'_, T, S, F> {
     }
 }
 
-impl<T, F: Fabric, S: fmt::Debug> fmt::Debug for FieldAccess<'_, T, S, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} of {:?} of window \"{}\"", self.fields, self.target, self.inner.name)
-    }
-}
+debug!(
+    [T, F: Fabric, S: std::fmt::Debug] FieldAccess<'_, T, S, F>,
+    |this| "{:?} of {:?} of window \"{}\"", this.fields, this.target, this.inner.name
+);

@@ -1,13 +1,12 @@
 //! The handle of operations, and those without a value: get and flush.
 
-use std::fmt;
 use std::future::{Future, Ready};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use onesided_fabric::bootstrap::fork;
 use onesided_fabric::remote_memory::{Fault, Rank};
-use onesided_fabric::{Any, Drive, Fabric, handle, wait_for};
+use onesided_fabric::{Any, Drive, Fabric, debug, handle, wait_for};
 
 use crate::datatype::element::from_word;
 use crate::window::retry::poll_once;
@@ -207,11 +206,7 @@ impl<T: Element, F: Fabric, V, O: Future<Output = Result<V, Fault>> + Unpin, R: 
     }
 }
 
-impl<T, F: Fabric, O, R> fmt::Debug for Operation<'_, T, F, O, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} on {:?}", self.operation, self.access)
-    }
-}
+debug!([T, F: Fabric, O, R] Operation<'_, T, F, O, R>, |this| "{} on {:?}", this.operation, this.access);
 
 /// A handle yields its result once, as futures do.
 #[cold]

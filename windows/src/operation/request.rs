@@ -1,6 +1,5 @@
 //! The handle of most calls that wait.
 
-use std::fmt;
 use std::future::{Future, Ready, poll_fn};
 use std::mem;
 use std::pin::Pin;
@@ -9,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Any, Drive, Fabric, Limit, World, block_on, handle};
+use onesided_fabric::{Any, Drive, Fabric, Limit, World, block_on, debug, handle};
 
 use crate::active::signals::Signal;
 use crate::operation::handles::over;
@@ -176,11 +175,7 @@ impl<'a, R: 'a, F: Fabric, E: From<Error> + 'a, C: Begin<R, E> + 'a> Future for 
     }
 }
 
-impl<R, F: Fabric, E, C> fmt::Debug for Request<'_, R, F, E, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "pending {}", self.operation)
-    }
-}
+debug!([R, F: Fabric, E, C] Request<'_, R, F, E, C>, |this| "pending {}", this.operation);
 
 /// What a request waits for: what its error names when the deadline passes.
 #[derive(Clone)]

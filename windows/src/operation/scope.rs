@@ -2,13 +2,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
 use onesided_fabric::remote_memory::Rank;
-use onesided_fabric::{Drive, Fabric, block_on};
+use onesided_fabric::{Drive, Fabric, block_on, debug};
 
 use crate::{Access, AtomicElement, Element, Error, Op, Window};
 
@@ -191,8 +190,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     }
 }
 
-impl<T: Element, F: Fabric> fmt::Debug for Scope<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} operations on {:?}", self.handles.borrow().len(), self.window)
-    }
-}
+debug!(
+    [T: Element, F: Fabric] Scope<'_, T, F>,
+    |this| "{} operations on {:?}", this.handles.borrow().len(), this.window
+);

@@ -1,10 +1,9 @@
 //! A lock that is held.
 
-use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use onesided_fabric::{Any, Fabric, LockState};
+use onesided_fabric::{Any, Fabric, LockState, debug};
 use onesided_lock_algos::{Mode, Owner};
 
 use crate::locks::layout::LockId;
@@ -115,8 +114,4 @@ impl<'w, T: Element, F: Fabric> Deref for Epoch<'w, T, F> {
     }
 }
 
-impl<T: Element, F: Fabric> fmt::Debug for Epoch<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} lock on {:?}", self.mode(), self.access)
-    }
-}
+debug!([T: Element, F: Fabric] Epoch<'_, T, F>, |this| "{:?} lock on {:?}", this.mode(), this.access);

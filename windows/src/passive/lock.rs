@@ -1,6 +1,5 @@
 //! Lock requests: started by the call, completed by a wait or poll.
 
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
@@ -9,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Any, Drive, Fabric, Limit, block_on, handle, wait_for};
+use onesided_fabric::{Any, Drive, Fabric, Limit, block_on, debug, handle, wait_for};
 use onesided_lock_algos::{Intent, Mode};
 
 use crate::locks::layout::LockId;
@@ -475,8 +474,7 @@ fn cancel_started<'w, T: Element, F: Fabric>(
     }
 }
 
-impl<'w, T: Element, F: Fabric, K: Kind<T>> fmt::Debug for LockRequest<'w, T, F, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} on rank {} of {:?}", operation(self.mode), self.rank, self.window)
-    }
-}
+debug!(
+    ['w, T: Element, F: Fabric, K: Kind<T>] LockRequest<'w, T, F, K>,
+    |this| "{} on rank {} of {:?}", operation(this.mode), this.rank, this.window
+);

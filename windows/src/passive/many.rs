@@ -1,10 +1,9 @@
 //! Several locks at once.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
-use onesided_fabric::Fabric;
+use onesided_fabric::{Fabric, debug};
 use onesided_lock_algos::{Intent, Mode};
 
 use crate::handles::LockRequest;
@@ -102,8 +101,7 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> ManyLocks<'w, T, F, K> {
     }
 }
 
-impl<T: Element, F: Fabric, K: Kind<T>> fmt::Debug for Many<'_, T, F, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} locks of {:?}", operation(self.mode), self.locks.len(), self.window)
-    }
-}
+debug!(
+    [T: Element, F: Fabric, K: Kind<T>] Many<'_, T, F, K>,
+    |this| "{} of {} locks of {:?}", operation(this.mode), this.locks.len(), this.window
+);

@@ -1,9 +1,8 @@
 //! Access without a lock, where the program guarantees that none is needed.
 
-use std::fmt;
 use std::sync::OnceLock;
 
-use onesided_fabric::{Any, Fabric};
+use onesided_fabric::{Any, Fabric, debug};
 
 use crate::operation::request::Awaited;
 use crate::{Access, Element, Error, Request, Window};
@@ -77,8 +76,4 @@ impl<'w, T: Element, F: Fabric> NoCheckEpoch<'w, T, F> {
     }
 }
 
-impl<T: Element, F: Fabric> fmt::Debug for NoCheckEpoch<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "access without locks to {:?}", self.window)
-    }
-}
+debug!([T: Element, F: Fabric] NoCheckEpoch<'_, T, F>, |this| "access without locks to {:?}", this.window);

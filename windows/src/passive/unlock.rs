@@ -1,6 +1,5 @@
 //! The handle of an unlock: flush, then [release](super::release).
 
-use std::fmt;
 use std::future::Future;
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
@@ -8,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use onesided_fabric::bootstrap::fork::is_child;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Any, Drive, Fabric, block_on, handle, wait_for};
+use onesided_fabric::{Any, Drive, Fabric, block_on, debug, handle, wait_for};
 
 use crate::operation::handles::over;
 use crate::passive::release::Releasing;
@@ -145,8 +144,7 @@ impl<T: Element, F: Fabric> Future for Unlock<'_, T, F> {
     }
 }
 
-impl<T: Element, F: Fabric> fmt::Debug for Unlock<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unlock of rank {} of window \"{}\"", self.target.rank, self.inner.name)
-    }
-}
+debug!(
+    [T: Element, F: Fabric] Unlock<'_, T, F>,
+    |this| "unlock of rank {} of window \"{}\"", this.target.rank, this.inner.name
+);

@@ -1,8 +1,6 @@
 //! Combined operations: lock, operate and unlock in one call.
 
-use std::fmt;
-
-use onesided_fabric::{Any, Drive, Fabric};
+use onesided_fabric::{Any, Drive, Fabric, debug};
 use onesided_lock_algos::{Intent, Mode};
 
 use crate::error::counted;
@@ -127,11 +125,10 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     }
 }
 
-impl<T: Element, F: Fabric> fmt::Debug for Locked<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rank {} of {:?}, locked for each operation", self.target, self.window)
-    }
-}
+debug!(
+    [T: Element, F: Fabric] Locked<'_, T, F>,
+    |this| "rank {} of {:?}, locked for each operation", this.target, this.window
+);
 
 /// See [`Locked::get`].
 #[derive(Debug)]
@@ -221,8 +218,7 @@ where
     }
 }
 
-impl<T, C> fmt::Debug for LockedUpdate<'_, T, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "update of {} at {}", counted(self.elements.len() as u64, "element"), self.offset)
-    }
-}
+debug!(
+    [T, C] LockedUpdate<'_, T, C>,
+    |this| "update of {} at {}", counted(this.elements.len() as u64, "element"), this.offset
+);

@@ -1,12 +1,11 @@
 //! Lock tables: many locks without window memory.
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Any, Fabric, World};
+use onesided_fabric::{Any, Fabric, World, debug};
 use onesided_lock_algos::{Intent, Mode};
 
 use crate::error::NO_TABLES;
@@ -272,11 +271,7 @@ fn named(builder: Builder<u64>) -> Builder<u64> {
     if builder.name == Builder::<u64>::default().name { builder.name("unnamed, of locks") } else { builder }
 }
 
-impl<F: Fabric> fmt::Debug for LockTable<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lock table \"{}\": {} locks, {}", self.name(), self.len(), self.design())
-    }
-}
+debug!([F: Fabric] LockTable<F>, |this| "lock table \"{}\": {} locks, {}", this.name(), this.len(), this.design());
 
 // Not derived: a derive would require the trait of the fabric.
 impl<F: Fabric> Clone for LockTable<F> {
@@ -368,8 +363,4 @@ impl<'t, F: Fabric> TableGuard<'t, F> {
     }
 }
 
-impl<F: Fabric> fmt::Debug for TableGuard<'_, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "held lock {} of a table", self.lock)
-    }
-}
+debug!([F: Fabric] TableGuard<'_, F>, |this| "held lock {} of a table", this.lock);

@@ -1,11 +1,10 @@
 //! The handle of calls that request their lock when they are waited on or polled.
 
-use std::fmt;
 use std::future::Future;
 use std::mem;
 use std::time::Duration;
 
-use onesided_fabric::{Any, Call, Drive, Fabric, Limit, keeps_order, limited};
+use onesided_fabric::{Any, Call, Drive, Fabric, Limit, debug, keeps_order, limited};
 use onesided_lock_algos::{Intent, Mode};
 
 use crate::handles::LockRequest;
@@ -93,11 +92,7 @@ limited! {
     late request.late()
 }
 
-impl<T: Element, R, O, F: Fabric> fmt::Debug for LockedRequest<'_, T, R, O, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}, {:?}", self.lock, self.call)
-    }
-}
+debug!([T: Element, R, O, F: Fabric] LockedRequest<'_, T, R, O, F>, |this| "{:?}, {:?}", this.lock, this.call);
 
 /// A lock that is requested when an operation is waited on or polled.
 pub struct DeferredLock<'w, T: Element, F: Fabric> {
@@ -157,8 +152,7 @@ impl<T: Element, F: Fabric> Clone for DeferredLock<'_, T, F> {
 
 impl<T: Element, F: Fabric> Copy for DeferredLock<'_, T, F> {}
 
-impl<T: Element, F: Fabric> fmt::Debug for DeferredLock<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} on rank {} of {:?}", self.name, self.target, self.window)
-    }
-}
+debug!(
+    [T: Element, F: Fabric] DeferredLock<'_, T, F>,
+    |this| "{} on rank {} of {:?}", this.name, this.target, this.window
+);

@@ -1,8 +1,6 @@
 //! A value that one origin at a time holds.
 
-use std::fmt;
-
-use onesided_fabric::{Any, Fabric, World};
+use onesided_fabric::{Any, Fabric, World, debug};
 
 use crate::sync::value::{Value, ValueLock, WriteGuard, named};
 use crate::{Builder, Element, Request};
@@ -104,8 +102,4 @@ impl<T: Element, F: Fabric> Clone for Mutex<T, F> {
     }
 }
 
-impl<T: Element, F: Fabric> fmt::Debug for Mutex<T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.describe("Mutex", f)
-    }
-}
+debug!([T: Element, F: Fabric] Mutex<T, F>, |this| "Mutex of {:?}", this.0);

@@ -1,8 +1,6 @@
 //! A value that many origins read concurrently, or one changes.
 
-use std::fmt;
-
-use onesided_fabric::{Any, Fabric, World};
+use onesided_fabric::{Any, Fabric, World, debug};
 
 use crate::sync::value::{ReadGuard, Value, ValueLock, WriteGuard, named};
 use crate::{Builder, Element, Request};
@@ -109,8 +107,4 @@ impl<T: Element, F: Fabric> Clone for RwLock<T, F> {
     }
 }
 
-impl<T: Element, F: Fabric> fmt::Debug for RwLock<T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.describe("RwLock", f)
-    }
-}
+debug!([T: Element, F: Fabric] RwLock<T, F>, |this| "RwLock of {:?}", this.0);

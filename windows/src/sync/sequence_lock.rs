@@ -31,11 +31,10 @@
 //! without an atomic. Another thread may have read it: it is stored with release and loaded with
 //! acquire order.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Link, Notify};
-use onesided_fabric::{Any, Fabric, keeps_order};
+use onesided_fabric::{Any, Fabric, debug, keeps_order};
 
 use crate::active::signals::VERSION;
 use crate::handles::{Get, Unlock};
@@ -320,14 +319,6 @@ impl<T: Element, F: Fabric> Drop for VersionedEpoch<'_, T, F> {
     }
 }
 
-impl<T, F: Fabric> fmt::Debug for Versioned<T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "versioned {:?}", self.window)
-    }
-}
+debug!([T, F: Fabric] Versioned<T, F>, |this| "versioned {:?}", this.window);
 
-impl<T: Element, F: Fabric> fmt::Debug for VersionedEpoch<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "write lock of {:?}", self.target)
-    }
-}
+debug!([T: Element, F: Fabric] VersionedEpoch<'_, T, F>, |this| "write lock of {:?}", this.target);

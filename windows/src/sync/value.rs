@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::thread;
 
 use onesided_fabric::remote_memory::{Collective, FaultKind};
-use onesided_fabric::{Any, Call, Drive, Fabric, World};
+use onesided_fabric::{Any, Call, Drive, Fabric, World, debug};
 use onesided_lock_algos::{Intent, Mode};
 
 use crate::handles::{Begin, LockedRequest};
@@ -54,11 +54,12 @@ impl<T: Element, F: Fabric> Value<T, F> {
     pub(crate) fn close(self) -> Request<'static, (), F> {
         self.window.close()
     }
-
-    pub(crate) fn describe(&self, what: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{what} of a {} at rank {} of \"{}\"", std::any::type_name::<T>(), self.home, self.window.name())
-    }
 }
+
+debug!(
+    [T: Element, F: Fabric] Value<T, F>,
+    |this| "a {} at rank {} of \"{}\"", std::any::type_name::<T>(), this.home, this.window.name()
+);
 
 /// Names a value without a name after what it is.
 pub(crate) fn named<T: Element>(builder: Builder<T>, what: &str) -> Builder<T> {
@@ -299,15 +300,5 @@ impl<T: Element, F: Fabric> Drop for WriteGuard<'_, T, F> {
     }
 }
 
-macro_rules! debug {
-    ($name:ident, $what:literal) => {
-        impl<T: Element + fmt::Debug, F: Fabric> fmt::Debug for $name<'_, T, F> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_tuple($what).field(&self.value).finish()
-            }
-        }
-    };
-}
-
-debug!(ReadGuard, "ReadGuard");
-debug!(WriteGuard, "WriteGuard");
+debug!([T: Element + fmt::Debug, F: Fabric] ReadGuard<'_, T, F>, |this| "ReadGuard({:?})", this.value);
+debug!([T: Element + fmt::Debug, F: Fabric] WriteGuard<'_, T, F>, |this| "WriteGuard({:?})", this.value);

@@ -1,10 +1,9 @@
 //! A rank's memory of a window, as this rank reaches it.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use onesided_fabric::remote_memory::Rank;
-use onesided_fabric::{Fabric, Path, Segment};
+use onesided_fabric::{Fabric, Path, Segment, debug};
 
 use crate::locks::server::RequestSlots;
 use crate::window::paths::PathCounts;
@@ -31,11 +30,7 @@ pub(crate) struct Target<F: Fabric> {
     pub(crate) request_slots: RequestSlots,
 }
 
-impl<F: Fabric> fmt::Debug for Target<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rank {}, {} bytes", self.rank, self.len)
-    }
-}
+debug!([F: Fabric] Target<F>, |this| "rank {}, {} bytes", this.rank, this.len);
 
 impl<F: Fabric> Target<F> {
     /// `rank`: in the window's world. `paths`: the counts, where paths are counted.

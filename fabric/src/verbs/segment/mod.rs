@@ -8,12 +8,11 @@ mod entry;
 mod opened;
 mod region_table;
 
-use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 
 use onesided_job::fork::is_child;
-use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
+use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId, debug};
 
 use crate::shm::{Mapping, ShmSegment, ShmWord};
 use crate::verbs::memory;
@@ -318,8 +317,4 @@ impl<'f> VerbsWord<'f> {
     }
 }
 
-impl fmt::Debug for VerbsWord<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "VerbsWord({} of {:?})", self.offset, self.of.key)
-    }
-}
+debug!([] VerbsWord<'_>, |this| "VerbsWord({} of {:?})", this.offset, this.of.key);

@@ -1,13 +1,12 @@
 //! Access to a target under a `lock_all`.
 
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Any, Drive, Fabric, Limit, handle};
+use onesided_fabric::{Any, Drive, Fabric, Limit, debug, handle};
 use onesided_lock_algos::{Intent, Mode};
 
 use crate::handles::LockRequest;
@@ -133,8 +132,4 @@ impl<'a, 'w, T: Element, F: Fabric> Future for At<'a, 'w, T, F> {
     }
 }
 
-impl<T: Element, F: Fabric> fmt::Debug for At<'_, '_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rank {} of {:?}", self.target, self.all)
-    }
-}
+debug!([T: Element, F: Fabric] At<'_, '_, T, F>, |this| "rank {} of {:?}", this.target, this.all);

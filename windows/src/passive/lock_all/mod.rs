@@ -4,11 +4,10 @@ pub(crate) mod at;
 pub(crate) mod locked;
 pub(crate) mod reader;
 
-use std::fmt;
 use std::future::poll_fn;
 
 use onesided_fabric::remote_memory::Rank;
-use onesided_fabric::{Any, Fabric};
+use onesided_fabric::{Any, Fabric, debug};
 use onesided_lock_algos::{Intent, Mode};
 
 use crate::handles::{At, LockRequest};
@@ -257,8 +256,4 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
     }
 }
 
-impl<T: Element, F: Fabric> fmt::Debug for LockAll<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "shared locks on {} ranks", self.window.world().size())
-    }
-}
+debug!([T: Element, F: Fabric] LockAll<'_, T, F>, |this| "shared locks on {} ranks", this.window.world().size());
