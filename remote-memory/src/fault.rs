@@ -3,8 +3,8 @@
 use core::fmt;
 use core::num::NonZeroU64;
 
-use crate::Rank;
 use crate::collective::Collective;
+use crate::{Rank, entries};
 
 /// Why an operation failed: a kind, the rank it concerns, and one number of detail.
 ///
@@ -14,120 +14,90 @@ use crate::collective::Collective;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fault(NonZeroU64); // kind 8 bits | rank + 1 24 bits (0: none) | detail 32 bits
 
-/// The kinds of [`Fault`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-#[repr(u8)]
-pub enum FaultKind {
-    /// The address range, or a part of it, lies past the end of its region.
-    OutOfRange = 1,
-    /// The offset is not a multiple of the access size.
-    Misaligned,
-    /// The world has no such rank.
-    NoSuchRank,
-    /// The rank has no such region, or has deregistered it.
-    NoSuchRegion,
-    /// The operation requires the caller's own memory, and the word is a peer's.
-    NotOwn,
-    /// A peer that the operation needs died.
-    PeerDied,
-    /// A peer that the operation needs left the job in an orderly way.
-    PeerLeft,
-    /// The lock is held by a rank that died. The fault names that rank.
-    OwnerDied,
-    /// The same of a rank that left the job in an orderly way.
-    OwnerLeft,
-    /// A rank died that may have held the lock exclusively: its words do not tell which of the
-    /// waiting ranks did. The detail is the number of other ranks of which the same can be said,
-    /// because their memory is gone: the named one died last.
-    ParticipantDied,
-    /// The same of a rank that left the job in an orderly way.
-    ParticipantLeft,
-    /// The named rank lives, and its thread panicked while it held the lock exclusively.
-    OwnerPanicked,
-    /// The lock is held by a live rank whose lease has expired. The fault names that rank.
-    LeaseExpired,
-    /// The deadline passed first. With a rank: that one was waited for, and the detail is the number
-    /// of others that were. Without: of the rank's own tasks that are not finished.
-    TimedOut,
-    /// **The outcome is indeterminate**: the fabric failed the operation after it left, so it may
-    /// have taken effect. The connection to that rank is lost with it. The detail is the fabric's
-    /// status (verbs: `ibv_wc_status`).
-    Unknown,
-    /// The connection to the named rank is lost, so the operation did not leave. The rank may live.
-    ConnectionLost,
-    /// The fabric refused the operation before it left, so it had no effect. The detail is the
-    /// fabric's error number.
-    Refused,
-    /// A queue, a table or a counter is full.
-    Full,
-    /// The rank holds or waits for as many locks as it has slots.
-    NoSlot,
-    /// Memory could not be allocated or registered.
-    NoMemory,
-    /// No more file descriptors.
-    NoDescriptors,
-    /// The message exceeds the maximum length. The detail is its length in bytes, where known.
-    TooLong,
-    /// A peer violated the protocol.
-    Protocol,
-    /// The release found the lock in a state in which the caller does not hold it.
-    NotHeld,
-    /// The fabric does not support the operation.
-    Unsupported,
-    /// The named rank has closed what the operation needs. Without a rank: the request was
-    /// cancelled, or has yielded its result.
-    Closed,
-    /// Access between this rank and the named one is revoked: the lease of one of them expired, or
-    /// the named rank counts this one as dead. Operations that were in flight took effect before
-    /// the revocation, or never will.
-    Revoked,
-    /// An earlier barrier or another collective of this world or window failed or was cancelled at this
-    /// rank, so that its collectives no longer match those of the others. With a rank: that rank is in
-    /// another collective than this one; the detail has both.
-    OutOfStep,
-    /// As `PeerLeft`, and wherever that is documented, for a peer that ended without joining the
-    /// job: its program does not use the library.
-    PeerNeverJoined,
-    /// The process is a child made by `fork` of a rank's, and no rank itself. What it does has no effect
-    /// on the job.
-    Forked,
+entries! {
+    /// The kinds of [`Fault`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    #[repr(u8)]
+    pub enum FaultKind {
+        /// The address range, or a part of it, lies past the end of its region.
+        OutOfRange = 1,
+        /// The offset is not a multiple of the access size.
+        Misaligned,
+        /// The world has no such rank.
+        NoSuchRank,
+        /// The rank has no such region, or has deregistered it.
+        NoSuchRegion,
+        /// The operation requires the caller's own memory, and the word is a peer's.
+        NotOwn,
+        /// A peer that the operation needs died.
+        PeerDied,
+        /// A peer that the operation needs left the job in an orderly way.
+        PeerLeft,
+        /// The lock is held by a rank that died. The fault names that rank.
+        OwnerDied,
+        /// The same of a rank that left the job in an orderly way.
+        OwnerLeft,
+        /// A rank died that may have held the lock exclusively: its words do not tell which of the
+        /// waiting ranks did. The detail is the number of other ranks of which the same can be said,
+        /// because their memory is gone: the named one died last.
+        ParticipantDied,
+        /// The same of a rank that left the job in an orderly way.
+        ParticipantLeft,
+        /// The named rank lives, and its thread panicked while it held the lock exclusively.
+        OwnerPanicked,
+        /// The lock is held by a live rank whose lease has expired. The fault names that rank.
+        LeaseExpired,
+        /// The deadline passed first. With a rank: that one was waited for, and the detail is the number
+        /// of others that were. Without: of the rank's own tasks that are not finished.
+        TimedOut,
+        /// **The outcome is indeterminate**: the fabric failed the operation after it left, so it may
+        /// have taken effect. The connection to that rank is lost with it. The detail is the fabric's
+        /// status (verbs: `ibv_wc_status`).
+        Unknown,
+        /// The connection to the named rank is lost, so the operation did not leave. The rank may live.
+        ConnectionLost,
+        /// The fabric refused the operation before it left, so it had no effect. The detail is the
+        /// fabric's error number.
+        Refused,
+        /// A queue, a table or a counter is full.
+        Full,
+        /// The rank holds or waits for as many locks as it has slots.
+        NoSlot,
+        /// Memory could not be allocated or registered.
+        NoMemory,
+        /// No more file descriptors.
+        NoDescriptors,
+        /// The message exceeds the maximum length. The detail is its length in bytes, where known.
+        TooLong,
+        /// A peer violated the protocol.
+        Protocol,
+        /// The release found the lock in a state in which the caller does not hold it.
+        NotHeld,
+        /// The fabric does not support the operation.
+        Unsupported,
+        /// The named rank has closed what the operation needs. Without a rank: the request was
+        /// cancelled, or has yielded its result.
+        Closed,
+        /// Access between this rank and the named one is revoked: the lease of one of them expired, or
+        /// the named rank counts this one as dead. Operations that were in flight took effect before
+        /// the revocation, or never will.
+        Revoked,
+        /// An earlier barrier or another collective of this world or window failed or was cancelled at this
+        /// rank, so that its collectives no longer match those of the others. With a rank: that rank is in
+        /// another collective than this one; the detail has both.
+        OutOfStep,
+        /// As `PeerLeft`, and wherever that is documented, for a peer that ended without joining the
+        /// job: its program does not use the library.
+        PeerNeverJoined,
+        /// The process is a child made by `fork` of a rank's, and no rank itself. What it does has no effect
+        /// on the job.
+        Forked,
+    }
+    const ALL;
 }
 
 impl FaultKind {
-    const ALL: [Self; 30] = [
-        Self::OutOfRange,
-        Self::Misaligned,
-        Self::NoSuchRank,
-        Self::NoSuchRegion,
-        Self::NotOwn,
-        Self::PeerDied,
-        Self::PeerLeft,
-        Self::OwnerDied,
-        Self::OwnerLeft,
-        Self::ParticipantDied,
-        Self::ParticipantLeft,
-        Self::OwnerPanicked,
-        Self::LeaseExpired,
-        Self::TimedOut,
-        Self::Unknown,
-        Self::ConnectionLost,
-        Self::Refused,
-        Self::Full,
-        Self::NoSlot,
-        Self::NoMemory,
-        Self::NoDescriptors,
-        Self::TooLong,
-        Self::Protocol,
-        Self::NotHeld,
-        Self::Unsupported,
-        Self::Closed,
-        Self::Revoked,
-        Self::OutOfStep,
-        Self::PeerNeverJoined,
-        Self::Forked,
-    ];
-
     /// Whether its text is what a rank did: the rank begins the sentence.
     const fn is_of_rank(self) -> bool {
         self.is_poison() || matches!(self, Self::PeerDied | Self::PeerLeft | Self::PeerNeverJoined)
@@ -333,6 +303,49 @@ macro_rules! debug {
                 ::core::write!(f, $($format)+)
             }
         }
+    };
+}
+
+/// An enumeration, and after it what is made of its entries: a constant of all in their order; a function of the
+/// name of each, which is its `Display` too.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! entries {
+    (@made $of:ident $entries:tt) => {};
+    (@made $of:ident [$($entry:ident $text:tt,)*] $(#[$doc:meta])* $visible:vis const $all:ident; $($made:tt)*) => {
+        impl $of {
+            $(#[$doc])*
+            $visible const $all: [Self; [$(stringify!($entry)),*].len()] = [$(Self::$entry),*];
+        }
+        $crate::entries!(@made $of [$($entry $text,)*] $($made)*);
+    };
+    (@made $of:ident [$($entry:ident [$text:expr],)*] $(#[$doc:meta])* $visible:vis fn $name:ident;) => {
+        impl $of {
+            $(#[$doc])*
+            $visible const fn $name(self) -> &'static str {
+                match self {
+                    $(Self::$entry => $text,)*
+                }
+            }
+        }
+
+        impl ::core::fmt::Display for $of {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                f.pad(self.$name())
+            }
+        }
+    };
+    (
+        $(#[$about:meta])* $visible:vis enum $of:ident {
+            $($(#[$doc:meta])* $entry:ident $(= $number:literal)? $(=> $text:expr)?,)*
+        }
+        $($made:tt)*
+    ) => {
+        $(#[$about])*
+        $visible enum $of {
+            $($(#[$doc])* $entry $(= $number)?,)*
+        }
+        $crate::entries!(@made $of [$($entry [$($text)?],)*] $($made)*);
     };
 }
 

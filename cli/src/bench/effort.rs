@@ -3,14 +3,18 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
+use onesided_fabric::entries;
 
-/// `--quick` or not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Effort {
-    Full,
-    Quick,
-    /// Everything is measured once, to see that it is. The figures are worth nothing.
-    Trial,
+entries! {
+    /// `--quick` or not.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+    pub(crate) enum Effort {
+        Full => "full",
+        Quick => "quick",
+        /// Everything is measured once, to see that it is. The figures are worth nothing.
+        Trial => "trial",
+    }
+    pub(crate) fn name;
 }
 
 impl Effort {
@@ -19,14 +23,6 @@ impl Effort {
             (_, true) => Self::Trial,
             (true, _) => Self::Quick,
             _ => Self::Full,
-        }
-    }
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Full => "full",
-            Self::Quick => "quick",
-            Self::Trial => "trial",
         }
     }
 

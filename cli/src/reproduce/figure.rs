@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use onesided_fabric::entries;
 use serde::Serialize;
 
 /// A figure of a paper, out of our run.
@@ -94,25 +95,18 @@ pub(super) struct Claim {
     pub(super) ablation: Option<Ablation<bool>>,
 }
 
-/// What became of a number or claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Verdict {
-    /// A number within 10 %, a claim that holds.
-    Reproduced,
-    /// Not, but with one cost changed.
-    Explained,
-    Missed,
-}
-
-impl Verdict {
-    pub(super) const fn text(self) -> &'static str {
-        match self {
-            Self::Reproduced => "reproduced",
-            Self::Explained => "explained",
-            Self::Missed => "missed",
-        }
+entries! {
+    /// What became of a number or claim.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub(super) enum Verdict {
+        /// A number within 10 %, a claim that holds.
+        Reproduced => "reproduced",
+        /// Not, but with one cost changed.
+        Explained => "explained",
+        Missed => "missed",
     }
+    pub(super) fn text;
 }
 
 /// How far a reproduced number may be off.

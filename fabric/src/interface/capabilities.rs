@@ -1,40 +1,28 @@
 //! What a fabric states about itself.
 
-use onesided_remote_memory::Rank;
+use onesided_remote_memory::{Rank, entries};
 
 use crate::Fabric;
 
-/// The path of an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Path {
-    /// Loads and stores of this thread.
-    Cpu,
-    /// Requests to a network card.
-    Card,
-    /// Copies by the kernel between processes.
-    ProcessVm,
-    /// A request to the progress thread of the memory's owner.
-    Helper,
-    /// Events of the simulator.
-    Simulated,
-}
-
-impl Path {
-    /// All paths.
-    pub const ALL: [Self; 5] = [Self::Cpu, Self::Card, Self::ProcessVm, Self::Helper, Self::Simulated];
-}
-
-impl std::fmt::Display for Path {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Cpu => "CPU",
-            Self::Card => "card",
-            Self::ProcessVm => "process_vm",
-            Self::Helper => "helper thread",
-            Self::Simulated => "simulator",
-        })
+entries! {
+    /// The path of an operation.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum Path {
+        /// Loads and stores of this thread.
+        Cpu => "CPU",
+        /// Requests to a network card.
+        Card => "card",
+        /// Copies by the kernel between processes.
+        ProcessVm => "process_vm",
+        /// A request to the progress thread of the memory's owner.
+        Helper => "helper thread",
+        /// Events of the simulator.
+        Simulated => "simulator",
     }
+    /// All paths.
+    pub const ALL;
+    fn name;
 }
 
 /// The agent that makes atomics on a region atomic: all of them must go through it.

@@ -1,25 +1,27 @@
 //! The kinds of connections, and their names.
 
-use onesided_remote_memory::Rank;
+use onesided_remote_memory::{Rank, entries};
 use serde::{Deserialize, Serialize};
 
-/// What a connection is for. Each has its own queue pair. What waits for a receive holds up its own kind
-/// alone. A connection that breaks ends its own kind, and that of messages its rails too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
-pub(super) enum Traffic {
-    /// Windows and locks.
-    #[default]
-    Memory,
-    /// Packets, and the data of messages.
-    Messages,
-    /// A part of the data of long messages (`rails`).
-    SecondRail,
-    /// The same.
-    ThirdRail,
+entries! {
+    /// What a connection is for. Each has its own queue pair. What waits for a receive holds up its own kind
+    /// alone. A connection that breaks ends its own kind, and that of messages its rails too.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
+    pub(super) enum Traffic {
+        /// Windows and locks.
+        #[default]
+        Memory,
+        /// Packets, and the data of messages.
+        Messages,
+        /// A part of the data of long messages (`rails`).
+        SecondRail,
+        /// The same.
+        ThirdRail,
+    }
+    pub(super) const ALL;
 }
 
 impl Traffic {
-    pub(super) const ALL: [Self; 4] = [Self::Memory, Self::Messages, Self::SecondRail, Self::ThirdRail];
     /// Those that long messages are divided among.
     pub(super) const RAILS: [Self; 3] = [Self::Messages, Self::SecondRail, Self::ThirdRail];
 

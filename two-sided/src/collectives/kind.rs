@@ -2,58 +2,43 @@
 
 use std::fmt;
 
+use onesided_fabric::entries;
 use onesided_layouts::{OPERANDS, Op};
 
 use crate::engine::matching::collective_number;
 
-/// A collective of [`Messages`](crate::Messages).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-#[repr(u8)]
-#[expect(missing_docs)] // each is the method of the same name
-pub enum Collective {
-    Barrier = 1,
-    Broadcast,
-    Reduce,
-    AllReduce,
-    Gather,
-    GatherV,
-    Scatter,
-    ScatterV,
-    AllGather,
-    AllGatherV,
-    AllToAll,
-    AllToAllV,
-    ReduceScatter,
-    ReduceScatterV,
-    Scan,
-    ExclusiveScan,
+entries! {
+    /// A collective of [`Messages`](crate::Messages).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    #[repr(u8)]
+    #[expect(missing_docs)] // each is the method of the same name
+    pub enum Collective {
+        Barrier = 1 => "barrier",
+        Broadcast => "broadcast",
+        Reduce => "reduce",
+        AllReduce => "all_reduce",
+        Gather => "gather",
+        GatherV => "gather_v",
+        Scatter => "scatter",
+        ScatterV => "scatter_v",
+        AllGather => "all_gather",
+        AllGatherV => "all_gather_v",
+        AllToAll => "all_to_all",
+        AllToAllV => "all_to_all_v",
+        ReduceScatter => "reduce_scatter",
+        ReduceScatterV => "reduce_scatter_v",
+        Scan => "scan",
+        ExclusiveScan => "exclusive_scan",
+    }
+    pub(super) const ALL;
+    fn name;
 }
 
 /// The roots that a tag can say; all others are said by the last one.
 const ROOTS: u32 = 63;
 
 impl Collective {
-    /// All in their order, with their names.
-    pub(super) const ALL: [(Self, &'static str); 16] = [
-        (Self::Barrier, "barrier"),
-        (Self::Broadcast, "broadcast"),
-        (Self::Reduce, "reduce"),
-        (Self::AllReduce, "all_reduce"),
-        (Self::Gather, "gather"),
-        (Self::GatherV, "gather_v"),
-        (Self::Scatter, "scatter"),
-        (Self::ScatterV, "scatter_v"),
-        (Self::AllGather, "all_gather"),
-        (Self::AllGatherV, "all_gather_v"),
-        (Self::AllToAll, "all_to_all"),
-        (Self::AllToAllV, "all_to_all_v"),
-        (Self::ReduceScatter, "reduce_scatter"),
-        (Self::ReduceScatterV, "reduce_scatter_v"),
-        (Self::Scan, "scan"),
-        (Self::ExclusiveScan, "exclusive_scan"),
-    ];
-
     const fn has_root(self) -> bool {
         matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::GatherV | Self::Scatter | Self::ScatterV)
     }
@@ -71,12 +56,6 @@ impl Collective {
 /// collective gets the message, and sees by the other bits that it does.
 pub(super) const fn tag_of(what: u16, number: u64) -> u32 {
     (what as u32) << 16 | collective_number(number as u32)
-}
-
-impl fmt::Display for Collective {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(Self::ALL[*self as usize - 1].1)
-    }
 }
 
 /// What a reduction combines by what, as tags say it; zeros of another collective.
@@ -119,7 +98,7 @@ impl CollectiveCall {
     #[must_use]
     pub fn collective(&self) -> Option<Collective> {
         let at = (self.tag >> 26 & 0x1f).checked_sub(1)?;
-        Some(Collective::ALL.get(at as usize)?.0)
+        Collective::ALL.get(at as usize).copied()
     }
 
     /// The number of the call: the rank's first collective on the communicator is 1.
@@ -172,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_tag_says_which_call_it_is() {
-        for (at, (collective, _)) in Collective::ALL.into_iter().enumerate() {
+        for (at, collective) in Collective::ALL.into_iter().enumerate() {
             assert_eq!(collective as usize, at + 1);
             for (root, number, near) in [(0, 1, 1), (7, 0xffff, 0x1_0000), (62, 1 << 16, (1 << 16) - 5)] {
                 let call = CollectiveCall::new(3, tag_of(collective.what(root, Combines::default()), number), near);

@@ -1,6 +1,5 @@
 //! Progress modes: who moves messages while the program computes.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,60 +8,48 @@ use std::task::Poll;
 use std::thread::{self, JoinHandle};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Events, Fabric, ServerThread, Ticket, lock};
+use onesided_fabric::{Events, Fabric, ServerThread, Ticket, entries, lock};
 
 use crate::driver::progress::Progress;
 use crate::engine::{Direct, Engine};
 
-/// Who moves the messages of a rank, and how its threads wait. See
-/// [`Messages::set_progress`](crate::Messages::set_progress).
-///
-/// | mode | a message moves | a blocked thread |
-/// |---|---|---|
-/// | `Polling` | while a thread of the rank is in a call | polls, then sleeps |
-/// | `Interrupt` | the same | sleeps at once, until an event |
-/// | `Thread` | always: a thread of its own sleeps until an event | polls, then sleeps |
-/// | `TwoThreads` | the same with two threads, one for packets and one for completions | polls, then sleeps |
-/// | `Hybrid` | a long one always, whose receive is posted: a handler sleeps until a solicited event | polls, then sleeps |
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ProgressMode {
-    /// The threads of the rank move messages while they are in a call (the default).
-    #[default]
-    Polling,
-    /// The same, and a blocked thread sleeps until an event without polling before: for ranks that
-    /// share their cores.
-    Interrupt,
-    /// A thread moves messages. Every packet is an event that wakes it, also while another thread
-    /// polls.
-    Thread,
-    /// The same with a second thread for the completions of reads and writes (yu-2004, section
-    /// 4.3). On fabrics without such events of their own (shared memory, cards with one completion
-    /// queue, the simulator) this is `Thread`.
-    TwoThreads,
-    /// A handler moves long messages (RGET with interrupt: sur-2006, section 4). Only solicited
-    /// packets wake it: those that start or carry a transfer (RTS, RTR, the data of a copy) or say
-    /// that it failed, those for which the receiver has to make room or credit, on cards at least
-    /// one in 32, and over datagrams those that ask for an acknowledgement. None does while a
-    /// thread of the rank polls, or while no receive and no send is pending. In a simulation of
-    /// datagrams, or of hosts without cores, this is `Thread`.
-    Hybrid,
-}
-
-impl ProgressMode {
-    pub(crate) const ALL: [Self; 5] = [Self::Polling, Self::Interrupt, Self::Thread, Self::TwoThreads, Self::Hybrid];
-}
-
-impl fmt::Display for ProgressMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Polling => "polling",
-            Self::Interrupt => "interrupt",
-            Self::Thread => "thread",
-            Self::TwoThreads => "two threads",
-            Self::Hybrid => "hybrid",
-        })
+entries! {
+    /// Who moves the messages of a rank, and how its threads wait. See
+    /// [`Messages::set_progress`](crate::Messages::set_progress).
+    ///
+    /// | mode | a message moves | a blocked thread |
+    /// |---|---|---|
+    /// | `Polling` | while a thread of the rank is in a call | polls, then sleeps |
+    /// | `Interrupt` | the same | sleeps at once, until an event |
+    /// | `Thread` | always: a thread of its own sleeps until an event | polls, then sleeps |
+    /// | `TwoThreads` | the same with two threads, one for packets and one for completions | polls, then sleeps |
+    /// | `Hybrid` | a long one always, whose receive is posted: a handler sleeps until a solicited event | polls, then sleeps |
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum ProgressMode {
+        /// The threads of the rank move messages while they are in a call (the default).
+        #[default]
+        Polling => "polling",
+        /// The same, and a blocked thread sleeps until an event without polling before: for ranks that
+        /// share their cores.
+        Interrupt => "interrupt",
+        /// A thread moves messages. Every packet is an event that wakes it, also while another thread
+        /// polls.
+        Thread => "thread",
+        /// The same with a second thread for the completions of reads and writes (yu-2004, section
+        /// 4.3). On fabrics without such events of their own (shared memory, cards with one completion
+        /// queue, the simulator) this is `Thread`.
+        TwoThreads => "two threads",
+        /// A handler moves long messages (RGET with interrupt: sur-2006, section 4). Only solicited
+        /// packets wake it: those that start or carry a transfer (RTS, RTR, the data of a copy) or say
+        /// that it failed, those for which the receiver has to make room or credit, on cards at least
+        /// one in 32, and over datagrams those that ask for an acknowledgement. None does while a
+        /// thread of the rank polls, or while no receive and no send is pending. In a simulation of
+        /// datagrams, or of hosts without cores, this is `Thread`.
+        Hybrid => "hybrid",
     }
+    pub(crate) const ALL;
+    fn name;
 }
 
 /// How often a handler looks whether what is under way has room or has failed, which may have no

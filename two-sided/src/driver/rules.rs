@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use onesided_fabric::{Channel, debug, lock};
+use onesided_fabric::{Channel, debug, entries, lock};
 
 use crate::driver::measured::{LOWEST, Measured};
 use crate::{ProgressMode, Protocol};
@@ -298,22 +298,15 @@ impl fmt::Display for Rules {
 
 debug!([] Rules, |this| "{:?}", this.to_string());
 
-/// Who said the rules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
-    BuiltIn,
-    Environment,
-    Program,
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::BuiltIn => "built in",
-            Self::Environment => VARIABLE,
-            Self::Program => "the program",
-        })
+entries! {
+    /// Who said the rules.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Origin {
+        BuiltIn => "built in",
+        Environment => VARIABLE,
+        Program => "the program",
     }
+    fn name;
 }
 
 /// The rules of a rank, as its sends read them.

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use onesided_fabric::entries;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
 use super::Engine;
@@ -40,42 +41,31 @@ pub(crate) struct CallFailure {
     pub(crate) words: [u64; 2],
 }
 
-/// Why a call failed at the rank that failed first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Reason {
-    /// The fault.
-    Fault,
-    /// A rank is in another collective: the tags, and that rank.
-    OutOfStep,
-    /// A rank sent a number of bytes, and another one was expected.
-    Lengths,
-    /// It dropped its request.
-    Dropped,
-    /// Its deadline passed.
-    Late,
-    /// A slice has a number of bytes, and another one is needed.
-    Slice,
-    /// It gave a number of counts, and there is another number of ranks.
-    Counts,
-    /// It named a root that there is not.
-    Root,
-    /// The [number](onesided_layouts::Op) of an operation that does not apply to the elements.
-    Op,
-}
-
-impl Reason {
-    const ALL: [Self; 9] = [
-        Self::Fault,
-        Self::OutOfStep,
-        Self::Lengths,
-        Self::Dropped,
-        Self::Late,
-        Self::Slice,
-        Self::Counts,
-        Self::Root,
-        Self::Op,
-    ];
+entries! {
+    /// Why a call failed at the rank that failed first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[repr(u8)]
+    pub(crate) enum Reason {
+        /// The fault.
+        Fault,
+        /// A rank is in another collective: the tags, and that rank.
+        OutOfStep,
+        /// A rank sent a number of bytes, and another one was expected.
+        Lengths,
+        /// It dropped its request.
+        Dropped,
+        /// Its deadline passed.
+        Late,
+        /// A slice has a number of bytes, and another one is needed.
+        Slice,
+        /// It gave a number of counts, and there is another number of ranks.
+        Counts,
+        /// It named a root that there is not.
+        Root,
+        /// The [number](onesided_layouts::Op) of an operation that does not apply to the elements.
+        Op,
+    }
+    const ALL;
 }
 
 impl CallFailure {

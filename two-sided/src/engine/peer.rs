@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use onesided_fabric::Channel;
 use onesided_fabric::remote_memory::Fault;
+use onesided_fabric::{Channel, entries};
 
 use super::Tally;
 use super::eager::QUEUED_MAX;
@@ -44,21 +44,22 @@ pub(crate) const fn window(ranks: u32) -> u32 {
     }
 }
 
-/// What packets wait for one another, in the order in which they are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Class {
-    /// No message: it costs no credit, and may bring some.
-    Control,
-    Lock,
-    Collective,
-    Message,
-    /// Of a long message that goes in packets, for which its receiver has room.
-    Data,
+entries! {
+    /// What packets wait for one another, in the order in which they are sent.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum Class {
+        /// No message: it costs no credit, and may bring some.
+        Control,
+        Lock,
+        Collective,
+        Message,
+        /// Of a long message that goes in packets, for which its receiver has room.
+        Data,
+    }
+    const ALL;
 }
 
 impl Class {
-    const ALL: [Self; 5] = [Self::Control, Self::Lock, Self::Collective, Self::Message, Self::Data];
-
     /// The queue of such packets: the DATA are behind the controls.
     #[inline]
     const fn queue(self) -> usize {

@@ -1,43 +1,42 @@
 //! The protocols by which a message goes.
 
-use std::fmt;
+use onesided_fabric::{Channel, entries};
 
-use onesided_fabric::Channel;
-
-/// How a message goes to its receiver, and who moves it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum Protocol {
-    /// In one packet, which the receiver copies: over the connection of the two if there is one, otherwise as
-    /// the fabric has it.
-    Eager,
-    /// The same over a connection alone (RC-SR: koop-2008).
-    RcSr,
-    /// The same in datagrams alone (UD-SR).
-    UdSr,
-    /// The receiver copies out of the sender's slice, and a sender that waits helps.
-    Offered,
-    /// The receiver reads it by RDMA out of registered memory of the sender (sur-2006, section 4): a
-    /// sender that computes does not hold it up.
-    #[default]
-    Rget,
-    /// The sender writes it by RDMA into registered memory, when the receiver has said where to
-    /// (sur-2006, section 3): it moves when both sides are in a call, one after the other.
-    Rput,
-    /// As [`Rput`](Self::Rput), in pieces of 64 to 512 KiB, longer ones from 32 MiB on (woodall-2006): on
-    /// a card each side registers a piece while the one before moves. It pays for memory that no
-    /// earlier message had.
-    Pipeline,
-    /// In packets of which at most 128 KiB are on their way: both sides copy them, and no memory is
-    /// registered (copy: woodall-2006). Any message goes so whose memory cannot be registered (the limit
-    /// of `ulimit -l`), at either side, or for which the two have no connection to read or write over.
-    Copy,
+entries! {
+    /// How a message goes to its receiver, and who moves it.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[non_exhaustive]
+    pub enum Protocol {
+        /// In one packet, which the receiver copies: over the connection of the two if there is one, otherwise as
+        /// the fabric has it.
+        Eager => "eager",
+        /// The same over a connection alone (RC-SR: koop-2008).
+        RcSr => "rc-sr",
+        /// The same in datagrams alone (UD-SR).
+        UdSr => "ud-sr",
+        /// The receiver copies out of the sender's slice, and a sender that waits helps.
+        Offered => "offered",
+        /// The receiver reads it by RDMA out of registered memory of the sender (sur-2006, section 4): a
+        /// sender that computes does not hold it up.
+        #[default]
+        Rget => "rget",
+        /// The sender writes it by RDMA into registered memory, when the receiver has said where to
+        /// (sur-2006, section 3): it moves when both sides are in a call, one after the other.
+        Rput => "rput",
+        /// As [`Rput`](Self::Rput), in pieces of 64 to 512 KiB, longer ones from 32 MiB on (woodall-2006): on
+        /// a card each side registers a piece while the one before moves. It pays for memory that no
+        /// earlier message had.
+        Pipeline => "pipeline",
+        /// In packets of which at most 128 KiB are on their way: both sides copy them, and no memory is
+        /// registered (copy: woodall-2006). Any message goes so whose memory cannot be registered (the limit
+        /// of `ulimit -l`), at either side, or for which the two have no connection to read or write over.
+        Copy => "copy",
+    }
+    pub(crate) const ALL;
+    fn name;
 }
 
 impl Protocol {
-    pub(crate) const ALL: [Self; 8] =
-        [Self::Eager, Self::RcSr, Self::UdSr, Self::Offered, Self::Rget, Self::Rput, Self::Pipeline, Self::Copy];
-
     /// Whether the message is in its first packet.
     pub(crate) const fn is_eager(self) -> bool {
         matches!(self, Self::Eager | Self::RcSr | Self::UdSr)
@@ -55,20 +54,5 @@ impl Protocol {
     /// Whether the sender moves an announced message.
     pub(crate) const fn is_written(self) -> bool {
         matches!(self, Self::Rput | Self::Pipeline | Self::Copy)
-    }
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Eager => "eager",
-            Self::RcSr => "rc-sr",
-            Self::UdSr => "ud-sr",
-            Self::Offered => "offered",
-            Self::Rget => "rget",
-            Self::Rput => "rput",
-            Self::Pipeline => "pipeline",
-            Self::Copy => "copy",
-        })
     }
 }

@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::hint::black_box;
 
 use onesided_fabric::remote_memory::{Patience, Rank};
-use onesided_fabric::{Any, Error, Fabric, Packet, Transport, block_on};
+use onesided_fabric::{Any, Error, Fabric, Packet, Transport, block_on, entries};
 use onesided_two_sided::Messages;
 
 use super::DATA;
@@ -117,18 +117,17 @@ impl Layer for OfMessages<'_> {
 /// The packets of a stream before its receiver answers.
 pub(crate) const WINDOW: usize = 64;
 
-/// What the other rank is asked to do.
-#[derive(Clone, Copy)]
-pub(crate) enum Loop {
-    PingPong,
-    Stream,
-    BarePingPong,
-    BareStream,
-    End,
-}
-
-impl Loop {
-    const ALL: [Self; 5] = [Self::PingPong, Self::Stream, Self::BarePingPong, Self::BareStream, Self::End];
+entries! {
+    /// What the other rank is asked to do.
+    #[derive(Clone, Copy)]
+    pub(crate) enum Loop {
+        PingPong,
+        Stream,
+        BarePingPong,
+        BareStream,
+        End,
+    }
+    const ALL;
 }
 
 /// One of two ranks, which run the same loops.

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use onesided_fabric::entries;
 use onesided_windows::LockDesign;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -50,28 +51,22 @@ pub(crate) struct Machine {
     pub(crate) load: f64,
 }
 
-/// What a result is compared with.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Comparison {
-    /// What bare instructions reach on this machine.
-    #[default]
-    Limit,
-    /// Bare instructions that do the same and that a result of the run beats by [`FAR`].
-    Baseline,
+entries! {
+    /// What a result is compared with.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub(crate) enum Comparison {
+        /// What bare instructions reach on this machine.
+        #[default]
+        Limit => "limit",
+        /// Bare instructions that do the same and that a result of the run beats by [`FAR`].
+        Baseline => "baseline",
+    }
+    pub(crate) fn name;
 }
 
 /// A limit that is beaten so many times is none.
 const FAR: f64 = 5.0;
-
-impl Comparison {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Limit => "limit",
-            Self::Baseline => "baseline",
-        }
-    }
-}
 
 /// What bare instructions do on this machine: the median, the smallest and the largest of all runs.
 #[derive(Debug, Serialize, Deserialize)]

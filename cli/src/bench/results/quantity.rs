@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use onesided_fabric::entries;
 use serde::{Deserialize, Serialize};
 
 /// What every output has to know of a quantity.
@@ -23,32 +24,22 @@ struct Facts {
     is_count: bool,
 }
 
-/// What a reader asks; the page has a group of plots for each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Question {
-    HowLong,
-    HowMuch,
-    HowFair,
-    HowManyOperations,
-    AtTheTarget,
-    Simulator,
+entries! {
+    /// What a reader asks; the page has a group of plots for each.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum Question {
+        HowLong => "How long does it take?",
+        HowMuch => "How much is done in a second?",
+        HowFair => "How fair is it?",
+        HowManyOperations => "How many operations does it take?",
+        AtTheTarget => "What does it cost the target, and what if the target computes?",
+        Simulator => "What does the simulation itself take?",
+    }
+    pub(crate) const ALL;
+    pub(crate) fn text;
 }
 
 impl Question {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::HowLong, Self::HowMuch, Self::HowFair, Self::HowManyOperations, Self::AtTheTarget, Self::Simulator];
-
-    pub(crate) const fn text(self) -> &'static str {
-        match self {
-            Self::HowLong => "How long does it take?",
-            Self::HowMuch => "How much is done in a second?",
-            Self::HowFair => "How fair is it?",
-            Self::HowManyOperations => "How many operations does it take?",
-            Self::AtTheTarget => "What does it cost the target, and what if the target computes?",
-            Self::Simulator => "What does the simulation itself take?",
-        }
-    }
-
     /// The question that a benchmark answers.
     pub(crate) fn of(benchmark: &str, quantity: Quantity) -> Self {
         if benchmark.contains("target computes") { Self::AtTheTarget } else { quantity.facts().question }
