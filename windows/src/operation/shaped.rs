@@ -5,7 +5,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind};
 
 use crate::datatype::element::byte_offset;
 use crate::datatype::fields::WholeElement;
-use crate::datatype::pieces::{Pieces, PiecesMut};
+use crate::datatype::pieces::pieces;
 use crate::operation::accumulate::start;
 use crate::operation::combine::pipelined;
 use crate::operation::handles::{Operation, State};
@@ -108,7 +108,7 @@ impl<'s, T: Element, F: Fabric> Operation<'s, T, F> {
         values: &'s [S::Values],
     ) -> Self {
         let (elements, checked) = Self::check::<S>(&access, (offset, shape), values.len());
-        let pieces = Pieces::<T, S>::new(offset, shape.runs(), fields, values);
+        let pieces = pieces(offset, shape.runs(), values, move |run, values| fields.cut(run, values));
         let Access { inner, target, .. } = access;
         let state = match checked {
             Err(fault) => State::Done(Err(fault)),
@@ -126,7 +126,7 @@ impl<'s, T: Element, F: Fabric> Operation<'s, T, F> {
         into: &'s mut [S::Values],
     ) -> Self {
         let (elements, checked) = Self::check::<S>(&access, (offset, shape), into.len());
-        let pieces = PiecesMut::<T, S>::new(offset, shape.runs(), fields, into);
+        let pieces = pieces(offset, shape.runs(), into, move |run, into| fields.cut_mut(run, into));
         let Access { inner, target, .. } = access;
         let state = match checked {
             Err(fault) => State::Done(Err(fault)),
