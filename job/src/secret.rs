@@ -1,8 +1,6 @@
 //! The job's secret, and how both sides prove that they know it without revealing it.
 
-use std::fmt;
-
-use onesided_remote_memory::Rank;
+use onesided_remote_memory::{Rank, debug};
 
 use crate::frame::VERSION;
 use crate::protocol::{Nonce, Proof};
@@ -68,11 +66,7 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(..)")
-    }
-}
+debug!([] Secret, |_this| "Secret(..)");
 
 /// Random bytes for secrets, nonces and names.
 pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {

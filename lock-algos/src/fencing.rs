@@ -1,11 +1,10 @@
 //! Fencing tokens: numbers that rise from one holder of a lock to the next.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use onesided_remote_memory::{Chain, Fault, FaultKind, Link, RemoteMemory};
+use onesided_remote_memory::{Chain, Fault, FaultKind, Link, RemoteMemory, debug};
 
 /// A fencing token that is being drawn: a fetch-add of a counter at the lock's home that only token
 /// draws change. The first token is 1, and each is larger than all that were drawn before.
@@ -76,8 +75,4 @@ impl<O: Future<Output = Result<u64, Fault>> + Unpin> Future for TokenDraw<O> {
     }
 }
 
-impl<O> fmt::Debug for TokenDraw<O> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TokenDraw").field("checked", &matches!(self.0, Drawn::Checked(..))).finish_non_exhaustive()
-    }
-}
+debug!([O] TokenDraw<O>, |this| "TokenDraw {{ checked: {}, .. }}", matches!(this.0, Drawn::Checked(..)));

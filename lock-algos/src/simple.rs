@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 
-use onesided_remote_memory::{Fault, FaultKind, Patience, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Patience, RemoteMemory, debug};
 
 use crate::backoff::Pauses;
 use crate::recovery::POLL_INTERVAL;
@@ -232,11 +232,7 @@ impl<'m, 'w, M: RemoteMemory> SimpleUse<'m, 'w, M> {
     }
 }
 
-impl<M: RemoteMemory> fmt::Debug for SimpleUse<'_, '_, M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SimpleUse").field("owner", &self.owner).finish_non_exhaustive()
-    }
-}
+debug!([M: RemoteMemory] SimpleUse<'_, '_, M>, |this| "SimpleUse {{ owner: {:?}, .. }}", this.owner);
 
 /// A [`LockAlgorithm`] of a [`SimpleLock`].
 #[derive(Clone, Copy, Debug)]

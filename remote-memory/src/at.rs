@@ -1,6 +1,6 @@
 //! Ranks, regions and the addresses of words.
 
-use core::fmt;
+use crate::display;
 
 /// A process (or thread, or simulated process) of a world: an id, independent of network addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,11 +19,7 @@ impl Rank {
     }
 }
 
-impl fmt::Display for Rank {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rank {}", self.0)
-    }
-}
+display!([] Rank, |this| "rank {}", this.0);
 
 /// A registered region of memory, numbered by the rank that owns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

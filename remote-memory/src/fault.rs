@@ -4,7 +4,7 @@ use core::fmt;
 use core::num::NonZeroU64;
 
 use crate::collective::Collective;
-use crate::{Rank, entries};
+use crate::{Rank, debug, entries};
 
 /// Why an operation failed: a kind, the rank it concerns, and one number of detail.
 ///
@@ -209,11 +209,7 @@ impl Fault {
     }
 }
 
-impl fmt::Debug for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Fault({self})")
-    }
-}
+debug!([] Fault, |this| "Fault({this})");
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -296,14 +292,22 @@ impl core::error::Error for Fault {}
 #[doc(hidden)]
 #[macro_export]
 macro_rules! debug {
-    ([$($parameters:tt)*] $of:ty, |$this:ident| $($format:tt)+) => {
-        impl<$($parameters)*> ::core::fmt::Debug for $of {
+    (@$shown:ident [$($parameters:tt)*] $of:ty, |$this:ident| $($format:tt)+) => {
+        impl<$($parameters)*> ::core::fmt::$shown for $of {
             fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
                 let $this = self;
                 ::core::write!(f, $($format)+)
             }
         }
     };
+    ($($shown:tt)+) => { $crate::debug!(@Debug $($shown)+); };
+}
+
+/// The same for `Display`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! display {
+    ($($shown:tt)+) => { $crate::debug!(@Display $($shown)+); };
 }
 
 /// An enumeration, and after it what is made of its entries: a constant of all in their order; a function of the

@@ -1,7 +1,6 @@
 //! The futures of programs. None of them keeps a waker: a rank is polled when one of its events
 //! occurs.
 
-use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
 use std::pin::Pin;
@@ -60,11 +59,7 @@ impl Drop for Op {
     }
 }
 
-impl fmt::Debug for Op {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Op").field("slot", &self.slot).finish_non_exhaustive()
-    }
-}
+debug!([] Op, |this| "Op {{ slot: {}, .. }}", this.slot);
 
 /// An RDMA transfer in flight.
 #[derive(Debug)]
@@ -333,16 +328,7 @@ impl Future for Flush<'_> {
     }
 }
 
-macro_rules! debug_by_name {
-    ($($type:ty: $name:literal),*) => {$(
-        impl fmt::Debug for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str($name)
-            }
-        }
-    )*};
-}
-
-debug_by_name!(Pause<'_>: "Pause", Flush<'_>: "Flush");
+debug!([] Pause<'_>, |_this| "Pause");
+debug!([] Flush<'_>, |_this| "Flush");
 
 debug!([P] Wait<'_, P>, |this| "Wait({:?})", this.word);

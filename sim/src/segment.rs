@@ -1,9 +1,8 @@
 //! Registered memory of a simulated rank.
 
-use std::fmt;
 use std::sync::Arc;
 
-use onesided_fabric::{Path, Segment, SegmentKey};
+use onesided_fabric::{Path, Segment, SegmentKey, debug};
 use onesided_remote_memory::{At, Fault, Rank, RegionId, RemoteMemory};
 
 use crate::endpoint::{Shared, SimFabric};
@@ -54,11 +53,7 @@ impl Drop for RegionRef {
     }
 }
 
-impl fmt::Debug for RegionRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RegionRef")
-    }
-}
+debug!([] RegionRef, |_this| "RegionRef");
 
 impl SimSegment {
     pub(crate) fn check(&self, offset: u64, count: u64) -> Result<(), Fault> {

@@ -36,7 +36,7 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
-use onesided_remote_memory::{Fault, FaultKind, Patience, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, debug};
 
 use crate::{ChannelTo, Error, Fabric, Packet, Segment, SegmentKey, Transport, World};
 
@@ -59,11 +59,7 @@ pub struct Failure {
     pub wrong: Vec<(u32, String)>,
 }
 
-impl fmt::Debug for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+debug!([] Failure, |this| "{this}");
 
 struct Listed<'a>(&'a [(u32, String)]);
 

@@ -1,8 +1,9 @@
 //! What moves while a thread waits for something else.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+
+use onesided_remote_memory::debug;
 
 use crate::Fabric;
 
@@ -31,11 +32,7 @@ pub struct BackgroundSlot {
     sleeps_at_once: AtomicBool,
 }
 
-impl fmt::Debug for BackgroundSlot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BackgroundSlot").field("is_filled", &self.background.get().is_some()).finish_non_exhaustive()
-    }
-}
+debug!([] BackgroundSlot, |this| "BackgroundSlot {{ is_filled: {}, .. }}", this.background.get().is_some());
 
 impl BackgroundSlot {
     /// Fills the place, once.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use onesided_remote_memory::{Rank, RegionId};
+use onesided_remote_memory::{Rank, RegionId, display};
 
 /// A note for the report of a deadlock: see [`Fabric::note`](crate::Fabric::note).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,17 +93,9 @@ impl NotedLock {
     }
 }
 
-impl fmt::Display for NotedWindow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} \"{}\"", if self.is_table { "table" } else { "window" }, self.name)
-    }
-}
+display!([] NotedWindow, |this| "{} \"{}\"", if this.is_table { "table" } else { "window" }, this.name);
 
-impl fmt::Display for NotedMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", if self.has_locks { "the locks and signals of " } else { "" }, self.of)
-    }
-}
+display!([] NotedMemory, |this| "{}{}", if this.has_locks { "the locks and signals of " } else { "" }, this.of);
 
 impl fmt::Display for NotedLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -166,12 +166,11 @@ pub use self::access::OwnWords;
 
 #[allow(unsafe_code)] // checked access to a segment's bytes
 mod access {
-    use std::fmt;
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
 
     use onesided_job::segment::copy;
-    use onesided_remote_memory::{Fault, FaultKind};
+    use onesided_remote_memory::{Fault, FaultKind, debug};
 
     use super::{ShmSegment, ShmWord};
 
@@ -181,11 +180,7 @@ mod access {
     #[derive(Clone)]
     pub struct OwnWords<const N: usize>(ShmSegment);
 
-    impl<const N: usize> fmt::Debug for OwnWords<N> {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "{N} words of {:?}", self.0)
-        }
-    }
+    debug!([const N: usize] OwnWords<N>, |this| "{N} words of {:?}", this.0);
 
     impl<const N: usize> OwnWords<N> {
         /// The words.

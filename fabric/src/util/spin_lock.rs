@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use onesided_job::fork;
 use onesided_job::lock;
+use onesided_remote_memory::debug;
 
 use crate::util::sync::atomic::{AtomicBool, Ordering};
 use crate::util::sync::thread;
@@ -156,11 +157,7 @@ impl<T> Drop for SpinGuard<'_, T> {
     }
 }
 
-impl<T> fmt::Debug for SpinLock<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SpinLock").finish_non_exhaustive()
-    }
-}
+debug!([T] SpinLock<T>, |_this| "SpinLock {{ .. }}");
 
 impl<T: fmt::Debug> fmt::Debug for SpinGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

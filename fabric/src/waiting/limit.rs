@@ -1,11 +1,10 @@
 //! The deadline of a handle.
 
-use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use onesided_remote_memory::{At, RegionId};
+use onesided_remote_memory::{At, RegionId, debug};
 
 use crate::Fabric;
 
@@ -32,11 +31,7 @@ impl<F: Fabric> Default for Limit<'_, F> {
     }
 }
 
-impl<F: Fabric> fmt::Debug for Limit<'_, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_set() { "a deadline" } else { "no deadline" })
-    }
-}
+debug!([F: Fabric] Limit<'_, F>, |this| "{}", if this.is_set() { "a deadline" } else { "no deadline" });
 
 impl<'f, F: Fabric> Limit<'f, F> {
     /// No deadline.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use onesided_remote_memory::Rank;
+use onesided_remote_memory::{Rank, debug};
 use rustix::process::Signal;
 
 /// An event in a running job.
@@ -131,8 +131,4 @@ pub(super) struct Ended {
     pub(super) remote: bool,
 }
 
-impl fmt::Debug for Ended {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.rank, self.end)
-    }
-}
+debug!([] Ended, |this| "{} {}", this.rank, this.end);

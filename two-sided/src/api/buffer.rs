@@ -1,12 +1,11 @@
 //! Messages out of and into registered memory.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Any, Fabric, UserMemory};
+use onesided_fabric::{Any, Fabric, UserMemory, debug};
 
 use crate::api::destination::Destination;
 use crate::api::send::{Content, What};
@@ -382,8 +381,4 @@ impl<T: Payload, F: Fabric> Destination<F> for Buffer<T, F> {
     }
 }
 
-impl<T, F: Fabric> fmt::Debug for Buffer<T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Buffer").field("len", &self.len).field("capacity", &self.capacity).finish_non_exhaustive()
-    }
-}
+debug!([T, F: Fabric] Buffer<T, F>, |this| "Buffer {{ len: {}, capacity: {}, .. }}", this.len, this.capacity);

@@ -1,12 +1,11 @@
 //! The handle of a send.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
-use onesided_fabric::{Call, Channel, Drive, Fabric, Limit, Segment, SegmentKey, Wait, debug, limited};
+use onesided_fabric::{Call, Channel, Drive, Fabric, Limit, Segment, SegmentKey, Wait, debug, display, limited};
 use onesided_layouts::{Cursor, Shape};
 
 use crate::api::rules::{Choice, Features};
@@ -42,12 +41,7 @@ pub(crate) struct What {
     pub(crate) bytes: u64,
 }
 
-impl fmt::Display for What {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { to, tag, bytes } = self;
-        write!(f, "a send of {bytes} bytes with {tag} to rank {to}")
-    }
-}
+display!([] What, |this| "a send of {} bytes with {} to rank {}", this.bytes, this.tag, this.to);
 
 impl What {
     #[inline]

@@ -1,9 +1,7 @@
 //! What a rank has sent.
 
-use std::fmt;
-
 use onesided_fabric::bootstrap;
-use onesided_fabric::{Channel, ChannelCounts, Fabric, Transport};
+use onesided_fabric::{Channel, ChannelCounts, Fabric, Transport, display};
 
 use crate::driver::progress::Progress;
 use crate::engine::{CLASSES, Tally};
@@ -94,11 +92,7 @@ impl Statistics {
     }
 }
 
-impl fmt::Display for Statistics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.to_table().fmt(f)
-    }
-}
+display!([] Statistics, |this| "{}", this.to_table());
 
 impl<F: Fabric> Progress<F> {
     fn statistics(&self) -> Statistics {

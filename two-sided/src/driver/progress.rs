@@ -4,7 +4,6 @@ mod background;
 mod land;
 mod state;
 
-use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, Weak};
@@ -15,7 +14,7 @@ use onesided_fabric::bootstrap::fork::is_child;
 use onesided_fabric::remote_memory::{Patience, Rank, Watch};
 use onesided_fabric::{
     Absent, Background, Channel, EventInterest, Events, Fabric, Limit, NOBODY, SpinGuard, SpinLock, Told, Transport,
-    Wait,
+    Wait, debug,
 };
 
 use self::background::Owing;
@@ -58,11 +57,7 @@ pub(crate) type Opened<F> = Arc<<F as Fabric>::Segment>;
 /// Takes in the next packet, if there is one.
 type Arrive<'a, F> = dyn FnMut(&mut Engine<Registered<F>>, &mut Direct<'_>) -> bool + 'a;
 
-impl<F: Fabric> fmt::Debug for Progress<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Progress").field("fabric", &self.fabric).finish_non_exhaustive()
-    }
-}
+debug!([F: Fabric] Progress<F>, |this| "Progress {{ fabric: {:?}, .. }}", this.fabric);
 
 impl<F: Fabric> Drop for Progress<F> {
     fn drop(&mut self) {

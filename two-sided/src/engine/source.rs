@@ -3,6 +3,7 @@
 use std::fmt;
 
 use bytemuck::Pod;
+use onesided_fabric::display;
 
 use crate::engine::matching::Pattern;
 
@@ -10,11 +11,7 @@ use crate::engine::matching::Pattern;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Tag(pub u32);
 
-impl fmt::Display for Tag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "tag {}", self.0)
-    }
-}
+display!([] Tag, |this| "tag {}", this.0);
 
 /// Plain data that a message may consist of. Implemented for everything that is [`bytemuck::Pod`].
 ///
@@ -100,11 +97,7 @@ pub struct Status {
     pub bytes: u64,
 }
 
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes with {} from rank {}", self.bytes, self.tag, self.source)
-    }
-}
+display!([] Status, |this| "{} bytes with {} from rank {}", this.bytes, this.tag, this.source);
 
 impl Tags {
     pub(crate) const fn pattern(self, context: u32, source: Option<u32>) -> Pattern {

@@ -1,6 +1,6 @@
 //! Errors that return the memory of a failed operation.
 
-use std::fmt;
+use onesided_fabric::{debug, display};
 
 use crate::Error;
 
@@ -59,14 +59,6 @@ impl<M> std::error::Error for BufferError<M> {
     }
 }
 
-impl<M> fmt::Display for BufferError<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self.error(), f)
-    }
-}
+display!([M] BufferError<M>, |this| "{}", this.error());
 
-impl<M> fmt::Debug for BufferError<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self.error(), f)
-    }
-}
+debug!([M] BufferError<M>, |this| "{:?}", this.error());

@@ -1,6 +1,5 @@
 //! Memory that several windows may overlap.
 
-use std::fmt;
 use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -183,11 +182,7 @@ impl<F: Fabric> Drop for WindowRef<F> {
     }
 }
 
-impl<F: Fabric> fmt::Debug for WindowRef<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Hold")
-    }
-}
+debug!([F: Fabric] WindowRef<F>, |_this| "Hold");
 
 /// The memory of a created window that is not exclusively its own.
 #[derive(Debug)]
