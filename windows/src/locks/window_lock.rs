@@ -58,75 +58,9 @@ pub(crate) enum WindowLock<F: Fabric> {
     Other(Arc<dyn OtherLock<F>>),
 }
 
-/// [`LockAlgorithm`] for one fabric, so that the window's type does not name the lock.
-pub(crate) trait OtherLock<F: Fabric>: fmt::Debug + Send + Sync {
-    fn name(&self) -> &'static str;
-    fn lock_words(&self) -> LockWords;
-    fn words<'w>(&self, context: WindowLockContext<'w, F>, intent: Intent) -> Result<Words<'w, F>, Fault>;
-    fn start(&self, used: Used<'_, F>) -> Result<F::Op, Fault>;
-    fn holds(&self, owner: u64, mode: Mode, first: u64) -> bool;
-    fn contend<'a, 'w: 'a>(
-        &'w self,
-        used: Used<'w, F>,
-        first: Result<u64, Fault>,
-        intent: IntentFn<'a>,
-    ) -> Boxed<'a, Result<Held, Fault>>;
-    fn start_release(&self, used: Used<'_, F>) -> Result<F::Op, Fault>;
-    fn released(&self, used: Used<'_, F>, found: Option<u64>) -> Result<Rest, Fault>;
-    fn finish_release<'w>(&'w self, used: Used<'w, F>, found: Result<u64, Fault>) -> Boxed<'w, Result<(), Fault>>;
-    fn release_poisoned<'w>(&'w self, used: Used<'w, F>, why: Fault) -> Boxed<'w, Result<(), Fault>>;
-}
-
 /// A lock as an [`OtherLock`].
 #[derive(Debug)]
 pub(crate) struct Erased<A>(pub(crate) A);
-
-impl<F: Fabric, A: LockAlgorithm> OtherLock<F> for Erased<A> {
-    fn name(&self) -> &'static str {
-        A::NAME
-    }
-
-    fn lock_words(&self) -> LockWords {
-        LockWords::of(&self.0)
-    }
-
-    fn words<'w>(&self, context: WindowLockContext<'w, F>, intent: Intent) -> Result<Words<'w, F>, Fault> {
-        self.0.words(context, intent)
-    }
-
-    fn start(&self, used: Used<'_, F>) -> Result<F::Op, Fault> {
-        self.0.start(used)
-    }
-
-    fn holds(&self, owner: u64, mode: Mode, first: u64) -> bool {
-        self.0.holds(owner, mode, first)
-    }
-
-    fn contend<'a, 'w: 'a>(
-        &'w self,
-        used: Used<'w, F>,
-        first: Result<u64, Fault>,
-        intent: IntentFn<'a>,
-    ) -> Boxed<'a, Result<Held, Fault>> {
-        Box::pin(self.0.contend(used, first, intent))
-    }
-
-    fn start_release(&self, used: Used<'_, F>) -> Result<F::Op, Fault> {
-        self.0.start_release(used)
-    }
-
-    fn released(&self, used: Used<'_, F>, found: Option<u64>) -> Result<Rest, Fault> {
-        self.0.released(used, found)
-    }
-
-    fn finish_release<'w>(&'w self, used: Used<'w, F>, found: Result<u64, Fault>) -> Boxed<'w, Result<(), Fault>> {
-        Box::pin(self.0.finish_release(used, found))
-    }
-
-    fn release_poisoned<'w>(&'w self, used: Used<'w, F>, why: Fault) -> Boxed<'w, Result<(), Fault>> {
-        Box::pin(self.0.release_poisoned(used, why))
-    }
-}
 
 /// Runs an expression with the lock of its own type, and `run_other` with [`WindowLock::Other`].
 macro_rules! by_design {
@@ -221,47 +155,65 @@ impl<F: Fabric> WindowLock<F> {
     pub(crate) fn uses_node(&self, mode: Mode) -> bool {
         by_design!(self, lock => lock.uses_node(mode), _other => true)
     }
+}
 
-    pub(crate) fn words<'w>(&self, context: WindowLockContext<'w, F>, intent: Intent) -> Result<Words<'w, F>, Fault> {
-        by_design!(self, lock => lock.words(context, intent))
-    }
+/// The calls of a lock: of a [`WindowLock`] they go to the lock of its own type, or through [`OtherLock`]. After each
+/// asynchronous one stand its lifetimes, and that of its future.
+macro_rules! calls {
+    (
+        $($(#[$apart:meta])* fn $call:ident $(<$life:lifetime>)? (&self $(, $arg:ident: $type:ty)*) -> $found:ty;)*
+        $(async fn $awaited:ident [$($lives:tt)*] $future:lifetime ($($of:ident: $of_type:ty),*) -> $outcome:ty;)*
+    ) => {
+        /// [`LockAlgorithm`] for one fabric, so that the window's type does not name the lock.
+        pub(crate) trait OtherLock<F: Fabric>: fmt::Debug + Send + Sync {
+            fn name(&self) -> &'static str;
+            fn lock_words(&self) -> LockWords;
+            $(fn $call $(<$life>)? (&self $(, $arg: $type)*) -> $found;)*
+            $(fn $awaited<$($lives)*>(&'w self $(, $of: $of_type)*) -> Boxed<$future, $outcome>;)*
+        }
 
-    pub(crate) fn start(&self, used: Used<'_, F>) -> Result<F::Op, Fault> {
-        by_design!(self, lock => lock.start(used))
-    }
+        impl<F: Fabric, A: LockAlgorithm> OtherLock<F> for Erased<A> {
+            fn name(&self) -> &'static str {
+                A::NAME
+            }
 
+            fn lock_words(&self) -> LockWords {
+                LockWords::of(&self.0)
+            }
+
+            $(fn $call $(<$life>)? (&self $(, $arg: $type)*) -> $found {
+                self.0.$call($($arg),*)
+            })*
+
+            $(fn $awaited<$($lives)*>(&'w self $(, $of: $of_type)*) -> Boxed<$future, $outcome> {
+                Box::pin(self.0.$awaited($($of),*))
+            })*
+        }
+
+        impl<F: Fabric> WindowLock<F> {
+            $($(#[$apart])*
+            pub(crate) fn $call $(<$life>)? (&self $(, $arg: $type)*) -> $found {
+                by_design!(self, lock => lock.$call($($arg),*))
+            })*
+
+            $(pub(crate) async fn $awaited<$($lives)*>(&'w self $(, $of: $of_type)*) -> $outcome {
+                by_design!(self, lock => lock.$awaited($($of),*).await)
+            })*
+        }
+    };
+}
+
+calls! {
+    fn words<'w>(&self, context: WindowLockContext<'w, F>, intent: Intent) -> Result<Words<'w, F>, Fault>;
+    fn start(&self, used: Used<'_, F>) -> Result<F::Op, Fault>;
     /// Apart: where operations complete at post, an acquire that took the lock was not asked this.
     #[inline(never)]
-    pub(crate) fn holds(&self, owner: u64, mode: Mode, first: u64) -> bool {
-        by_design!(self, lock => lock.holds(owner, mode, first))
-    }
-
-    pub(crate) async fn contend<'w>(
-        &'w self,
-        used: Used<'w, F>,
-        first: Result<u64, Fault>,
-        intent: IntentFn<'_>,
-    ) -> Result<Held, Fault> {
-        by_design!(self, lock => lock.contend(used, first, intent).await)
-    }
-
-    pub(crate) fn start_release(&self, used: Used<'_, F>) -> Result<F::Op, Fault> {
-        by_design!(self, lock => lock.start_release(used))
-    }
-
-    pub(crate) fn released(&self, used: Used<'_, F>, found: Option<u64>) -> Result<Rest, Fault> {
-        by_design!(self, lock => lock.released(used, found))
-    }
-
-    pub(crate) async fn finish_release<'w>(
-        &'w self,
-        used: Used<'w, F>,
-        found: Result<u64, Fault>,
-    ) -> Result<(), Fault> {
-        by_design!(self, lock => lock.finish_release(used, found).await)
-    }
-
-    pub(crate) async fn release_poisoned<'w>(&'w self, used: Used<'w, F>, why: Fault) -> Result<(), Fault> {
-        by_design!(self, lock => lock.release_poisoned(used, why).await)
-    }
+    fn holds(&self, owner: u64, mode: Mode, first: u64) -> bool;
+    fn start_release(&self, used: Used<'_, F>) -> Result<F::Op, Fault>;
+    fn released(&self, used: Used<'_, F>, found: Option<u64>) -> Result<Rest, Fault>;
+    async fn contend['a, 'w: 'a] 'a (
+        used: Used<'w, F>, first: Result<u64, Fault>, intent: IntentFn<'a>
+    ) -> Result<Held, Fault>;
+    async fn finish_release['w] 'w (used: Used<'w, F>, found: Result<u64, Fault>) -> Result<(), Fault>;
+    async fn release_poisoned['w] 'w (used: Used<'w, F>, why: Fault) -> Result<(), Fault>;
 }
