@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RegionId};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RegionId, delegate};
 use rustix::net::Shutdown;
 use rustix::process::Resource;
 
@@ -222,32 +222,15 @@ impl Drop for Hosted {
 }
 
 impl Exchange for Hosted {
-    fn put(&self, name: &str, value: &[u8]) -> Result<(), Error> {
-        self.client.put(name, value)
-    }
-
-    fn get(&self, name: &str, patience: Duration) -> Result<Vec<u8>, Error> {
-        self.client.get(name, patience)
-    }
-
-    fn publish(&self, region: RegionId, memory: &Arc<Mapping>) -> Result<(), Error> {
-        self.client.publish(region, memory)
-    }
-
-    fn publish_two(&self, regions: [(RegionId, &Arc<Mapping>); 2]) -> Result<(), Error> {
-        self.client.publish_two(regions)
-    }
-
-    fn retract(&self, region: RegionId) {
-        self.client.retract(region);
-    }
-
-    fn fetch(&self, rank: Rank, region: RegionId) -> Result<Arc<Mapping>, Error> {
-        self.client.fetch(rank, region)
-    }
-
-    fn fetch_file(&self, rank: Rank, region: RegionId) -> Result<OwnedFd, Error> {
-        self.client.fetch_file(rank, region)
+    delegate! {
+        client:
+        fn put(&self, name: &str, value: &[u8]) -> Result<(), Error>;
+        fn get(&self, name: &str, patience: Duration) -> Result<Vec<u8>, Error>;
+        fn publish(&self, region: RegionId, memory: &Arc<Mapping>) -> Result<(), Error>;
+        fn publish_two(&self, regions: [(RegionId, &Arc<Mapping>); 2]) -> Result<(), Error>;
+        fn retract(&self, region: RegionId);
+        fn fetch(&self, rank: Rank, region: RegionId) -> Result<Arc<Mapping>, Error>;
+        fn fetch_file(&self, rank: Rank, region: RegionId) -> Result<OwnedFd, Error>;
     }
 
     fn abort(&self) {

@@ -1,6 +1,6 @@
 //! The context of a lock that is a part of another one.
 
-use onesided_remote_memory::{Fault, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, Rank, RemoteMemory, delegate};
 
 use crate::backoff::mixed;
 use crate::cohort::{AT_HOST, QUEUE};
@@ -76,12 +76,11 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for Part<P> 
         }
     }
 
-    fn owner(&self) -> Owner {
-        self.context.owner()
-    }
-
-    fn owners(&self) -> Owners {
-        self.context.owners()
+    delegate! {
+        context:
+        fn owner(&self) -> Owner;
+        fn owners(&self) -> Owners;
+        fn word(&self, of: WordOf) -> Result<M::Word<'m>, Fault>;
     }
 
     fn may_participate(&self, rank: Rank) -> bool {
@@ -89,9 +88,5 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for Part<P> 
             At::Host(leader) => self.context.host_of(rank) == self.context.host_of(leader),
             At::LockAll(_) => self.context.may_participate(rank),
         }
-    }
-
-    fn word(&self, of: WordOf) -> Result<M::Word<'m>, Fault> {
-        self.context.word(of)
     }
 }

@@ -37,6 +37,7 @@ mod at;
 mod chain;
 mod collective;
 mod fault;
+mod forms;
 mod memory;
 mod patience;
 

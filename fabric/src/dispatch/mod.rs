@@ -5,7 +5,6 @@
 //! `clippy::missing_trait_methods` refuses an implementation here that lacks one.
 
 mod bulk;
-mod delegate;
 mod drive;
 mod future;
 mod table;

@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
 use loom::sync::{Condvar, Mutex, MutexGuard};
-use onesided_remote_memory::{At, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RemoteMemory, Watch};
+use onesided_remote_memory::{
+    At, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RemoteMemory, Watch, delegate,
+};
 
 use crate::caught::Violation;
 use crate::trace::{Action, Note, Trace};
@@ -256,16 +258,12 @@ impl RemoteMemory for LoomMemory {
     type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f> = Ready<Result<u64, Fault>>;
     type Pause<'f> = Ready<()>;
 
-    fn rank(&self) -> Rank {
-        self.model.rank()
-    }
-
-    fn size(&self) -> u32 {
-        self.model.size()
-    }
-
-    fn word(&self, at: At) -> Result<usize, Fault> {
-        self.model.word(at)
+    delegate! {
+        model:
+        fn rank(&self) -> Rank;
+        fn size(&self) -> u32;
+        fn word(&self, at: At) -> Result<usize, Fault>;
+        fn liveness(&self, rank: Rank) -> Liveness;
     }
 
     fn post_link(&self, link: Link<usize>) -> Self::Op {
@@ -305,10 +303,6 @@ impl RemoteMemory for LoomMemory {
 
     fn now(&self) -> u64 {
         self.step()[self.rank().index()].now
-    }
-
-    fn liveness(&self, rank: Rank) -> Liveness {
-        self.model.liveness(rank)
     }
 }
 
