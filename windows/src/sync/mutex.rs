@@ -2,7 +2,7 @@
 
 use onesided_fabric::{Any, Fabric, World, debug};
 
-use crate::sync::value::{Value, ValueLock, WriteGuard, named};
+use crate::sync::value::{Value, ValueLock, WriteGuard, value};
 use crate::{Builder, Element, Request};
 
 /// A value at one rank that every rank may lock, read and change: `std::sync::Mutex` between
@@ -33,33 +33,9 @@ use crate::{Builder, Element, Request};
 /// Cheap to clone; all clones are the same mutex.
 pub struct Mutex<T, F: Fabric = Any>(Value<T, F>);
 
+value!(Mutex, "a mutex");
+
 impl<T: Element, F: Fabric> Mutex<T, F> {
-    /// Makes a mutex whose value is at rank `home`. Its initial value is the one that `home`
-    /// passes; those of the other ranks are ignored. Collective.
-    ///
-    /// # Errors
-    /// Those of [`Builder::allocate`]; [`Error::Mismatch`](crate::Error::Mismatch) where the ranks
-    /// do not name the same home; [`Error::Rank`](crate::Error::Rank) where there is no such rank.
-    ///
-    /// # Cancel safety
-    /// Not cancel safe: collective, as a [barrier](World::barrier).
-    pub fn new(world: &World<F>, home: u32, value: T) -> Request<'_, Self, F> {
-        Self::with(Builder::default(), world, home, value)
-    }
-
-    /// The same, with a name, a lock and other settings of a window builder.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    ///
-    /// # Cancel safety
-    /// As [`new`](Self::new).
-    pub fn with(builder: Builder<T>, world: &World<F>, home: u32, value: T) -> Request<'_, Self, F> {
-        let builder = named(builder, "a mutex of");
-        let awaited = builder.awaited(world);
-        Request::new(awaited, "create", async move { Value::make(builder, world, home, value).await.map(Self) })
-    }
-
     /// Locks the mutex. Does nothing unless waited on or polled.
     ///
     /// # Errors
@@ -80,26 +56,4 @@ impl<T: Element, F: Fabric> Mutex<T, F> {
     pub fn try_lock(&self) -> ValueLock<'_, T, Option<WriteGuard<'_, T, F>>, F> {
         self.0.lock("try_lock")
     }
-
-    /// The rank of the value.
-    pub const fn home(&self) -> u32 {
-        self.0.home
-    }
-
-    /// Closes the mutex on all ranks and reports the first deferred error. Collective. Clones
-    /// become useless, as those of a [window](crate::Window::close).
-    ///
-    /// # Errors
-    /// Those of [`Window::close`](crate::Window::close).
-    pub fn close(self) -> Request<'static, (), F> {
-        self.0.close()
-    }
 }
-
-impl<T: Element, F: Fabric> Clone for Mutex<T, F> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-debug!([T: Element, F: Fabric] Mutex<T, F>, |this| "Mutex of {:?}", this.0);

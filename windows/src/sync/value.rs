@@ -50,16 +50,69 @@ impl<T: Element, F: Fabric> Value<T, F> {
         let lock = DeferredLock { window, target, mode: G::MODE, intent: G::INTENT, name };
         LockedRequest::new(lock, Locking)
     }
-
-    pub(crate) fn close(self) -> Request<'static, (), F> {
-        self.window.close()
-    }
 }
 
 debug!(
     [T: Element, F: Fabric] Value<T, F>,
     |this| "a {} at rank {} of \"{}\"", std::any::type_name::<T>(), this.home, this.window.name()
 );
+
+/// What a [`Mutex`](crate::Mutex) and an [`RwLock`](crate::RwLock) have in common.
+macro_rules! value {
+    ($name:ident, $what:literal) => {
+        impl<T: Element, F: Fabric> $name<T, F> {
+            #[doc = concat!("Makes ", $what, " whose value is at rank `home`. Its initial value is the one that `home`")]
+            /// passes; those of the other ranks are ignored. Collective.
+            ///
+            /// # Errors
+            /// Those of [`Builder::allocate`]; [`Error::Mismatch`](crate::Error::Mismatch) where the ranks
+            /// do not name the same home; [`Error::Rank`](crate::Error::Rank) where there is no such rank.
+            ///
+            /// # Cancel safety
+            /// Not cancel safe: collective, as a [barrier](World::barrier).
+            pub fn new(world: &World<F>, home: u32, value: T) -> Request<'_, Self, F> {
+                Self::with(Builder::default(), world, home, value)
+            }
+
+            /// The same, with a name, a lock and other settings of a window builder.
+            ///
+            /// # Errors
+            /// As [`new`](Self::new).
+            ///
+            /// # Cancel safety
+            /// As [`new`](Self::new).
+            pub fn with(builder: Builder<T>, world: &World<F>, home: u32, value: T) -> Request<'_, Self, F> {
+                let builder = $crate::sync::value::named(builder, concat!($what, " of"));
+                let awaited = builder.awaited(world);
+                Request::new(awaited, "create", async move { Value::make(builder, world, home, value).await.map(Self) })
+            }
+
+            /// The rank of the value.
+            pub const fn home(&self) -> u32 {
+                self.0.home
+            }
+
+            #[doc = concat!("Closes ", $what, " on all ranks and reports the first deferred error. Collective. Clones")]
+            /// become useless, as those of a [window](crate::Window::close).
+            ///
+            /// # Errors
+            /// Those of [`Window::close`](crate::Window::close).
+            pub fn close(self) -> Request<'static, (), F> {
+                self.0.window.close()
+            }
+        }
+
+        impl<T: Element, F: Fabric> Clone for $name<T, F> {
+            fn clone(&self) -> Self {
+                Self(self.0.clone())
+            }
+        }
+
+        debug!([T: Element, F: Fabric] $name<T, F>, |this| "{} of {:?}", stringify!($name), this.0);
+    };
+}
+
+pub(crate) use value;
 
 /// Names a value without a name after what it is.
 pub(crate) fn named<T: Element>(builder: Builder<T>, what: &str) -> Builder<T> {
@@ -142,13 +195,34 @@ impl<'m, T: Element, G: Guard<'m, T, F>, F: Fabric> LockedRequest<'m, T, G, Lock
     }
 }
 
-fn token<'m, T: Element, F: Fabric>(
-    epoch: Option<&Epoch<'m, T, F>>,
-) -> Request<'m, u64, F, Error, impl Begin<u64> + use<'m, T, F>> {
-    match epoch {
-        Some(epoch) => epoch.fencing_token(),
-        None => unreachable!("a guard holds its lock until it is consumed"),
-    }
+/// What the guards of a value have in common.
+macro_rules! guard {
+    ($guard:ident) => {
+        impl<'m, T: Element, F: Fabric> $guard<'m, T, F> {
+            /// The failed previous owner, if the lock was [recovered](LockedRequest::recover).
+            pub fn previous_owner(&self) -> Option<PreviousOwner> {
+                self.epoch.as_ref().and_then(Epoch::previous_owner)
+            }
+
+            /// Draws a fencing token: see [`Epoch::fencing_token`].
+            pub fn fencing_token(&self) -> Request<'m, u64, F, Error, impl Begin<u64> + use<'m, T, F>> {
+                match &self.epoch {
+                    Some(epoch) => epoch.fencing_token(),
+                    None => unreachable!("a guard holds its lock until it is consumed"),
+                }
+            }
+        }
+
+        impl<T: Element, F: Fabric> Deref for $guard<'_, T, F> {
+            type Target = T;
+
+            fn deref(&self) -> &T {
+                &self.value
+            }
+        }
+
+        debug!([T: Element + fmt::Debug, F: Fabric] $guard<'_, T, F>, |this| "{}({:?})", stringify!($guard), this.value);
+    };
 }
 
 /// A value that is locked shared, as it was when it was locked; it cannot change meanwhile. A drop
@@ -169,25 +243,7 @@ impl<'m, T: Element, F: Fabric> Guard<'m, T, F> for ReadGuard<'m, T, F> {
     }
 }
 
-impl<'m, T: Element, F: Fabric> ReadGuard<'m, T, F> {
-    /// The failed previous owner, if the lock was [recovered](LockedRequest::recover).
-    pub fn previous_owner(&self) -> Option<PreviousOwner> {
-        self.epoch.as_ref().and_then(Epoch::previous_owner)
-    }
-
-    /// Draws a fencing token: see [`Epoch::fencing_token`].
-    pub fn fencing_token(&self) -> Request<'m, u64, F, Error, impl Begin<u64> + use<'m, T, F>> {
-        token(self.epoch.as_ref())
-    }
-}
-
-impl<T: Element, F: Fabric> Deref for ReadGuard<'_, T, F> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.value
-    }
-}
+guard!(ReadGuard);
 
 impl<T: Element, F: Fabric> Drop for ReadGuard<'_, T, F> {
     fn drop(&mut self) {
@@ -230,16 +286,6 @@ impl<'m, T: Element, F: Fabric> Guard<'m, T, F> for WriteGuard<'m, T, F> {
 }
 
 impl<'m, T: Element, F: Fabric> WriteGuard<'m, T, F> {
-    /// The failed previous owner, if the lock was [recovered](LockedRequest::recover).
-    pub fn previous_owner(&self) -> Option<PreviousOwner> {
-        self.epoch.as_ref().and_then(Epoch::previous_owner)
-    }
-
-    /// Draws a fencing token: see [`Epoch::fencing_token`].
-    pub fn fencing_token(&self) -> Request<'m, u64, F, Error, impl Begin<u64> + use<'m, T, F>> {
-        token(self.epoch.as_ref())
-    }
-
     /// Writes the value back, if it was borrowed mutably, and releases the lock. Completes when the
     /// value is complete at its rank, visible to every rank that synchronizes with this one, and
     /// the release is posted. Does nothing unless waited on or polled; a drop then does the same.
@@ -273,13 +319,7 @@ impl<'m, T: Element, F: Fabric> WriteGuard<'m, T, F> {
     }
 }
 
-impl<T: Element, F: Fabric> Deref for WriteGuard<'_, T, F> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.value
-    }
-}
+guard!(WriteGuard);
 
 impl<T: Element, F: Fabric> DerefMut for WriteGuard<'_, T, F> {
     fn deref_mut(&mut self) -> &mut T {
@@ -299,6 +339,3 @@ impl<T: Element, F: Fabric> Drop for WriteGuard<'_, T, F> {
         }
     }
 }
-
-debug!([T: Element + fmt::Debug, F: Fabric] ReadGuard<'_, T, F>, |this| "ReadGuard({:?})", this.value);
-debug!([T: Element + fmt::Debug, F: Fabric] WriteGuard<'_, T, F>, |this| "WriteGuard({:?})", this.value);
