@@ -3,7 +3,7 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::ptr::{NonNull, null_mut};
+use std::ptr::null_mut;
 use std::slice;
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,7 @@ use ibverbs_sys as ibv;
 use onesided_job::fork::is_child;
 use onesided_job::lock;
 
-use super::{Context, done, end, failed, made};
+use super::{Context, Owned, done, failed, made};
 use crate::Error;
 
 /// How many completions one poll usually takes.
@@ -24,19 +24,15 @@ struct Room {
     promised: u32,
 }
 
-/// A completion queue and its completion channel.
+/// A completion queue and its completion channel. All events that were taken are acknowledged. Fields are dropped in this
+/// order: the queue before its channel.
 #[derive(Debug)]
 pub(in crate::verbs) struct CompletionQueue {
-    pub(super) raw: NonNull<ibv::ibv_cq>,
+    pub(super) raw: Owned<ibv::ibv_cq>,
     room: Mutex<Room>,
-    channel: NonNull<ibv::ibv_comp_channel>,
+    channel: Owned<ibv::ibv_comp_channel>,
     context: Arc<Context>,
 }
-
-// SAFETY: as for Context.
-unsafe impl Send for CompletionQueue {}
-// SAFETY: as for Context.
-unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
     pub(in crate::verbs) fn new(context: &Arc<Context>, entries: u32) -> Result<Arc<Self>, Error> {
@@ -45,20 +41,11 @@ impl CompletionQueue {
         let channel = made("ibv_create_comp_channel", channel)?;
         // SAFETY: context and channel are open; no user pointer is given.
         let raw = || unsafe { ibv::ibv_create_cq(context.0.as_ptr(), entries as i32, null_mut(), channel.as_ptr(), 0) };
-        match made("ibv_create_cq", raw) {
-            Ok(raw) => {
-                let room = Mutex::new(Room { entries, promised: 0 });
-                let queue = Self { raw, room, channel, context: Arc::clone(context) };
-                rustix::io::ioctl_fionbio(queue.as_fd(), true)
-                    .map_err(|error| failed("make the completion channel nonblocking", error.into()))?;
-                Ok(Arc::new(queue))
-            }
-            Err(error) => {
-                // SAFETY: made above, and no queue uses it.
-                end(|| unsafe { ibv::ibv_destroy_comp_channel(channel.as_ptr()) });
-                Err(error)
-            }
-        }
+        let (raw, room) = (made("ibv_create_cq", raw)?, Mutex::new(Room { entries, promised: 0 }));
+        let queue = Self { raw, room, channel, context: Arc::clone(context) };
+        rustix::io::ioctl_fionbio(queue.as_fd(), true)
+            .map_err(|error| failed("make the completion channel nonblocking", error.into()))?;
+        Ok(Arc::new(queue))
     }
 
     /// Makes room for so many more completions than before, none at first. The queue grows when it
@@ -129,15 +116,5 @@ impl AsFd for CompletionQueue {
         let fd = unsafe { (*self.channel.as_ptr()).fd };
         // SAFETY: the channel keeps it open for as long as `self`.
         unsafe { BorrowedFd::borrow_raw(fd) }
-    }
-}
-
-impl Drop for CompletionQueue {
-    fn drop(&mut self) {
-        // SAFETY: the queue pairs that use it keep it, so none is left; all events are
-        // acknowledged.
-        end(|| unsafe { ibv::ibv_destroy_cq(self.raw.as_ptr()) });
-        // SAFETY: its only queue was just destroyed.
-        end(|| unsafe { ibv::ibv_destroy_comp_channel(self.channel.as_ptr()) });
     }
 }

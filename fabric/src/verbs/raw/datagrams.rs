@@ -1,14 +1,14 @@
 //! Datagrams: an unreliable queue pair, which needs no connection.
 #![allow(unsafe_code)] // calls of a C library, and the pointers it gives
 
-use std::ptr::{NonNull, null_mut};
+use std::ptr::null_mut;
 use std::sync::{Arc, Mutex};
 
 use ibverbs_sys as ibv;
 use onesided_job::lock;
 
 use super::pair::RawQueuePair;
-use super::{CompletionQueue, MemoryRegion, ProtectionDomain, Route, SIGNALLED, done, end, made};
+use super::{CompletionQueue, MemoryRegion, Owned, ProtectionDomain, Route, SIGNALLED, done, made};
 use crate::Error;
 
 /// What the card writes before each received one: the global route header, or nothing in its space.
@@ -84,11 +84,6 @@ struct Sends {
     posted: u64,
     left: u64,
 }
-
-// SAFETY: as for Context.
-unsafe impl Send for DatagramQueue {}
-// SAFETY: as for Context.
-unsafe impl Sync for DatagramQueue {}
 
 impl DatagramQueue {
     /// Ready to send and to receive, on a port. The completions whose ids have the `mark` are to be
@@ -281,26 +276,14 @@ impl DatagramQueue {
 /// Where datagrams to a rank go.
 #[derive(Debug)]
 pub(in crate::verbs) struct AddressHandle {
-    raw: NonNull<ibv::ibv_ah>,
+    raw: Owned<ibv::ibv_ah>,
     _domain: Arc<ProtectionDomain>,
 }
-
-// SAFETY: as for Context.
-unsafe impl Send for AddressHandle {}
-// SAFETY: as for Context.
-unsafe impl Sync for AddressHandle {}
 
 impl AddressHandle {
     pub(in crate::verbs) fn new(domain: &Arc<ProtectionDomain>, route: &Route) -> Result<Self, Error> {
         // SAFETY: the domain is open, the attributes are set.
         let raw = made("ibv_create_ah", || unsafe { ibv::ibv_create_ah(domain.raw.as_ptr(), &mut route.address()) })?;
         Ok(Self { raw, _domain: Arc::clone(domain) })
-    }
-}
-
-impl Drop for AddressHandle {
-    fn drop(&mut self) {
-        // SAFETY: made by ibv_create_ah.
-        end(|| unsafe { ibv::ibv_destroy_ah(self.raw.as_ptr()) });
     }
 }

@@ -13,7 +13,7 @@ use std::{io, slice};
 
 use ibverbs_sys as ibv;
 use onesided_job::fork::{self, is_child};
-use onesided_remote_memory::{Fault, FaultKind};
+use onesided_remote_memory::{Fault, FaultKind, debug};
 
 use crate::shm::{self, Mapping};
 use crate::{Error, UserMemory};
@@ -40,8 +40,8 @@ pub(super) fn failed(call: &'static str, source: io::Error) -> Error {
 // parent's completions, and end its objects. So it calls nothing that opens, changes or ends an object.
 
 /// The result of a call that returns a pointer.
-fn made<T>(name: &'static str, call: impl FnOnce() -> *mut T) -> Result<NonNull<T>, Error> {
-    made_by(call).map_err(|error| failed(name, error))
+fn made<T: Object>(name: &'static str, call: impl FnOnce() -> *mut T) -> Result<Owned<T>, Error> {
+    made_by(call).map(Owned).map_err(|error| failed(name, error))
 }
 
 fn made_by<T>(call: impl FnOnce() -> *mut T) -> io::Result<NonNull<T>> {
@@ -63,14 +63,56 @@ fn end(call: impl FnOnce() -> i32) -> bool {
     is_child() || call() == 0
 }
 
+/// An object of the library, and the call that ends it.
+trait Object {
+    const END: unsafe extern "C" fn(*mut Self) -> i32;
+}
+
+macro_rules! objects {
+    ($($object:ident: $end:ident,)*) => {
+        $(impl Object for ibv::$object {
+            const END: unsafe extern "C" fn(*mut Self) -> i32 = ibv::$end;
+        })*
+    };
+}
+
+objects! {
+    ibv_context: ibv_close_device,
+    ibv_pd: ibv_dealloc_pd,
+    ibv_comp_channel: ibv_destroy_comp_channel,
+    ibv_cq: ibv_destroy_cq,
+    ibv_srq: ibv_destroy_srq,
+    ibv_qp: ibv_destroy_qp,
+    ibv_ah: ibv_destroy_ah,
+}
+
+/// The owner of an object that was [made]. Whatever is made from the object keeps the owner, in a field after that of its
+/// own object.
+struct Owned<T: Object>(NonNull<T>);
+
+debug!([T: Object] Owned<T>, |this| "{:?}", this.0);
+
+// SAFETY: libibverbs' objects may be used by any thread, and by several at once.
+unsafe impl<T: Object> Send for Owned<T> {}
+// SAFETY: as above.
+unsafe impl<T: Object> Sync for Owned<T> {}
+
+impl<T: Object> Owned<T> {
+    const fn as_ptr(&self) -> *mut T {
+        self.0.as_ptr()
+    }
+}
+
+impl<T: Object> Drop for Owned<T> {
+    fn drop(&mut self) {
+        // SAFETY: made by the library, and ended only here; all objects made from it keep it, so none is left.
+        end(|| unsafe { T::END(self.as_ptr()) });
+    }
+}
+
 /// An open device.
 #[derive(Debug)]
-pub(super) struct Context(NonNull<ibv::ibv_context>);
-
-// SAFETY: libibverbs' contexts may be used by any thread, and by several at once.
-unsafe impl Send for Context {}
-// SAFETY: as above.
-unsafe impl Sync for Context {}
+pub(super) struct Context(Owned<ibv::ibv_context>);
 
 impl Context {
     /// Opens every device of the host. Devices that cannot be opened are omitted, unless none can.
@@ -139,13 +181,6 @@ impl Context {
     }
 }
 
-impl Drop for Context {
-    fn drop(&mut self) {
-        // SAFETY: all objects made from it keep it, so none is left.
-        end(|| unsafe { ibv::ibv_close_device(self.0.as_ptr()) });
-    }
-}
-
 /// A port's address on RoCE and on routed InfiniBand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Gid(pub(super) [u8; 16]);
@@ -153,14 +188,9 @@ pub(super) struct Gid(pub(super) [u8; 16]);
 /// What memory and queue pairs must share to access one another.
 #[derive(Debug)]
 pub(super) struct ProtectionDomain {
-    raw: NonNull<ibv::ibv_pd>,
+    raw: Owned<ibv::ibv_pd>,
     context: Arc<Context>,
 }
-
-// SAFETY: as for Context.
-unsafe impl Send for ProtectionDomain {}
-// SAFETY: as for Context.
-unsafe impl Sync for ProtectionDomain {}
 
 impl ProtectionDomain {
     pub(super) fn new(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
@@ -171,13 +201,6 @@ impl ProtectionDomain {
 
     pub(super) const fn context(&self) -> &Arc<Context> {
         &self.context
-    }
-}
-
-impl Drop for ProtectionDomain {
-    fn drop(&mut self) {
-        // SAFETY: all objects made in it keep it, so none is left.
-        end(|| unsafe { ibv::ibv_dealloc_pd(self.raw.as_ptr()) });
     }
 }
 
@@ -243,9 +266,9 @@ pub(super) struct Registration<M> {
     memory: ManuallyDrop<M>,
 }
 
-// SAFETY: as for Context.
+// SAFETY: as for [`Owned`].
 unsafe impl<M: Send> Send for Registration<M> {}
-// SAFETY: as for Context.
+// SAFETY: as above.
 unsafe impl<M: Sync> Sync for Registration<M> {}
 
 impl<M> Registration<M> {
@@ -357,7 +380,7 @@ fn unallocated(len: u64, what: &str, kind: FaultKind, source: io::Error) -> Erro
 /// A receive queue that queue pairs of an endpoint share.
 #[derive(Debug)]
 pub(super) struct SharedReceiveQueue {
-    raw: NonNull<ibv::ibv_srq>,
+    raw: Owned<ibv::ibv_srq>,
     domain: Arc<ProtectionDomain>,
     /// The bytes of a slot.
     slot: u64,
@@ -366,11 +389,6 @@ pub(super) struct SharedReceiveQueue {
     /// Marks the ids of its receives; the rest is the slot.
     mark: u64,
 }
-
-// SAFETY: as for Context.
-unsafe impl Send for SharedReceiveQueue {}
-// SAFETY: as for Context.
-unsafe impl Sync for SharedReceiveQueue {}
 
 impl SharedReceiveQueue {
     /// A queue of `slots` receives of `slot` bytes, all of them posted.
@@ -409,12 +427,5 @@ impl SharedReceiveQueue {
         // SAFETY: the queue is open, the call copies the request, and the buffers stay mapped and
         // registered.
         done("ibv_post_srq_recv", || post.map_or(38, |post| unsafe { post(self.raw.as_ptr(), &mut request, &mut bad) }))
-    }
-}
-
-impl Drop for SharedReceiveQueue {
-    fn drop(&mut self) {
-        // SAFETY: the queue pairs that use it keep it, so none is left.
-        end(|| unsafe { ibv::ibv_destroy_srq(self.raw.as_ptr()) });
     }
 }

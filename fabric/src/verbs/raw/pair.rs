@@ -2,12 +2,12 @@
 #![allow(unsafe_code)] // calls of a C library, and the pointers it gives
 
 use std::io;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::null_mut;
 use std::sync::Arc;
 
 use ibverbs_sys as ibv;
 
-use super::{CompletionQueue, Gid, ProtectionDomain, SharedReceiveQueue, done, end, made};
+use super::{CompletionQueue, Gid, Owned, ProtectionDomain, SharedReceiveQueue, done, made};
 use crate::Error;
 
 /// The minimum useful inline size: a message.
@@ -53,7 +53,7 @@ impl Route {
 
 /// A queue pair of the library. Dropping it destroys it.
 #[derive(Debug)]
-pub(super) struct RawQueuePair(NonNull<ibv::ibv_qp>);
+pub(super) struct RawQueuePair(Owned<ibv::ibv_qp>);
 
 impl RawQueuePair {
     /// A queue pair in the reset state.
@@ -80,13 +80,6 @@ impl RawQueuePair {
     }
 }
 
-impl Drop for RawQueuePair {
-    fn drop(&mut self) {
-        // SAFETY: made by ibv_create_qp; its queues and its domain are destroyed after it.
-        end(|| unsafe { ibv::ibv_destroy_qp(self.as_ptr()) });
-    }
-}
-
 /// One side of a reliable connection. Fields are dropped in this order: the queue pair first.
 #[derive(Debug)]
 pub(in crate::verbs) struct QueuePair {
@@ -96,11 +89,6 @@ pub(in crate::verbs) struct QueuePair {
     _completions: [Arc<CompletionQueue>; 2],
     domain: Arc<ProtectionDomain>,
 }
-
-// SAFETY: as for Context.
-unsafe impl Send for QueuePair {}
-// SAFETY: as for Context.
-unsafe impl Sync for QueuePair {}
 
 // How long a peer may be silent: seven timeouts of 4.096 us * 2^16 = 268 ms. Cards may take up to
 // four times as long. 6 retries, because Soft-RoCE takes 7 as unlimited.
