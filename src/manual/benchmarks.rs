@@ -65,11 +65,11 @@
 //! matching and on the protocols.
 //!
 //! `bench messages --layers` measures half a round trip of 8 and 512 B at each layer in one run, as
-//! yu-2004 does (section 6.3): by packets, by the engine over them, and by `send` and `recv_into`, each
-//! interleaved with the bare loop. The rows "add" are the differences: what packets take beyond the bare
-//! loop, what matching, credit and the eager protocol take beyond packets, and what the handles, the
-//! engine's lock and the waits, which move all messages of the rank, take beyond the engine. A rank's
-//! packets belong to one layer at a time, so the layers are measured one after the other. With `--json` the differences are in the results.
+//! yu-2004 does (section 6.3): by packets, and by `send` and `recv_into` over them, each interleaved with
+//! the bare loop. The rows "add" are the differences: what packets take beyond the bare loop, and what
+//! matching, credit, the eager protocol, the handles and the waits, which move all messages of the rank,
+//! take beyond packets. A rank's packets belong to one layer at a time, so the layers are measured one
+//! after the other. With `--json` the differences are in the results.
 //!
 //! # The metrics of locks
 //!
@@ -149,8 +149,8 @@
 //! | the same, two cores | 0.16 (2.1) | 1.05 (2.3) | 2.1 (1.1) | 6.0 (1.4) | 13 (1.4) | 14 (1.3) | 18 (1.6) | 16 (1.6) |
 //!
 //! If all 64 messages of 8 B are unexpected, the stream is 0.9 (one core) and 1.8 times as fast (two).
-//! By layer (`bench messages --layers`) 8 B took 72 ns by packets on one core, 19 more by the engine,
-//! and up to 15 more by the interface, before the receives were made 15 ns shorter.
+//! By layer (`bench messages --layers`) 8 B took 72 ns by packets on one core, and up to 34
+//! more by messages, before the receives were made 15 ns shorter.
 //!
 //! Between two cores the kernel's look-ups of pages bound messages of 256 KiB. A ring of shared memory,
 //! into which the sender copies and out of which the receiver does, was tried in place of the sender's
@@ -190,12 +190,12 @@
 //!
 //! By layer (`bench messages --layers --fabric verbs`), in thousands of instructions:
 //!
-//! | half a round trip | bare | packets add | the engine adds | the interface adds | together |
-//! |---|---|---|---|---|---|
-//! | cards, 8 B | 15.1 | 2.2 | 0.9 | -1.2 | 17.0 |
-//! | cards, 512 B | 19.2 | 2.8 | 1.0 | -1.2 | 21.8 |
+//! | half a round trip | bare | packets add | messages add | together |
+//! |---|---|---|---|---|
+//! | cards, 8 B | 15.1 | 2.2 | -0.3 | 17.0 |
+//! | cards, 512 B | 19.2 | 2.8 | -0.2 | 21.8 |
 //!
-//! The interface takes less than the engine without it, whose receive waits at once.
+//! Messages take less than packets alone, whose receive waits at once.
 //!
 //! | buffers of 1 MiB that were registered before | 0 % | 25 % | 50 % | 75 % | 100 % |
 //! |---|---|---|---|---|---|

@@ -1,10 +1,8 @@
 //! Messages between threads, and in the simulator.
 
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use onesided_fabric::remote_memory::{FaultKind, Rank, RemoteMemory as _};
+use onesided_fabric::remote_memory::{FaultKind, RemoteMemory as _};
 use onesided_fabric::{Fabric, World, block_on, threads};
 use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
@@ -58,26 +56,6 @@ fn and_of_simulated_ranks() {
             assert!(report.results.into_iter().flatten().all(|outcome| outcome.is_ok()), "{network:?}, seed {seed}");
         }
     }
-}
-
-/// What the benchmark of the layers does, where another call takes the message in.
-#[test]
-fn a_receive_by_the_engine_ends_though_another_call_takes_its_message_in() {
-    ranks(2, |world, messages| {
-        if world.rank() == 0 {
-            messages.recv::<u8>(1, Tag(1)).wait().unwrap();
-            return messages.send_by_engine(Rank(1), b"message").unwrap();
-        }
-        let mut into = [0; 8];
-        let received = {
-            let mut receive = pin!(messages.receive_by_engine(Rank(0), &mut into));
-            assert_eq!(receive.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending);
-            messages.send(b"go", 0, Tag(1)).wait().unwrap();
-            messages.recv::<u8>(0, Tag(2)).deadline(Duration::from_millis(50)).wait().unwrap_err();
-            block_on(world.fabric(), receive)
-        };
-        assert_eq!((received, &into[..7]), (Ok(7), &b"message"[..]));
-    });
 }
 
 #[test]

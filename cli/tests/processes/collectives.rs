@@ -66,8 +66,7 @@ fn overlap_is_measured_in_every_mode() {
 fn layers_of_messages_are_measured() {
     let (_, document) = measured(&mut onesided(&["bench", "messages", "--layers", "--trial"]));
     let results = document["results"].as_array().unwrap();
-    for (layer, adds) in [("packets", "packets add"), ("engine", "the engine adds"), ("messages", "the interface adds")]
-    {
+    for (layer, adds) in [("packets", "packets add"), ("messages", "messages add")] {
         for (size, bare) in [(8, "stores"), (512, "memcpy")] {
             let of = |benchmark: &str| {
                 let is_it = |result: &&Value| result["benchmark"] == benchmark && result["size"] == size;

@@ -6,7 +6,6 @@ pub(crate) mod destination;
 pub(crate) mod error;
 pub(crate) mod explanation;
 pub(crate) mod group;
-pub(crate) mod layers;
 pub(crate) mod lists;
 pub(crate) mod messages;
 pub(crate) mod persistent;

@@ -36,7 +36,7 @@ pub(crate) struct Args {
     ranks: Option<u32>,
 
     /// Measures, in place of all that, half a round trip of 8 and 512 B at each layer: bare, packets,
-    /// the engine, the interface; and what each adds (yu-2004)
+    /// messages; and what each adds (yu-2004)
     #[arg(long, conflicts_with = "ranks")]
     layers: bool,
 

@@ -22,13 +22,12 @@ const SIZES: [usize; 2] = [8, 512];
 
 const HALF: &str = "half a round trip: ";
 const PACKETS: &str = "half a round trip: packets";
-const ENGINE: &str = "half a round trip: engine";
 const MESSAGES: &str = "half a round trip: messages";
 /// What each of them takes beyond the layer below.
-const ADDS: [&str; 3] = ["packets add", "the engine adds", "the interface adds"];
+const ADDS: [&str; 2] = ["packets add", "messages add"];
 
 pub(crate) static SUITE: Suite =
-    Suite { steps: |effort| (3 * SIZES.len() * effort.runs()) as u64, ..Suite::new("layers", Program::Plain(run)) };
+    Suite { steps: |effort| (2 * SIZES.len() * effort.runs()) as u64, ..Suite::new("layers", Program::Plain(run)) };
 
 pub(crate) fn sections() -> Sections {
     vec![("layers".to_owned(), DESCRIPTIONS.iter().collect())]
@@ -36,12 +35,11 @@ pub(crate) fn sections() -> Sections {
 
 const DESCRIPTIONS: &[Description] = &[
     Description::of(PACKETS, &[]).saying("By the fabric's packets (poll_send, poll_recv, read)."),
-    Description::of(ENGINE, &[])
-        .saying("By the engine over them and its lock: matching, credit, eager protocol. No handles."),
     Description::of(MESSAGES, &[]).saying("By send and recv_into of a communicator."),
     Description::of(ADDS[0], &[]).saying("What packets take beyond the bare loop."),
-    Description::of(ADDS[1], &[]).saying("What the engine takes beyond packets."),
-    Description::of(ADDS[2], &[]).saying("What the interface takes beyond the engine: handles, and what they check."),
+    Description::of(ADDS[1], &[]).saying(
+        "What messages take beyond packets: matching, credit, the eager protocol, handles, and what they check.",
+    ),
 ];
 
 /// What sends short messages to the other rank, and receives them.
@@ -81,22 +79,6 @@ impl Layer for Packets<'_> {
         let len = block_on(*fabric, arrived).map_err(Error::operation("receive a packet"))?.len;
         packets.read(0, &mut into[..len]);
         Ok(len)
-    }
-}
-
-struct OfEngine<'m>(&'m Messages, Rank);
-
-impl Layer for OfEngine<'_> {
-    #[inline]
-    fn send(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        Ok(self.0.send_by_engine(self.1, bytes).map_err(Error::operation("send by the engine"))?)
-    }
-
-    #[inline]
-    fn receive(&mut self, into: &mut [u8]) -> Result<usize, Failure> {
-        let Self(messages, other) = self;
-        let received = block_on(messages.world().fabric(), messages.receive_by_engine(*other, into));
-        Ok(received.map_err(Error::operation("receive by the engine"))?)
     }
 }
 
@@ -144,11 +126,10 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
     let other = rank.peer() - rank.world.rank();
     let packets = measure(rank, effort, PACKETS, Packets::new(rank.world.fabric(), other)?)?;
     let messages = &Messages::new(&rank.world).wait()?;
-    let engine = measure(rank, effort, ENGINE, OfEngine(messages, Rank(other)))?;
     let messages = measure(rank, effort, MESSAGES, OfMessages(messages, other))?;
     for (at, size) in SIZES.into_iter().enumerate().filter(|_| rank.world.rank() == 0) {
         let bare = packets[at].get(1);
-        let layers = [bare, packets[at].first(), engine[at].first(), messages[at].first()];
+        let layers = [bare, packets[at].first(), messages[at].first()];
         for (adds, pair) in ADDS.iter().zip(layers.windows(2)) {
             if let [Some(below), Some(above)] = pair {
                 let values: Vec<_> = above.iter().zip(below.iter()).map(|(above, below)| above - below).collect();
