@@ -195,55 +195,28 @@ trait Set: Sized {
     fn to_number(&self) -> f64;
 }
 
-impl Set for Duration {
-    const UNIT: &'static str = "ns";
-    fn from_number(value: f64) -> Option<Self> {
-        Self::try_from_secs_f64(value / 1e9).ok()
-    }
-    fn to_number(&self) -> f64 {
-        self.as_nanos() as f64
-    }
+macro_rules! kinds {
+    ($($kind:ty, $unit:literal: |$number:ident| $from:expr, |$value:ident| $to:expr;)+) => {
+        $(impl Set for $kind {
+            const UNIT: &'static str = $unit;
+            fn from_number($number: f64) -> Option<Self> {
+                $from
+            }
+            fn to_number(&self) -> f64 {
+                let $value = *self;
+                $to
+            }
+        })+
+    };
 }
 
-impl Set for u64 {
-    const UNIT: &'static str = "B/s";
-    fn from_number(value: f64) -> Option<Self> {
-        (value >= 0.0).then_some(value as Self)
-    }
-    fn to_number(&self) -> f64 {
-        *self as f64
-    }
-}
-
-impl Set for u32 {
-    const UNIT: &'static str = "1";
-    fn from_number(value: f64) -> Option<Self> {
-        (value >= 0.0 && value.fract() == 0.0).then_some(value as Self)
-    }
-    fn to_number(&self) -> f64 {
-        f64::from(*self)
-    }
-}
-
-/// A probability.
-impl Set for f64 {
-    const UNIT: &'static str = "1";
-    fn from_number(value: f64) -> Option<Self> {
-        (0.0..=1.0).contains(&value).then_some(value)
-    }
-    fn to_number(&self) -> f64 {
-        *self
-    }
-}
-
-impl Set for bool {
-    const UNIT: &'static str = "1";
-    fn from_number(value: f64) -> Option<Self> {
-        [0.0, 1.0].contains(&value).then_some(value == 1.0)
-    }
-    fn to_number(&self) -> f64 {
-        f64::from(u8::from(*self))
-    }
+kinds! {
+    Duration, "ns": |number| Self::try_from_secs_f64(number / 1e9).ok(), |value| value.as_nanos() as f64;
+    u64, "B/s": |number| (number >= 0.0).then_some(number as Self), |value| value as f64;
+    u32, "1": |number| (number >= 0.0 && number.fract() == 0.0).then_some(number as Self), |value| f64::from(value);
+    // A probability.
+    f64, "1": |number| (0.0..=1.0).contains(&number).then_some(number), |value| value;
+    bool, "1": |number| [0.0, 1.0].contains(&number).then_some(number == 1.0), |value| f64::from(u8::from(value));
 }
 
 macro_rules! parameters {
