@@ -31,16 +31,31 @@ impl<'b> Row<'b> {
 /// A loop of so many rows, each with a flush if there is to be one.
 pub(crate) type Loop = fn(&Access<'_>, Row<'_>, u64, bool) -> Result<(), Error>;
 
+/// Does the same `n` times, each time with a flush after it if `flush`.
+#[inline(always)] // into the loop of each operation
+fn repeat(
+    access: &Access<'_>,
+    (n, flush): (u64, bool),
+    mut operation: impl FnMut() -> Result<(), Error>,
+) -> Result<(), Error> {
+    for _ in 0..n {
+        operation()?;
+        if flush {
+            access.flush().wait()?;
+        }
+    }
+    Ok(())
+}
+
 #[inline(never)]
 pub(crate) fn put(access: &Access<'_>, row: Row<'_>, n: u64, _: bool) -> Result<(), Error> {
     let len = row.len();
-    for _ in 0..n {
+    repeat(access, (n, true), || {
         for (i, piece) in row.buffer.chunks_exact(len).enumerate() {
             access.put(i * len, black_box(piece))?;
         }
-        access.flush().wait()?;
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// Puts to every second element of the window.
@@ -48,68 +63,52 @@ pub(crate) fn put(access: &Access<'_>, row: Row<'_>, n: u64, _: bool) -> Result<
 pub(crate) fn strided_put(access: &Access<'_>, row: Row<'_>, n: u64, _: bool) -> Result<(), Error> {
     let len = row.len();
     let shape = Shape::Vector { count: len, block: 1, stride: 2 };
-    for _ in 0..n {
+    repeat(access, (n, true), || {
         for (i, piece) in row.buffer.chunks_exact(len).enumerate() {
             access.put_shaped(2 * i * len, black_box(shape), black_box(piece)).wait()?;
         }
-        access.flush().wait()?;
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 #[inline(never)]
 pub(crate) fn get(access: &Access<'_>, row: Row<'_>, n: u64, flush: bool) -> Result<(), Error> {
     let len = row.len();
-    for _ in 0..n {
+    repeat(access, (n, flush), || {
         if row.pieces == 1 {
-            access.get(0, black_box(&mut *row.buffer)).wait()?;
-        } else {
-            let pieces = row.buffer.chunks_exact_mut(len).enumerate();
-            let gets: Vec<_> = pieces.map(|(i, piece)| access.get(i * len, black_box(piece))).collect();
-            gets.into_iter().try_for_each(onesided_windows::handles::Get::wait)?;
+            return access.get(0, black_box(&mut *row.buffer)).wait();
         }
-        if flush {
-            access.flush().wait()?;
-        }
-    }
-    Ok(())
+        let pieces = row.buffer.chunks_exact_mut(len).enumerate();
+        let gets: Vec<_> = pieces.map(|(i, piece)| access.get(i * len, black_box(piece))).collect();
+        gets.into_iter().try_for_each(onesided_windows::handles::Get::wait)
+    })
 }
 
 #[inline(never)]
 pub(crate) fn accumulate(access: &Access<'_>, row: Row<'_>, n: u64, flush: bool) -> Result<(), Error> {
     let len = row.len();
-    for _ in 0..n {
+    repeat(access, (n, flush), || {
         if row.pieces == 1 {
-            access.accumulate(0, black_box(&*row.buffer), Op::Sum).wait()?;
-        } else {
-            let pieces = row.buffer.chunks_exact(len).enumerate();
-            let all: Vec<_> = pieces.map(|(i, piece)| access.accumulate(i * len, black_box(piece), Op::Sum)).collect();
-            all.into_iter().try_for_each(onesided_windows::handles::Operation::wait)?;
+            return access.accumulate(0, black_box(&*row.buffer), Op::Sum).wait();
         }
-        if flush {
-            access.flush().wait()?;
-        }
-    }
-    Ok(())
+        let pieces = row.buffer.chunks_exact(len).enumerate();
+        let all: Vec<_> = pieces.map(|(i, piece)| access.accumulate(i * len, black_box(piece), Op::Sum)).collect();
+        all.into_iter().try_for_each(onesided_windows::handles::Operation::wait)
+    })
 }
 
 #[inline(never)]
 pub(crate) fn get_accumulate(access: &Access<'_>, row: Row<'_>, n: u64, flush: bool) -> Result<(), Error> {
     let len = row.len();
-    for _ in 0..n {
+    repeat(access, (n, flush), || {
         if row.pieces == 1 {
-            access.get_accumulate(0, black_box(&*row.buffer), black_box(&mut *row.results), Op::Sum).wait()?;
-        } else {
-            let pieces = row.buffer.chunks_exact(len).zip(row.results.chunks_exact_mut(len)).enumerate();
-            let start = |(i, (piece, results))| access.get_accumulate(i * len, black_box(piece), results, Op::Sum);
-            let all: Vec<_> = pieces.map(start).collect();
-            all.into_iter().try_for_each(onesided_windows::handles::Operation::wait)?;
+            return access.get_accumulate(0, black_box(&*row.buffer), black_box(&mut *row.results), Op::Sum).wait();
         }
-        if flush {
-            access.flush().wait()?;
-        }
-    }
-    Ok(())
+        let pieces = row.buffer.chunks_exact(len).zip(row.results.chunks_exact_mut(len)).enumerate();
+        let start = |(i, (piece, results))| access.get_accumulate(i * len, black_box(piece), results, Op::Sum);
+        let all: Vec<_> = pieces.map(start).collect();
+        all.into_iter().try_for_each(onesided_windows::handles::Operation::wait)
+    })
 }
 
 #[inline(never)]
@@ -146,14 +145,11 @@ fn fetch<'a>(
         *word = expected;
         return Ok(());
     }
-    for _ in 0..n {
+    repeat(access, (n, flush), || {
         let fetches: Vec<_> = row.buffer.iter().enumerate().map(|(at, word)| start(at, *word)).collect();
         for (word, fetch) in row.buffer.iter_mut().zip(fetches) {
             *word = after(*word, fetch.wait()?);
         }
-        if flush {
-            access.flush().wait()?;
-        }
-    }
-    Ok(())
+        Ok(())
+    })
 }
