@@ -4,7 +4,6 @@ use std::future::{Ready, poll_fn, ready};
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
-use std::thread::JoinHandle;
 
 use onesided_job::{Process, lock};
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId, RemoteMemory};
@@ -16,9 +15,10 @@ use crate::shm::user_region::UserRegion;
 use crate::shm::words::ShmWord;
 use crate::shm::{Shm, ShmSegment};
 use crate::waiting::peer_status::check_rank;
+use crate::waiting::tasks::endpoint;
 use crate::{
-    AtomicAgent, BackgroundSlot, Capabilities, Endpoint, Error, Events, Fabric, Fence, Fencing, PeerProcesses, Segment,
-    SegmentKey, ServerThread, SolicitedEvents, Task, UserMemory,
+    AtomicAgent, Capabilities, Endpoint, Error, Events, Fabric, Fence, Fencing, PeerProcesses, Segment, SegmentKey,
+    SolicitedEvents, UserMemory,
 };
 
 impl Shm {
@@ -248,32 +248,4 @@ impl Fencing for Shm {
     }
 }
 
-impl Endpoint for Shm {
-    fn spawn(&self, task: Task) {
-        self.0.endpoint.spawn(task);
-    }
-
-    fn serve(&self, task: Task, thread: Option<ServerThread>) -> Result<Option<JoinHandle<()>>, Fault> {
-        match thread {
-            Some(kind) => crate::waiting::server_threads::spawn(self, task, kind).map(Some),
-            None => self.0.endpoint.serve(task).map(|()| None),
-        }
-    }
-
-    fn background(&self) -> Option<&BackgroundSlot> {
-        Some(self.0.endpoint.background())
-    }
-
-    fn departed(&self, since: u32) -> (u32, Vec<Rank>) {
-        self.job_segment().departed(since)
-    }
-
-    fn leave(&self) {
-        self.0.endpoint.finish_spawned();
-        self.0.leave();
-    }
-
-    fn abort(&self, status: u8) -> ! {
-        self.0.job.abort(status)
-    }
-}
+endpoint!(Shm, |shm| shm.job_segment(), shm.0.job);

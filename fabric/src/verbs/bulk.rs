@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::task::{Context, Poll};
-use std::thread::JoinHandle;
 
 use onesided_job::fork;
 use onesided_job::lock;
@@ -22,9 +21,10 @@ use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::verbs::words::Posted;
 use crate::verbs::{Verbs, VerbsSegment, VerbsTransport, VerbsWord};
 use crate::waiting::peer_status::{PeerStatus, check_rank};
+use crate::waiting::tasks::endpoint;
 use crate::{
-    BackgroundSlot, Capabilities, Drive, EitherFuture, Endpoint, Error, Events, Fabric, Fence, Fencing, Segment,
-    SegmentKey, ServerThread, SolicitedEvents, Task, UserMemory,
+    Capabilities, Drive, EitherFuture, Endpoint, Error, Events, Fabric, Fence, Fencing, Segment, SegmentKey,
+    SolicitedEvents, UserMemory,
 };
 
 /// How many reads of a long get are in flight at once.
@@ -383,35 +383,7 @@ impl Fencing for Verbs {
     }
 }
 
-impl Endpoint for Verbs {
-    fn spawn(&self, task: Task) {
-        self.0.endpoint.spawn(task);
-    }
-
-    fn serve(&self, task: Task, thread: Option<ServerThread>) -> Result<Option<JoinHandle<()>>, Fault> {
-        match thread {
-            Some(kind) => crate::waiting::server_threads::spawn(self, task, kind).map(Some),
-            None => self.0.endpoint.serve(task).map(|()| None),
-        }
-    }
-
-    fn background(&self) -> Option<&BackgroundSlot> {
-        Some(self.0.endpoint.background())
-    }
-
-    fn departed(&self, since: u32) -> (u32, Vec<Rank>) {
-        self.0.job_segment.departed(since)
-    }
-
-    fn leave(&self) {
-        self.0.endpoint.finish_spawned();
-        self.0.leave();
-    }
-
-    fn abort(&self, status: u8) -> ! {
-        self.0.job().abort(status)
-    }
-}
+endpoint!(Verbs, |verbs| verbs.0.job_segment, verbs.0.job());
 
 /// For what the CPU does in place of the card: see `mixed`.
 impl Verbs {

@@ -328,3 +328,47 @@ impl Shared {
         (state.waiting.iter_mut().map(wake).collect(), until)
     }
 }
+
+/// The [endpoint](crate::Endpoint) of a fabric whose tasks are in a field `endpoint`. Arguments: the fabric, its job segment
+/// and its job.
+macro_rules! endpoint {
+    ($fabric:ty, |$this:ident| $job_segment:expr, $job:expr) => {
+        impl $crate::Endpoint for $fabric {
+            fn spawn(&self, task: $crate::Task) {
+                self.0.endpoint.spawn(task);
+            }
+
+            fn serve(
+                &self,
+                task: $crate::Task,
+                thread: Option<$crate::ServerThread>,
+            ) -> Result<Option<std::thread::JoinHandle<()>>, Fault> {
+                match thread {
+                    Some(kind) => $crate::waiting::server_threads::spawn(self, task, kind).map(Some),
+                    None => self.0.endpoint.serve(task).map(|()| None),
+                }
+            }
+
+            fn background(&self) -> Option<&$crate::BackgroundSlot> {
+                Some(self.0.endpoint.background())
+            }
+
+            fn departed(&self, since: u32) -> (u32, Vec<Rank>) {
+                let $this = self;
+                $job_segment.departed(since)
+            }
+
+            fn leave(&self) {
+                self.0.endpoint.finish_spawned();
+                self.0.leave();
+            }
+
+            fn abort(&self, status: u8) -> ! {
+                let $this = self;
+                $job.abort(status)
+            }
+        }
+    };
+}
+
+pub(crate) use endpoint;
