@@ -13,11 +13,10 @@ pub(crate) mod paths;
 pub(crate) mod retry;
 pub(crate) mod target;
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use onesided_fabric::{Fabric, World};
+use onesided_fabric::{Fabric, World, debug};
 
 use crate::Element;
 use crate::datatype::element::elements_in;
@@ -91,12 +90,8 @@ impl<T, F: Fabric> Clone for Window<T, F> {
     }
 }
 
-impl<T, F: Fabric> fmt::Debug for Window<T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Window")
-            .field("name", &self.inner.name)
-            .field("element", &std::any::type_name::<T>())
-            .field("lengths", &self.inner.memory.keys.iter().map(|keys| elements_in::<T>(keys.len)).collect::<Vec<_>>())
-            .finish_non_exhaustive()
-    }
-}
+debug!(
+    [T, F: Fabric] Window<T, F>,
+    |this| "Window {{ name: {:?}, element: {:?}, lengths: {:?}, .. }}", this.inner.name, std::any::type_name::<T>(),
+    this.inner.memory.keys.iter().map(|keys| elements_in::<T>(keys.len)).collect::<Vec<_>>()
+);
