@@ -162,7 +162,7 @@ async fn receive<F: Fabric>(messages: &Messages<F>, case: &Case) -> Result<(bool
 }
 
 /// What a rank does; returns whether an operation of it was left.
-async fn play<F: Fabric + 'static>(world: &World<F>, case: &Case) -> Result<bool, Error> {
+async fn play<F: Fabric>(world: &World<F>, case: &Case) -> Result<bool, Error> {
     let messages = Messages::new(world).await?;
     messages.set_rendezvous(case.by);
     messages.set_progress(case.mode)?;

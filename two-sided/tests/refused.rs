@@ -19,7 +19,7 @@ const LIMIT: u64 = 300 << 10;
 
 /// Both ranks send all lengths to one another, and receive them by every kind of receive: in their
 /// order, or the last one first, so that another task moves the others. Whether memory was refused.
-async fn exchange<F: Fabric + 'static>(world: &World<F>, by: Protocol) -> bool {
+async fn exchange<F: Fabric>(world: &World<F>, by: Protocol) -> bool {
     let messages = Messages::new(world).await.unwrap();
     messages.set_rendezvous(by);
     let (me, other) = (world.rank(), 1 - world.rank());

@@ -20,7 +20,7 @@ const BY: [Protocol; 4] = [Protocol::Rget, Protocol::Rput, Protocol::Pipeline, P
 
 /// Every rank sends all lengths to the next one at the same time, out of slices and buffers, and
 /// receives them by every kind of receive.
-async fn ring<F: Fabric + 'static>(world: &World<F>, by: Protocol) {
+async fn ring<F: Fabric>(world: &World<F>, by: Protocol) {
     let messages = Messages::new(world).await.unwrap();
     let (me, all) = (world.rank() as usize, world.size());
     let (left, right) = ((world.rank() + all - 1) % all, (world.rank() + 1) % all);

@@ -17,7 +17,7 @@ const ALL: [Protocol; 4] = [Protocol::Rget, Protocol::Rput, Protocol::Pipeline, 
 const LENGTHS: [usize; 5] = [0, 1, 100, 2_000, 100_000];
 
 /// Out of and into vectors, library buffers and slices; and a receive that another wait moves.
-async fn exchange<F: Fabric + 'static>(world: &World<F>, by: Protocol) -> bool {
+async fn exchange<F: Fabric>(world: &World<F>, by: Protocol) -> bool {
     let messages = Messages::new(world).await.unwrap();
     messages.set_rendezvous(by);
     let (me, other) = (world.rank() as usize, 1 - world.rank());

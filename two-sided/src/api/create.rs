@@ -31,7 +31,7 @@ pub(crate) struct Shared<F: Fabric> {
     parts: AtomicU32,
 }
 
-impl<F: Fabric + 'static> Shared<F> {
+impl<F: Fabric> Shared<F> {
     pub(crate) fn of(world: &World<F>) -> Arc<Self> {
         world.layer(|| Self {
             progress: Progress::new(world.fabric().clone()),
@@ -66,7 +66,7 @@ impl<'w, F: Fabric> CreateMessages<'w, F> {
 /// takes memory with the square of the ranks where they share a process, as in the simulator.
 const TOLD: u32 = 1024;
 
-impl<F: Fabric + 'static> CreateMessages<'_, F> {
+impl<F: Fabric> CreateMessages<'_, F> {
     /// Makes a communicator whose contexts have these bits set.
     pub(crate) async fn run(world: &World<F>, bits: u32) -> Result<Messages<F>, Error> {
         let mut making = Making { world: world.clone(), context: None, buffers: None, fault: None };
@@ -77,7 +77,7 @@ impl<F: Fabric + 'static> CreateMessages<'_, F> {
 }
 
 limited! {
-    ['w, F: 'static], CreateMessages<'w, F>, Messages<F>, Error, |create| create.world.fabric(),
+    ['w, F], CreateMessages<'w, F>, Messages<F>, Error, |create| create.world.fabric(),
     |()| Self::run(create.world, 0), late failed(create.world.give_up_collectives());
     /// Gives up after this time, counted from the next poll; see [`World::barrier`] for the
     /// consequences.
@@ -98,7 +98,7 @@ pub(crate) struct Making<F: Fabric> {
     pub(crate) fault: Option<Fault>,
 }
 
-impl<F: Fabric + 'static> Making<F> {
+impl<F: Fabric> Making<F> {
     async fn run(&mut self, bits: u32) -> Result<(), Error> {
         let world = &self.world;
         let (shared, fabric) = (Shared::of(world), world.fabric());
@@ -148,9 +148,7 @@ impl<F: Fabric + 'static> Making<F> {
         }
         Ok(())
     }
-}
 
-impl<F: Fabric> Making<F> {
     /// The communicator. All members have tested whether they may read one another's slices.
     pub(crate) fn made(mut self) -> Messages<F> {
         let Some(context) = self.context.take() else { unreachable!("it is open by now") };

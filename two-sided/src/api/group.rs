@@ -40,7 +40,7 @@ pub struct CreateGroup<'m, F: Fabric> {
     call: Call<'m, Box<[u32]>, Result<Messages<F>, Error>>,
 }
 
-impl<F: Fabric + 'static> Messages<F> {
+impl<F: Fabric> Messages<F> {
     /// A communicator of some of this one's ranks, made by them alone (`MPI_Comm_create_group`,
     /// MPI-4.1, section 7.4): in the order of the list, from 0, with a [world](Self::world) of theirs.
     /// Collective among the ranks of the list, which all give the same one, and the same tag. The
@@ -114,9 +114,7 @@ impl<'m, F: Fabric> CreateGroup<'m, F> {
     fn late(&self) -> Error {
         failed(Fault::of(FaultKind::TimedOut, Rank(self.awaited.load(Ordering::Relaxed))))
     }
-}
 
-impl<F: Fabric + 'static> CreateGroup<'_, F> {
     async fn run(
         messages: &Messages<F>,
         members: Box<[u32]>,
@@ -166,7 +164,7 @@ fn outcome<T>(outcome: &Result<T, Fault>) -> [u8; 8] {
     outcome.as_ref().err().map_or(OK, |fault| fault.to_bits()).to_le_bytes()
 }
 
-impl<F: Fabric + 'static> Creation<'_, F> {
+impl<F: Fabric> Creation<'_, F> {
     async fn run(&self) -> Result<Messages<F>, Fault> {
         let world = self.messages.world();
         introduce_process(world.fabric());
@@ -277,9 +275,7 @@ impl<F: Fabric + 'static> Creation<'_, F> {
         self.awaited.store(from, Ordering::Relaxed);
         Ok(self.messages.recv(from, self.tag).await.map_err(|error| error.fault())?.0)
     }
-}
 
-impl<F: Fabric> Creation<'_, F> {
     fn is_leader(&self) -> bool {
         self.messages.world().rank() == self.leader
     }
@@ -334,7 +330,7 @@ impl<F: Fabric> Drop for Creation<'_, F> {
 }
 
 limited! {
-    ['m, F: 'static], CreateGroup<'m, F>, Messages<F>, Error, |create| create.messages.world().fabric(),
+    ['m, F], CreateGroup<'m, F>, Messages<F>, Error, |create| create.messages.world().fabric(),
     |members| Self::run(create.messages, members, create.tag, Arc::clone(&create.awaited)), late create.late();
     /// Gives up after this time, counted from the next poll.
     deadline;

@@ -125,7 +125,7 @@ impl<F: Fabric> Drop for Context<F> {
     }
 }
 
-impl<F: Fabric + 'static> Messages<F> {
+impl<F: Fabric> Messages<F> {
     /// A communicator of the ranks of a world. Collective, once it is waited on: a rank makes its
     /// communicators one after the other, also those of different worlds.
     ///
@@ -142,9 +142,7 @@ impl<F: Fabric + 'static> Messages<F> {
     pub const fn new(world: &World<F>) -> CreateMessages<'_, F> {
         CreateMessages::new(world)
     }
-}
 
-impl<F: Fabric> Messages<F> {
     pub(crate) fn of(
         world: &World<F>,
         mut context: Context<F>,
@@ -395,10 +393,7 @@ impl<F: Fabric> Messages<F> {
     /// .collect::<Result<(), onesided_two_sided::Error>>()
     /// .unwrap();
     /// ```
-    pub fn set_progress(&self, mode: ProgressMode) -> Result<(), Error>
-    where
-        F: 'static,
-    {
+    pub fn set_progress(&self, mode: ProgressMode) -> Result<(), Error> {
         self.context.progress.set_mode(mode).map_err(|fault| Error::Progress { mode, fault })
     }
 

@@ -220,9 +220,7 @@ impl<'m, D: Destination<F> + 'm, F: Fabric> Receive<'m, D, F> {
         };
         into.received(messages.landed(&landed))
     }
-}
 
-impl<'m, D: Destination<F> + 'm, F: Fabric> Receive<'m, D, F> {
     /// Blocks until the message is here: its elements or its buffer, whose it is, and how long.
     ///
     /// # Errors

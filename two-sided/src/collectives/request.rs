@@ -193,7 +193,7 @@ async fn run_work<F: Fabric>(link: &mut Link<'_, F>, work: &mut Work, (read, wri
     }
 }
 
-impl<F: Fabric + 'static> CollectiveRequest<'_, F> {
+impl<F: Fabric> CollectiveRequest<'_, F> {
     /// Starts the call now, and lets it move in every wait of this rank: for a lock, a message, a
     /// barrier, in whichever thread, and in the thread of a [progress mode](crate::ProgressMode)
     /// (`MPI_Iallreduce` and its like: MPI-4.1, sections 6.12 and 3.7.4). It works on copies of the

@@ -47,7 +47,7 @@ fn copy(state: &State, slice: Option<&[u8]>) -> Result<Vec<u128>, Fault> {
 }
 
 /// Starts a call; the future waits for its end.
-pub(super) fn start<'m, F: Fabric + 'static>(
+pub(super) fn start<'m, F: Fabric>(
     link: Link<'m, F>,
     work: Work,
     (read, write): Slices<'m>,

@@ -86,7 +86,7 @@ impl Handler {
     }
 }
 
-impl<F: Fabric + 'static> Progress<F> {
+impl<F: Fabric> Progress<F> {
     /// Changes the mode, and ends the thread of the one before.
     pub(crate) fn set_mode(self: &Arc<Self>, mode: ProgressMode) -> Result<(), Fault> {
         let state = &mut *lock(&self.handler().state);
@@ -184,9 +184,7 @@ impl<F: Fabric + 'static> Progress<F> {
         });
         self.fabric.endpoint().serve(Box::pin(task), Some(ServerThread::Sleeps)).map(drop)
     }
-}
 
-impl<F: Fabric> Progress<F> {
     /// An announced message has got its receive: the packet's event is over.
     #[inline]
     pub(crate) fn wake_handler(&self) {

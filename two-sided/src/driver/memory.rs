@@ -275,9 +275,7 @@ impl<F: Fabric> Progress<F> {
             }
         }
     }
-}
 
-impl<F: Fabric> Progress<F> {
     /// What this rank has registered so far.
     pub(crate) fn registrations(&self) -> Registrations {
         let [count, bytes, refusals] = self.registrations.0.each_ref().map(|counter| counter.load(Ordering::Relaxed));

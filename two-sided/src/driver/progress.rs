@@ -77,10 +77,7 @@ fn has_channel(transport: &impl Transport, me: Rank, channel: Channel) -> bool {
 
 impl<F: Fabric> Progress<F> {
     /// `fabric` must not keep its rank in the world.
-    pub(crate) fn new(fabric: F) -> Result<Arc<Self>, Error>
-    where
-        F: 'static,
-    {
+    pub(crate) fn new(fabric: F) -> Result<Arc<Self>, Error> {
         let fabric = fabric.for_messages();
         let reads = fabric.capabilities().outstanding_reads;
         let engine = Engine::new(fabric.rank(), window(fabric.size()), reads);

@@ -164,7 +164,7 @@ impl<F: Fabric> Drop for Inner<F> {
     }
 }
 
-impl<F: Fabric + 'static> ServedLock<F> {
+impl<F: Fabric> ServedLock<F> {
     /// Makes a lock that a thread of rank `home` serves: one that polls, and takes a core, or one that
     /// sleeps until a request. All locks of a rank share one thread of each kind, unless they are made
     /// [with their own](CreateServedLock::with_own_thread). Collective; all ranks name the same home.
@@ -180,9 +180,7 @@ impl<F: Fabric + 'static> ServedLock<F> {
         let served = Served { home, thread, is_apart: false };
         CreateServedLock { world, served, limit: Limit::NONE, call: Call::NotStarted(()) }
     }
-}
 
-impl<F: Fabric> ServedLock<F> {
     /// Acquires the lock exclusively. Does nothing unless waited on or polled.
     ///
     /// # Errors
@@ -243,9 +241,7 @@ impl<F: Fabric> CreateServedLock<'_, F> {
         self.served.is_apart = true;
         self
     }
-}
 
-impl<F: Fabric + 'static> CreateServedLock<'_, F> {
     async fn run(world: &World<F>, served: Served) -> Result<ServedLock<F>, Error> {
         let Served { home, .. } = served;
         if home >= world.size() {
@@ -271,7 +267,7 @@ impl<F: Fabric + 'static> CreateServedLock<'_, F> {
 }
 
 limited! {
-    ['w, F: 'static], CreateServedLock<'w, F>, ServedLock<F>, Error, |create| create.world.fabric(),
+    ['w, F], CreateServedLock<'w, F>, ServedLock<F>, Error, |create| create.world.fabric(),
     |()| Self::run(create.world, create.served), late Error::Create { fault: create.world.give_up_collectives() };
     /// Gives up after this time, counted from the next poll; see [`World::barrier`] for the
     /// consequences.

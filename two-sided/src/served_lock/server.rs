@@ -19,7 +19,7 @@ use crate::{Error, Messages, Source, Tag};
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Starts the server on a thread of this rank.
-pub(super) fn start<F: Fabric + 'static>(messages: &Messages<F>, served: Served) -> Result<(), Fault> {
+pub(super) fn start<F: Fabric>(messages: &Messages<F>, served: Served) -> Result<(), Fault> {
     let world = messages.world();
     let mut server = Server::new(messages.of_background());
     let task = Box::pin(async move { server.serve().await });

@@ -23,7 +23,7 @@ fn fault(error: &Error) -> CollectiveFault {
 
 /// The error of a step, or of one of the barriers after it: a rank whose part was over before it
 /// could see that something is wrong sees it then.
-async fn until_error<F: Fabric + 'static>(messages: &Messages<F>, step: &Step) -> Error {
+async fn until_error<F: Fabric>(messages: &Messages<F>, step: &Step) -> Error {
     if let Err(error) = step.run(messages).await {
         return error;
     }
@@ -151,7 +151,7 @@ fn a_rank_that_has_left_is_named() {
 }
 
 /// Runs steps at the same time, which begin in this order; their errors.
-async fn together<F: Fabric + 'static>(messages: &Messages<F>, steps: &[Step]) -> Vec<Error> {
+async fn together<F: Fabric>(messages: &Messages<F>, steps: &[Step]) -> Vec<Error> {
     let mut runs: Vec<_> = steps.iter().map(|step| Some(Box::pin(step.run(messages)))).collect();
     let mut errors = Vec::new();
     poll_fn(|cx| {

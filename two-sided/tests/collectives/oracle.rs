@@ -8,7 +8,7 @@ use onesided_two_sided::{Collective, Error, Located, Messages, Op};
 
 use super::steps::{ALL, Random, Step};
 
-async fn all<F: Fabric + 'static>(world: &World<F>, longest: usize, seed: u64) -> Result<(), Error> {
+async fn all<F: Fabric>(world: &World<F>, longest: usize, seed: u64) -> Result<(), Error> {
     let messages = Messages::new(world).await?;
     let mut random = Random(seed);
     for _ in 0..4 {

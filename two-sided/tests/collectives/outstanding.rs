@@ -27,7 +27,7 @@ enum Ends {
 /// Begins the calls in their order, and moves all until they are over; of a rank that `ends`, it may be
 /// the first ones only. Returns their outcomes, of which that of a dropped call is `None`, and how often
 /// none was over.
-async fn together<F: Fabric + 'static>(
+async fn together<F: Fabric>(
     messages: &Messages<F>,
     steps: &[Step; CALLS],
     (begun, ends): (usize, Option<Ends>),

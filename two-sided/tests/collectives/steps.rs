@@ -105,7 +105,7 @@ impl Step {
     }
 
     /// Some ranks start it in the background.
-    fn begun<'m, F: Fabric + 'static>(
+    fn begun<'m, F: Fabric>(
         &self,
         messages: &Messages<F>,
         request: CollectiveRequest<'m, F>,
@@ -118,7 +118,7 @@ impl Step {
     }
 
     /// Runs it, and compares.
-    pub(crate) async fn run<F: Fabric + 'static>(&self, messages: &Messages<F>) -> Result<(), Error> {
+    pub(crate) async fn run<F: Fabric>(&self, messages: &Messages<F>) -> Result<(), Error> {
         let (me, size) = (messages.world().rank(), messages.world().size());
         let Self { len, root, counts, .. } = self;
         let (len, root, total, is_root) = (*len, *root, counts.iter().sum::<usize>(), me == *root);
@@ -256,7 +256,7 @@ impl Step {
         Ok(())
     }
 
-    async fn reduction<F: Fabric + 'static>(&self, messages: &Messages<F>) -> Result<(), Error> {
+    async fn reduction<F: Fabric>(&self, messages: &Messages<F>) -> Result<(), Error> {
         let (me, size, len) = (messages.world().rank(), messages.world().size(), self.len);
         let ranks = match self.collective {
             Collective::Scan => 0..me + 1,
@@ -289,7 +289,7 @@ impl Step {
         Ok(())
     }
 
-    async fn reduce_scatter<F: Fabric + 'static>(
+    async fn reduce_scatter<F: Fabric>(
         &self,
         messages: &Messages<F>,
         len: usize,

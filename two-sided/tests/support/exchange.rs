@@ -8,7 +8,7 @@ fn bytes(from: u32, len: usize) -> Vec<u8> {
 }
 
 /// Both ranks send to one another at the same time.
-pub(crate) async fn exchange<F: Fabric + 'static>(messages: &Messages<F>) -> Result<(), Error> {
+pub(crate) async fn exchange<F: Fabric>(messages: &Messages<F>) -> Result<(), Error> {
     let me = messages.world().rank();
     let other = 1 - me;
     let (rows, mut into) = ([[me; 3]; 20], [[9; 3]; 20]);

@@ -1,4 +1,4 @@
-//! Operations on fields of a target's records (`MPI_Type_create_struct`).
+//! Operations on fields of a target'a records (`MPI_Type_create_struct`).
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     }
 }
 
-/// The operations on fields of a target's records. See [`Access::fields`](crate::Access::fields).
+/// The operations on fields of a target'a records. See [`Access::fields`](crate::Access::fields).
 ///
 /// Offsets and shapes count records; values are contiguous.
 pub struct FieldAccess<'a, T, S, F: Fabric = onesided_fabric::Any> {
@@ -74,18 +74,12 @@ impl<'a, T, F: Fabric, S> FieldAccess<'a, T, S, F> {
 
 impl<'a, T: Element, F: Fabric, S: Fields<T>> FieldAccess<'a, T, S, F> {
     /// Puts the fields of contiguous records. As [`put_shaped`](Self::put_shaped).
-    pub fn put<'s>(self, offset: usize, values: &'s [S::Values]) -> Operation<'s, T, F>
-    where
-        'a: 's,
-    {
+    pub fn put(self, offset: usize, values: &'a [S::Values]) -> Operation<'a, T, F> {
         Operation::put_pieces(self.of::<T>(), "put", (offset, Shape::Row(values.len())), self.fields, values)
     }
 
     /// Gets the fields of contiguous records. As [`get_shaped`](Self::get_shaped).
-    pub fn get<'s>(self, offset: usize, into: &'s mut [S::Values]) -> Operation<'s, T, F>
-    where
-        'a: 's,
-    {
+    pub fn get(self, offset: usize, into: &'a mut [S::Values]) -> Operation<'a, T, F> {
         Operation::get_pieces(self.of::<T>(), "get", (offset, Shape::Row(into.len())), self.fields, into)
     }
 
@@ -94,10 +88,7 @@ impl<'a, T: Element, F: Fabric, S: Fields<T>> FieldAccess<'a, T, S, F> {
     ///
     /// # Errors
     /// See [`Access::put_shaped`](crate::Access::put_shaped).
-    pub fn put_shaped<'s>(self, offset: usize, shape: Shape<'s>, values: &'s [S::Values]) -> Operation<'s, T, F>
-    where
-        'a: 's,
-    {
+    pub fn put_shaped(self, offset: usize, shape: Shape<'a>, values: &'a [S::Values]) -> Operation<'a, T, F> {
         Operation::put_pieces(self.of::<T>(), "put_shaped", (offset, shape), self.fields, values)
     }
 
@@ -109,10 +100,7 @@ impl<'a, T: Element, F: Fabric, S: Fields<T>> FieldAccess<'a, T, S, F> {
     ///
     /// # Cancel safety
     /// See [`Access::get_shaped`](crate::Access::get_shaped).
-    pub fn get_shaped<'s>(self, offset: usize, shape: Shape<'s>, into: &'s mut [S::Values]) -> Operation<'s, T, F>
-    where
-        'a: 's,
-    {
+    pub fn get_shaped(self, offset: usize, shape: Shape<'a>, into: &'a mut [S::Values]) -> Operation<'a, T, F> {
         Operation::get_pieces(self.of::<T>(), "get_shaped", (offset, shape), self.fields, into)
     }
 }
@@ -122,17 +110,14 @@ impl<'a, T: Element, F: Fabric, S: Fields<T>> FieldAccess<'a, T, S, F> {
 /// of it; otherwise the error is `Misaligned`, as for packed structures, and for
 /// [`Located`](crate::Located) values at a multiple of 4.
 impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, Field<T, V>, F> {
-    fn start<'s>(
+    fn start(
         self,
         operation: &'static str,
-        (offset, shape): (usize, Shape<'s>),
+        (offset, shape): (usize, Shape<'a>),
         op: Op,
-        operands: &'s [V],
-        results: Option<&'s mut [V]>,
-    ) -> Operation<'s, V, F>
-    where
-        'a: 's,
-    {
+        operands: &'a [V],
+        results: Option<&'a mut [V]>,
+    ) -> Operation<'a, V, F> {
         match TypeMap::of_field(offset, shape, self.fields) {
             Ok(type_map) => {
                 let range = |_: &Access<'_, V, F>| self.of::<T>().atomic_range(offset, shape.end());
@@ -158,10 +143,7 @@ impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, Field<T, V>
     ///
     /// # Cancel safety
     /// See [`Access::accumulate`](crate::Access::accumulate).
-    pub fn accumulate<'s>(self, offset: usize, operands: &'s [V], op: Op) -> Operation<'s, V, F>
-    where
-        'a: 's,
-    {
+    pub fn accumulate(self, offset: usize, operands: &'a [V], op: Op) -> Operation<'a, V, F> {
         self.start("accumulate", (offset, Shape::Row(operands.len())), op, operands, None)
     }
 
@@ -172,16 +154,7 @@ impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, Field<T, V>
     ///
     /// # Cancel safety
     /// See [`Access::accumulate`](crate::Access::accumulate).
-    pub fn accumulate_shaped<'s>(
-        self,
-        offset: usize,
-        shape: Shape<'s>,
-        operands: &'s [V],
-        op: Op,
-    ) -> Operation<'s, V, F>
-    where
-        'a: 's,
-    {
+    pub fn accumulate_shaped(self, offset: usize, shape: Shape<'a>, operands: &'a [V], op: Op) -> Operation<'a, V, F> {
         self.start("accumulate_shaped", (offset, shape), op, operands, None)
     }
 
@@ -193,16 +166,7 @@ impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, Field<T, V>
     ///
     /// # Cancel safety
     /// See [`Access::get_accumulate`](crate::Access::get_accumulate).
-    pub fn get_accumulate<'s>(
-        self,
-        offset: usize,
-        operands: &'s [V],
-        results: &'s mut [V],
-        op: Op,
-    ) -> Operation<'s, V, F>
-    where
-        'a: 's,
-    {
+    pub fn get_accumulate(self, offset: usize, operands: &'a [V], results: &'a mut [V], op: Op) -> Operation<'a, V, F> {
         let row = Shape::Row(results.len());
         self.start("get_accumulate", (offset, row), op, operands, Some(results))
     }
@@ -214,21 +178,18 @@ impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, Field<T, V>
     ///
     /// # Cancel safety
     /// As [`get_accumulate`](Self::get_accumulate).
-    pub fn get_accumulate_shaped<'s>(
+    pub fn get_accumulate_shaped(
         self,
         offset: usize,
-        shape: Shape<'s>,
-        operands: &'s [V],
-        results: &'s mut [V],
+        shape: Shape<'a>,
+        operands: &'a [V],
+        results: &'a mut [V],
         op: Op,
-    ) -> Operation<'s, V, F>
-    where
-        'a: 's,
-    {
+    ) -> Operation<'a, V, F> {
         self.start("get_accumulate_shaped", (offset, shape), op, operands, Some(results))
     }
 
-    /// Combines a record's field with an operand and returns the previous value; see
+    /// Combines a record'a field with an operand and returns the previous value; see
     /// [`Access::fetch_and_op`](crate::Access::fetch_and_op).
     ///
     /// # Errors
@@ -241,13 +202,13 @@ impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, Field<T, V>
         self.fetch("fetch_and_op", record, Change::Apply(op, operand))
     }
 
-    /// Adds to a record's field and returns the previous value: [`fetch_and_op`](Self::fetch_and_op)
+    /// Adds to a record'a field and returns the previous value: [`fetch_and_op`](Self::fetch_and_op)
     /// with [`Op::Sum`].
     pub fn fetch_add(self, record: usize, add: V) -> Fetch<'a, V, F> {
         self.fetch("fetch_add", record, Change::Apply(Op::Sum, add))
     }
 
-    /// Replaces a record's field by `new` if it is `expected`, and returns the previous value; see
+    /// Replaces a record'a field by `new` if it is `expected`, and returns the previous value; see
     /// [`Access::compare_and_swap`](crate::Access::compare_and_swap).
     ///
     /// # Errors

@@ -92,15 +92,10 @@ pub struct LockRequest<'w, T: Element, F: Fabric = Any, K: Kind<T> = ()> {
 pub trait Kind<T: Element>: 'static {
     /// What the guard knows of its lock besides.
     #[doc(hidden)]
-    type Lock<'w, F: Fabric>: Copy + Send
-    where
-        F: 'w;
+    type Lock<'w, F: Fabric>: Copy + Send;
     /// The guard: an [`Epoch`], or a [`TableGuard`](crate::TableGuard). Of a try-lock, an `Option`
     /// of it.
-    type Guard<'w, F: Fabric>
-    where
-        T: 'w,
-        F: 'w;
+    type Guard<'w, F: Fabric>;
     #[doc(hidden)]
     fn guard<'w, F: Fabric>(epoch: Epoch<'w, T, F>, lock: Self::Lock<'w, F>) -> Self::Guard<'w, F>;
     #[doc(hidden)]
@@ -117,15 +112,8 @@ pub trait Kind<T: Element>: 'static {
 }
 
 impl<T: Element> Kind<T> for () {
-    type Guard<'w, F: Fabric>
-        = Epoch<'w, T, F>
-    where
-        T: 'w,
-        F: 'w;
-    type Lock<'w, F: Fabric>
-        = ()
-    where
-        F: 'w;
+    type Guard<'w, F: Fabric> = Epoch<'w, T, F>;
+    type Lock<'w, F: Fabric> = ();
 
     #[inline(always)] // see `LockRequest::wait`
     fn guard<'w, F: Fabric>(epoch: Epoch<'w, T, F>, (): ()) -> Epoch<'w, T, F> {

@@ -57,15 +57,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
 pub struct Try<K = ()>(PhantomData<K>);
 
 impl<T: Element, K: Kind<T>> Kind<T> for Try<K> {
-    type Guard<'w, F: Fabric>
-        = Option<K::Guard<'w, F>>
-    where
-        T: 'w,
-        F: 'w;
-    type Lock<'w, F: Fabric>
-        = K::Lock<'w, F>
-    where
-        F: 'w;
+    type Guard<'w, F: Fabric> = Option<K::Guard<'w, F>>;
+    type Lock<'w, F: Fabric> = K::Lock<'w, F>;
 
     #[inline(always)] // see `LockRequest::wait`
     fn guard<'w, F: Fabric>(epoch: Epoch<'w, T, F>, lock: K::Lock<'w, F>) -> Option<K::Guard<'w, F>> {

@@ -56,10 +56,7 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     /// # Errors
     /// Those of [`LockRequest::wait`](crate::handles::LockRequest::wait) and [`Access::get`](crate::Access::get).
     #[inline]
-    pub fn get<'b>(&self, offset: usize, into: &'b mut [T]) -> LockedRequest<'b, T, (), LockedGet<'b, T>, F>
-    where
-        'w: 'b,
-    {
+    pub fn get(&self, offset: usize, into: &'w mut [T]) -> LockedRequest<'w, T, (), LockedGet<'w, T>, F> {
         LockedRequest::new(self.lock(Mode::Shared, "locked get"), LockedGet { offset, into })
     }
 
@@ -72,10 +69,7 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     /// Those of [`LockRequest::wait`](crate::handles::LockRequest::wait) and [`Access::put`](crate::Access::put). The
     /// flush or the close of the window reports later failures.
     #[inline]
-    pub fn put<'b>(&self, offset: usize, elements: &'b [T]) -> LockedRequest<'b, T, (), LockedPut<'b, T>, F>
-    where
-        'w: 'b,
-    {
+    pub fn put(&self, offset: usize, elements: &'w [T]) -> LockedRequest<'w, T, (), LockedPut<'w, T>, F> {
         LockedRequest::new(self.lock(Mode::Exclusive, "locked put"), LockedPut { offset, elements })
     }
 
@@ -87,16 +81,15 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     /// Those of [`LockRequest::wait`](crate::handles::LockRequest::wait), [`Access::get`](crate::Access::get) and
     /// [`Access::put`](crate::Access::put).
     #[inline]
-    pub fn update<'b, C, R>(
+    pub fn update<C, R>(
         &self,
         offset: usize,
-        elements: &'b mut [T],
+        elements: &'w mut [T],
         change: C,
-    ) -> LockedRequest<'b, T, R, LockedUpdate<'b, T, C>, F>
+    ) -> LockedRequest<'w, T, R, LockedUpdate<'w, T, C>, F>
     where
-        'w: 'b,
-        C: FnOnce(&mut [T]) -> R + Send + 'b,
-        R: Send + 'b,
+        C: FnOnce(&mut [T]) -> R + Send + 'w,
+        R: Send + 'w,
     {
         LockedRequest::new(self.lock(Mode::Exclusive, "locked update"), LockedUpdate { offset, elements, change })
     }

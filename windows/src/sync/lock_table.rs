@@ -284,14 +284,8 @@ impl<F: Fabric> Clone for LockTable<F> {
 type TableRequest<'t, F, K = LockTable> = LockRequest<'t, u64, F, K>;
 
 impl Kind<u64> for LockTable {
-    type Guard<'t, F: Fabric>
-        = TableGuard<'t, F>
-    where
-        F: 't;
-    type Lock<'t, F: Fabric>
-        = (&'t LockTable<F>, u64)
-    where
-        F: 't;
+    type Guard<'t, F: Fabric> = TableGuard<'t, F>;
+    type Lock<'t, F: Fabric> = (&'t LockTable<F>, u64);
 
     #[inline(always)] // see `LockRequest::wait`
     fn guard<'t, F: Fabric>(epoch: Epoch<'t, u64, F>, (_, lock): (&'t LockTable<F>, u64)) -> TableGuard<'t, F> {

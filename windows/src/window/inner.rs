@@ -160,10 +160,7 @@ impl<F: Fabric> Inner<F> {
 
     /// Starts the flushes of several targets together; the caller then awaits them one after
     /// another.
-    pub(crate) fn begin_flushes<'t>(&self, targets: impl Iterator<Item = &'t Target<F>>)
-    where
-        F: 't,
-    {
+    pub(crate) fn begin_flushes<'t>(&self, targets: impl Iterator<Item = &'t Target<F>>) {
         if !self.completes_at_post {
             targets.for_each(|target| drop(self.fabric().flush(target.fabric_rank())));
         }
