@@ -91,10 +91,7 @@ impl<'m, F: Fabric> PersistentSend<'m, F> {
     /// # Cancel safety
     /// As [`Messages::send`].
     #[inline]
-    pub fn start<'a, T: Payload>(&self, elements: &'a [T]) -> SendRequest<'a, F>
-    where
-        'm: 'a,
-    {
+    pub fn start<T: Payload>(&self, elements: &'m [T]) -> SendRequest<'m, F> {
         SendRequest::start(self.messages, Ok(self.rank), Ok(Content::of(elements)), (self.to, self.tag, false))
     }
 
@@ -128,10 +125,7 @@ impl<'m, F: Fabric> PersistentRecv<'m, F> {
     /// # Cancel safety
     /// As [`Messages::recv_into`].
     #[inline]
-    pub fn start<'a, T: Payload>(&self, into: &'a mut [T]) -> RecvInto<'a, F>
-    where
-        'm: 'a,
-    {
+    pub fn start<T: Payload>(&self, into: &'m mut [T]) -> RecvInto<'m, F> {
         Receive::start(self.messages, Room::of(into), self.wanted, Ok(self.pattern))
     }
 

@@ -61,10 +61,7 @@ impl<'m, F: Fabric> Message<'m, F> {
     ///
     /// # Cancel safety
     /// As [`Messages::recv_into`].
-    pub fn recv_into<'b, T: Payload>(self, into: &'b mut [T]) -> RecvInto<'b, F>
-    where
-        'm: 'b,
-    {
+    pub fn recv_into<T: Payload>(self, into: &'m mut [T]) -> RecvInto<'m, F> {
         RecvInto::taken(self.0, Room::of(into), Ok(()))
     }
 
@@ -76,10 +73,7 @@ impl<'m, F: Fabric> Message<'m, F> {
     ///
     /// # Cancel safety
     /// As [`Messages::recv_into`].
-    pub fn recv_shaped<'b, T: Payload>(self, into: &'b mut [T], shape: Shape<'b>) -> RecvInto<'b, F>
-    where
-        'm: 'b,
-    {
+    pub fn recv_shaped<T: Payload>(self, into: &'m mut [T], shape: Shape<'m>) -> RecvInto<'m, F> {
         let (room, fits) = Room::shaped(into, shape);
         RecvInto::taken(self.0, room, fits)
     }
