@@ -48,7 +48,7 @@ pub use onesided_job::segment::{Ticket, WORLD_BYTES};
 pub use onesided_job::{explain, lock};
 pub use onesided_remote_memory as remote_memory;
 #[doc(hidden)]
-pub use onesided_remote_memory::{debug, delegate, display, entries, questions};
+pub use onesided_remote_memory::{copied, debug, delegate, display, entries, questions};
 
 #[cfg(not(onesided_loom))]
 pub use crate::any::{Any, endpoint, threads};

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use onesided_remote_memory::{Fault, RemoteMemory};
+use onesided_remote_memory::{Fault, RemoteMemory, copied};
 
 use crate::recovery::{Participants, RecoverableWord};
 use crate::{Held, Intent, IntentFn, LockContext, Mode, Owner};
@@ -31,14 +31,7 @@ pub struct LockUse<'m, M: RemoteMemory, P> {
     pub mode: Mode,
 }
 
-impl<M: RemoteMemory, P: Copy> Clone for LockUse<'_, M, P> {
-    #[inline(always)]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<M: RemoteMemory, P: Copy> Copy for LockUse<'_, M, P> {}
+copied!([M: RemoteMemory, P: Copy] LockUse<'_, M, P>);
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockUse<'m, M, P> {
     /// The use of a lock by the owner of `context`. `words` are those of the acquire.

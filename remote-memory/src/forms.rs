@@ -23,6 +23,23 @@ macro_rules! display {
     ($($shown:tt)+) => { $crate::debug!(@Display $($shown)+); };
 }
 
+/// Makes a type `Copy` whatever its parameters are, where a derive would ask for theirs. Arguments: the parameters and the
+/// type.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! copied {
+    ([$($parameters:tt)*] $of:ty) => {
+        impl<$($parameters)*> Copy for $of {}
+
+        impl<$($parameters)*> Clone for $of {
+            #[inline(always)] // nothing is left of it
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+    };
+}
+
 /// An enumeration, and after it what is made of its entries: a constant of all in their order; a function of the
 /// name of each, which is its `Display` too.
 #[doc(hidden)]

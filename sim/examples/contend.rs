@@ -11,20 +11,14 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use onesided_fabric::remote_memory::{At, Fault, FaultKind, Rank, RegionId, RemoteMemory};
+use onesided_fabric::remote_memory::{At, Fault, FaultKind, Rank, RegionId, RemoteMemory, copied};
 use onesided_lock_algos::{Kept, LockAlgorithm, LockContext, LockUse, Mode, Owner, Owners, TestAndSet};
 use onesided_sim::{Network, Simulation};
 
 /// A lock in the first words of rank 0's memory. Its owners have no nodes.
 struct AtRankZero<'m, M>(&'m M, &'m AtomicU8);
 
-impl<M> Clone for AtRankZero<'_, M> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<M> Copy for AtRankZero<'_, M> {}
+copied!([M] AtRankZero<'_, M>);
 
 impl<'m, M: RemoteMemory> LockContext<'m, M> for AtRankZero<'m, M> {
     fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {

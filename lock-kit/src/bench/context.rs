@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use onesided_fabric::{Fabric, Segment};
 use onesided_lock_algos::{Global, Kept, LockAlgorithm, LockContext, Owner, Owners, TestAndSet, WordOf};
-use onesided_remote_memory::{At, Fault, FaultKind, Rank, RegionId};
+use onesided_remote_memory::{At, Fault, FaultKind, Rank, RegionId, copied};
 
 /// Where the words lie in the memory of every rank: those of its node, one that is never written,
 /// to pause at, the per-rank word; on a cache line of their own the host words; on another one
@@ -104,13 +104,7 @@ impl<'m, F: Fabric, A: LockAlgorithm> Site<'m, F, A> {
 #[derive(Debug)]
 pub(super) struct Spot<'m, F: Fabric, A>(pub(super) &'m Site<'m, F, A>);
 
-impl<F: Fabric, A> Clone for Spot<'_, F, A> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<F: Fabric, A> Copy for Spot<'_, F, A> {}
+copied!([F: Fabric, A] Spot<'_, F, A>);
 
 impl<'m, F: Fabric, A: LockAlgorithm> LockContext<'m, F> for Spot<'m, F, A> {
     fn home(&self, index: usize) -> Result<F::Word<'m>, Fault> {

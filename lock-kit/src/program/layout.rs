@@ -8,7 +8,7 @@
 use std::fmt;
 
 use onesided_lock_algos::{Global, LockAlgorithm, LockContext, Owner, Owners, TestAndSet, WordOf};
-use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Rank, RegionId, RemoteMemory};
+use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Rank, RegionId, RemoteMemory, copied};
 
 use super::{Crashable, Section};
 
@@ -227,13 +227,7 @@ pub struct Layout<'m, M> {
     words: &'static AlgorithmWords,
 }
 
-impl<M> Clone for Layout<'_, M> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<M> Copy for Layout<'_, M> {}
+copied!([M] Layout<'_, M>);
 
 impl<'m, M: RemoteMemory> Layout<'m, M> {
     /// The context of the server of a lock by algorithm `A`.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::shm::CollectiveBuffers;
-use onesided_fabric::{Background, Drive, Fabric, Limit, NOBODY, Wait, World};
+use onesided_fabric::{Background, Drive, Fabric, Limit, NOBODY, Wait, World, copied};
 
 use super::kind::{Collective, CollectiveCall, Combines, tag_of};
 use super::state::{Scratch, State};
@@ -54,13 +54,7 @@ pub(super) struct Core<'m, F: Fabric> {
     pub(super) element: u16,
 }
 
-impl<F: Fabric> Clone for Core<'_, F> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<F: Fabric> Copy for Core<'_, F> {}
+copied!([F: Fabric] Core<'_, F>);
 
 impl<'m, F: Fabric> Core<'m, F> {
     pub(super) fn state(&self) -> &'m State {

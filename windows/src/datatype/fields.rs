@@ -4,6 +4,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use onesided_fabric::{copied, debug};
+
 use crate::Element;
 
 /// A field of records of type `T`: its offset in the record, and its type. Made by
@@ -86,20 +88,12 @@ impl<T, V> Field<T, V> {
     }
 }
 
-impl<T, V> Copy for Field<T, V> {}
+copied!([T, V] Field<T, V>);
 
-impl<T, V> Clone for Field<T, V> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T, V> fmt::Debug for Field<T, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (field, record) = (std::any::type_name::<V>(), std::any::type_name::<T>());
-        write!(f, "{field} at byte {} of {record}", self.offset)
-    }
-}
+debug!(
+    [T, V] Field<T, V>,
+    |this| "{} at byte {} of {}", std::any::type_name::<V>(), this.offset, std::any::type_name::<T>()
+);
 
 /// The bytes of each record that an operation accesses: a [`Field`], or a tuple of up to eight, in
 /// any order.

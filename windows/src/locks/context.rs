@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 use onesided_fabric::shm::{OwnWords, Shm, ShmSegment, ShmWord};
-use onesided_fabric::{Fabric, Segment};
+use onesided_fabric::{Fabric, Segment, copied};
 use onesided_lock_algos::{Kept, LockAlgorithm, LockContext, LockUse, Mcs, Mode, Owner, Owners, WordOf};
 
 use crate::locks::layout::{LockId, request_slots_of_each};
@@ -101,13 +101,7 @@ fn in_shm<'w, F: Fabric>(fabric: &'w F, segment: &'w F::Segment) -> Result<(&'w 
     fabric.as_shm().zip(segment.as_shm()).ok_or(Fault::new(FaultKind::NoSuchRegion))
 }
 
-impl<F: Fabric, R: Copy> Clone for WindowLockContext<'_, F, R> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<F: Fabric, R: Copy> Copy for WindowLockContext<'_, F, R> {}
+copied!([F: Fabric, R: Copy] WindowLockContext<'_, F, R>);
 
 impl<F: Fabric> Inner<F> {
     /// The lock context of a target, for an owner.

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use onesided_fabric::remote_memory::Fault;
-use onesided_fabric::{Fabric, debug};
+use onesided_fabric::{Fabric, copied, debug};
 
 use crate::datatype::type_map::TypeMap;
 use crate::handles::{Fetch, Operation};
@@ -231,13 +231,7 @@ impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, Field<T, V>
 }
 
 // It borrows its access, so a copy cannot outlive the lock.
-impl<T, F: Fabric, S: Copy> Copy for FieldAccess<'_, T, S, F> {}
-
-impl<T, F: Fabric, S: Copy> Clone for FieldAccess<'_, T, S, F> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
+copied!([T, F: Fabric, S: Copy] FieldAccess<'_, T, S, F>);
 
 debug!(
     [T, F: Fabric, S: std::fmt::Debug] FieldAccess<'_, T, S, F>,

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::mem;
 use std::time::Duration;
 
-use onesided_fabric::{Any, Call, Drive, Fabric, Limit, debug, keeps_order, limited};
+use onesided_fabric::{Any, Call, Drive, Fabric, Limit, copied, debug, keeps_order, limited};
 use onesided_lock_algos::{Intent, Mode};
 
 use crate::handles::LockRequest;
@@ -143,14 +143,7 @@ impl<'w, T: Element, F: Fabric> DeferredLock<'w, T, F> {
     }
 }
 
-// Not derived: a derive would require the trait of the fabric.
-impl<T: Element, F: Fabric> Clone for DeferredLock<'_, T, F> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T: Element, F: Fabric> Copy for DeferredLock<'_, T, F> {}
+copied!([T: Element, F: Fabric] DeferredLock<'_, T, F>);
 
 debug!(
     [T: Element, F: Fabric] DeferredLock<'_, T, F>,
