@@ -90,6 +90,7 @@ const SLOTS: u16 = 1 << 12;
 /// release, or the drop of its last handle. The others wait until then.
 ///
 /// Cheap to clone; all clones are the same lock, and threads may share it.
+#[derive(Clone)]
 pub struct ServedLock<F: Fabric = onesided_fabric::Any>(Arc<Inner<F>>);
 
 struct Inner<F: Fabric> {
@@ -111,12 +112,6 @@ struct Slots {
 }
 
 type Boundary = (Arrival, u64);
-
-impl<F: Fabric> Clone for ServedLock<F> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
 
 debug!([F: Fabric] ServedLock<F>, |this| "lock at rank {}, served over {:?}", this.0.home, this.0.messages);
 

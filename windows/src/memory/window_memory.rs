@@ -47,6 +47,7 @@ use crate::{BufferError, Error, Request};
 /// with respect to each other through any window. A flush, fence or unlock of one window makes its
 /// operations visible to later reads through another (MPI-4.1, 12.4: MPI makes concurrent access
 /// through overlapping windows an error; here it is as defined as within one window).
+#[derive(Clone)]
 pub struct WindowMemory<F: Fabric = onesided_fabric::Any>(Arc<Shared<F>>);
 
 struct Shared<F: Fabric> {
@@ -162,12 +163,6 @@ impl<F: Fabric> WindowMemory<F> {
         let part = part.map_err(|fault| failed("the fabric cannot split it", fault.kind()))?;
         state.windows += 1;
         Ok((part, WindowRef(Arc::clone(&self.0))))
-    }
-}
-
-impl<F: Fabric> Clone for WindowMemory<F> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
     }
 }
 

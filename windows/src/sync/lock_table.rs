@@ -47,6 +47,7 @@ use crate::{Builder, Epoch, Error, LockDesign, PreviousOwner, Request, Window};
 /// before unlocking.
 ///
 /// Cheap to clone; all clones are the same table.
+#[derive(Clone)]
 pub struct LockTable<F: Fabric = Any> {
     window: Window<u64, F>,
     /// The first lock of each rank, and the end.
@@ -274,13 +275,6 @@ fn named(builder: Builder<u64>) -> Builder<u64> {
 debug!([F: Fabric] LockTable<F>, |this| "lock table \"{}\": {} locks, {}", this.name(), this.len(), this.design());
 
 // Not derived: a derive would require the trait of the fabric.
-impl<F: Fabric> Clone for LockTable<F> {
-    fn clone(&self) -> Self {
-        let Self { window, starts, even, table } = self;
-        Self { window: window.clone(), starts: Arc::clone(starts), even: *even, table: *table }
-    }
-}
-
 type TableRequest<'t, F, K = LockTable> = LockRequest<'t, u64, F, K>;
 
 impl Kind<u64> for LockTable {

@@ -31,6 +31,7 @@ use crate::{Builder, Element, Request};
 /// back and stays as it was. A second lock by a rank that holds one waits until its deadline.
 ///
 /// Cheap to clone; all clones are the same mutex.
+#[derive(Clone)]
 pub struct Mutex<T, F: Fabric = Any>(Value<T, F>);
 
 value!(Mutex, "a mutex");

@@ -22,6 +22,7 @@ use crate::{Builder, Element, Request};
 /// limits.close().wait()
 /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
 /// ```
+#[derive(Clone)]
 pub struct RwLock<T, F: Fabric = Any>(Value<T, F>);
 
 value!(RwLock, "a read-write lock");

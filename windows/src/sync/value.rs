@@ -13,6 +13,7 @@ use crate::sync::locked_request::{DeferredLock, Operation};
 use crate::{Builder, Element, Epoch, Error, PreviousOwner, Request, Window};
 
 /// A window of one element at one rank.
+#[derive(Clone)]
 pub(crate) struct Value<T, F: Fabric> {
     pub(crate) window: Window<T, F>,
     pub(crate) home: u32,
@@ -102,12 +103,6 @@ macro_rules! value {
             }
         }
 
-        impl<T: Element, F: Fabric> Clone for $name<T, F> {
-            fn clone(&self) -> Self {
-                Self(self.0.clone())
-            }
-        }
-
         debug!([T: Element, F: Fabric] $name<T, F>, |this| "{} of {:?}", stringify!($name), this.0);
     };
 }
@@ -121,12 +116,6 @@ pub(crate) fn named<T: Element>(builder: Builder<T>, what: &str) -> Builder<T> {
 }
 
 // Not derived: a derive would require the traits of the element and the fabric.
-impl<T: Element, F: Fabric> Clone for Value<T, F> {
-    fn clone(&self) -> Self {
-        Self { window: self.window.clone(), home: self.home }
-    }
-}
-
 /// A guard of a value, or `None` where another owner has the lock.
 pub trait Guard<'m, T: Element, F: Fabric>: Send + Sized + 'm {
     #[doc(hidden)]

@@ -52,6 +52,7 @@ use crate::window::inner::Inner;
 /// accessed a freed region would lose its connection; a program that creates many windows should
 /// close them. Memory that a window was [created](Self::create) over is freed and peers get errors,
 /// unless a peer is in the middle of an operation on it: then it is leaked.
+#[derive(Clone)]
 pub struct Window<T, F: Fabric = onesided_fabric::Any> {
     pub(crate) inner: Arc<Inner<F>>,
     /// Keeps this rank in the world. `inner` does not: background tasks hold it.
@@ -81,12 +82,6 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// The world that the window belongs to.
     pub const fn world(&self) -> &World<F> {
         &self.world
-    }
-}
-
-impl<T, F: Fabric> Clone for Window<T, F> {
-    fn clone(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner), world: self.world.clone(), element: PhantomData }
     }
 }
 
