@@ -84,7 +84,7 @@ impl<F: Fabric> LockTable<F> {
     /// # Cancel safety
     /// As [`new`](Self::new).
     pub fn with(builder: Builder<u64>, world: &World<F>, here: usize) -> Request<'_, Self, F> {
-        let builder = named(builder);
+        let builder = builder.named(|| "unnamed, of locks".to_owned());
         Request::new(builder.awaited(world), "create", Self::make(builder, world, here, false))
     }
 
@@ -96,7 +96,7 @@ impl<F: Fabric> LockTable<F> {
     /// # Cancel safety
     /// As [`new`](Self::new).
     pub fn with_tokens(builder: Builder<u64>, world: &World<F>, here: usize) -> Request<'_, Self, F> {
-        let builder = named(builder);
+        let builder = builder.named(|| "unnamed, of locks".to_owned());
         Request::new(builder.awaited(world), "create", Self::make(builder, world, here, true))
     }
 
@@ -265,11 +265,6 @@ impl<F: Fabric> LockTable<F> {
     pub fn close(self) -> Request<'static, (), F> {
         self.window.close()
     }
-}
-
-/// Names a table without a name after its locks, where the builder names the words that they take.
-fn named(builder: Builder<u64>) -> Builder<u64> {
-    if builder.name == Builder::<u64>::default().name { builder.name("unnamed, of locks") } else { builder }
 }
 
 debug!([F: Fabric] LockTable<F>, |this| "lock table \"{}\": {} locks, {}", this.name(), this.len(), this.design());

@@ -83,7 +83,7 @@ macro_rules! value {
             /// # Cancel safety
             /// As [`new`](Self::new).
             pub fn with(builder: Builder<T>, world: &World<F>, home: u32, value: T) -> Request<'_, Self, F> {
-                let builder = $crate::sync::value::named(builder, concat!($what, " of"));
+                let builder = builder.named(|| format!(concat!($what, " of {}"), std::any::type_name::<T>()));
                 let awaited = builder.awaited(world);
                 Request::new(awaited, "create", async move { Value::make(builder, world, home, value).await.map(Self) })
             }
@@ -108,12 +108,6 @@ macro_rules! value {
 }
 
 pub(crate) use value;
-
-/// Names a value without a name after what it is.
-pub(crate) fn named<T: Element>(builder: Builder<T>, what: &str) -> Builder<T> {
-    let is_named = builder.name != Builder::<T>::default().name;
-    if is_named { builder } else { builder.name(&format!("{what} {}", std::any::type_name::<T>())) }
-}
 
 // Not derived: a derive would require the traits of the element and the fabric.
 /// A guard of a value, or `None` where another owner has the lock.

@@ -166,6 +166,11 @@ impl<T: Element> Builder<T> {
         self
     }
 
+    /// Names what has no name.
+    pub(crate) fn named(self, what: impl FnOnce() -> String) -> Self {
+        if self.name == Self::default().name { self.name(&what()) } else { self }
+    }
+
     /// For a request that creates the window.
     pub(crate) fn awaited<F: Fabric>(&self, world: &World<F>) -> Awaited<'static, F> {
         Awaited::AllRanks(world.background(), self.name.clone())
