@@ -101,14 +101,13 @@ mod wake_up;
 mod words;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use onesided_job::{Exchange, Job, lock, setting};
-use onesided_remote_memory::{Liveness, Notify, Rank, RemoteMemory};
+use onesided_remote_memory::{Liveness, Notify, Rank, RemoteMemory, debug};
 
 use crate::shm::JobSegment;
 use crate::verbs::arrivals::Arrivals;
@@ -218,13 +217,11 @@ struct Inner {
     exchange: Arc<dyn Exchange>,
 }
 
-impl fmt::Debug for Verbs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { rank, connector, endpoint, .. } = &*self.0;
-        let busy = self.0.known_peers().filter(|peer| peer.is_busy()).count();
-        write!(f, "Verbs({rank} of {}, requests under way to {busy}, {endpoint:?})", connector.addresses.len())
-    }
-}
+debug!(
+    [] Verbs,
+    |this| "Verbs({} of {}, requests under way to {}, {:?})", this.0.rank, this.0.connector.addresses.len(),
+    this.0.known_peers().filter(|peer| peer.is_busy()).count(), this.0.endpoint
+);
 
 impl Verbs {
     /// Joins a job. Every rank of the job has to call it.

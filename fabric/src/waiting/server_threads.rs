@@ -1,7 +1,6 @@
 //! Server threads: they run tasks that serve peers, one thread per task or one for all tasks of a
 //! rank.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +9,7 @@ use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
 
 use onesided_job::lock;
-use onesided_remote_memory::{Fault, FaultKind};
+use onesided_remote_memory::{Fault, FaultKind, debug};
 use rustix::io::Errno;
 
 use crate::waiting::drive::{self, Blocking};
@@ -116,11 +115,7 @@ impl ServerThreads {
     }
 }
 
-impl fmt::Debug for ServerThreads {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|pool| lock(pool).strong_count() > 0)).finish()
-    }
-}
+debug!([] ServerThreads, |this| "{:?}", this.0.each_ref().map(|pool| lock(pool).strong_count() > 0));
 
 /// New tasks that were not polled yet; `None` once the thread has ended.
 struct Pool(Mutex<Option<Vec<Task>>>);

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use onesided_fabric::{Channel, debug, entries, lock};
+use onesided_fabric::{Channel, debug, display, entries, lock};
 
 use crate::driver::measured::{LOWEST, Measured};
 use crate::{ProgressMode, Protocol};
@@ -95,14 +95,11 @@ pub struct Rule {
     pub by: Protocol,
 }
 
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, condition) in self.when.iter().enumerate() {
-            write!(f, "{}{condition}", if at == 0 { "" } else { " & " })?;
-        }
-        write!(f, "{}{}", if self.when.is_empty() { "" } else { ": " }, self.by)
-    }
+fn joined(all: &[impl fmt::Display], by: &str) -> String {
+    all.iter().map(ToString::to_string).collect::<Vec<_>>().join(by)
 }
+
+display!([] Rule, |this| "{}{}{}", joined(&this.when, " & "), if this.when.is_empty() { "" } else { ": " }, this.by);
 
 impl Rule {
     fn parse(
@@ -287,14 +284,7 @@ impl FromStr for Rules {
     }
 }
 
-impl fmt::Display for Rules {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, rule) in self.0.iter().enumerate() {
-            write!(f, "{}{rule}", if at == 0 { "" } else { ", " })?;
-        }
-        Ok(())
-    }
-}
+display!([] Rules, |this| "{}", joined(&this.0, ", "));
 
 debug!([] Rules, |this| "{:?}", this.to_string());
 

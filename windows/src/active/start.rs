@@ -1,10 +1,9 @@
 //! The origin's side of post-start-complete-wait: start and complete.
 
-use std::fmt;
 use std::sync::Arc;
 
 use onesided_fabric::remote_memory::Fault;
-use onesided_fabric::{Any, Fabric};
+use onesided_fabric::{Any, Fabric, debug};
 
 use crate::active::notify::group;
 use crate::active::signals::Signal;
@@ -160,8 +159,4 @@ impl<T: Element, F: Fabric> Drop for AccessEpoch<'_, T, F> {
     }
 }
 
-impl<T: Element, F: Fabric> fmt::Debug for AccessEpoch<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.started.iter().map(|(access, _)| access)).finish()
-    }
-}
+debug!([T: Element, F: Fabric] AccessEpoch<'_, T, F>, |this| "{:?}", this.started.iter().map(|(access, _)| access).collect::<Vec<_>>());

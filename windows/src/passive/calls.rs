@@ -1,9 +1,8 @@
 //! Locks by calls, as in MPI, checked at run time.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use onesided_fabric::{Any, Fabric};
+use onesided_fabric::{Any, Fabric, debug};
 use onesided_lock_algos::Mode;
 
 use crate::operation::request::{Awaited, Begin};
@@ -85,8 +84,4 @@ impl<'w, T: Element, F: Fabric> Epochs<'w, T, F> {
     }
 }
 
-impl<T: Element, F: Fabric> fmt::Debug for Epochs<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.held.iter().map(|(target, epoch)| (target, epoch.mode()))).finish()
-    }
-}
+debug!([T: Element, F: Fabric] Epochs<'_, T, F>, |this| "{:?}", this.held.iter().map(|(target, epoch)| (target, epoch.mode())).collect::<BTreeMap<_, _>>());

@@ -1,8 +1,6 @@
 //! The quantities that benchmarks measure: one row of a table each. JSON calls a quantity `metric`.
 
-use std::fmt;
-
-use onesided_fabric::entries;
+use onesided_fabric::{display, entries};
 use serde::{Deserialize, Serialize};
 
 /// What every output has to know of a quantity.
@@ -214,11 +212,7 @@ impl Quantity {
     }
 }
 
-impl fmt::Display for Quantity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+display!([] Quantity, |this| "{}", this.name());
 
 impl From<Quantity> for &'static str {
     fn from(quantity: Quantity) -> Self {
