@@ -1,4 +1,4 @@
-//! Operations on fields of a target'a records (`MPI_Type_create_struct`).
+//! Operations on fields of a target's records (`MPI_Type_create_struct`).
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     }
 }
 
-/// The operations on fields of a target'a records. See [`Access::fields`](crate::Access::fields).
+/// The operations on fields of a target's records. See [`Access::fields`](crate::Access::fields).
 ///
 /// Offsets and shapes count records; values are contiguous.
 pub struct FieldAccess<'a, T, S, F: Fabric = onesided_fabric::Any> {
@@ -189,7 +189,7 @@ impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, Field<T, V>
         self.start("get_accumulate_shaped", (offset, shape), op, operands, Some(results))
     }
 
-    /// Combines a record'a field with an operand and returns the previous value; see
+    /// Combines a record's field with an operand and returns the previous value; see
     /// [`Access::fetch_and_op`](crate::Access::fetch_and_op).
     ///
     /// # Errors
@@ -202,13 +202,13 @@ impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, Field<T, V>
         self.fetch("fetch_and_op", record, Change::Apply(op, operand))
     }
 
-    /// Adds to a record'a field and returns the previous value: [`fetch_and_op`](Self::fetch_and_op)
+    /// Adds to a record's field and returns the previous value: [`fetch_and_op`](Self::fetch_and_op)
     /// with [`Op::Sum`].
     pub fn fetch_add(self, record: usize, add: V) -> Fetch<'a, V, F> {
         self.fetch("fetch_add", record, Change::Apply(Op::Sum, add))
     }
 
-    /// Replaces a record'a field by `new` if it is `expected`, and returns the previous value; see
+    /// Replaces a record's field by `new` if it is `expected`, and returns the previous value; see
     /// [`Access::compare_and_swap`](crate::Access::compare_and_swap).
     ///
     /// # Errors
