@@ -511,6 +511,11 @@
 //! up to 240 B a rank to all together. From the 16th collective on that a rank has begun before it has passed one,
 //! messages go in place of what is published.
 //!
+//! Such ranks that may read one another's processes (as for [`Offered`](crate::Protocol::Offered)) read long ones where they
+//! are, whatever the rules of messages say: an `all_gather` and an `all_to_all` of blocks from 16 KiB on, and an `all_reduce`
+//! from 16 KiB on, in which each rank combines a block of all vectors and reads those of the others. Each publishes where its
+//! slice is, and keeps it until all have said that they have read it.
+//!
 //! A rank in another collective than the others is told so at its first message: the error says who
 //! is in which call. If both wait for one another, one asks the other after 20 ms. A rank whose call
 //! fails tells all others why: so a death ends the call at every rank that waits in it, with an error

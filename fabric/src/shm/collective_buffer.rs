@@ -4,12 +4,17 @@
 //! A buffer has one writer, so a rank that dies between two stores blocks no other rank. A contribution lies in
 //! the slot of its collective's number, and storing the header publishes it. The slot is written again once
 //! every other rank has passed that collective, so nothing changes while others may read it.
+//!
+//! A long contribution says where a slice of its rank is. How far the rank is with the collective lies apart, in the
+//! [phase](CollectiveBuffer::reach) of the slot.
 
 use crate::shm::lane::{load_words, store_words};
-use crate::util::sync::atomic::{AtomicU64, Ordering};
+use crate::util::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// The words before the slots. The first one is the number of the last collective that the rank has passed.
-pub(crate) const HEAD_WORDS: usize = 8;
+pub(crate) const HEAD_WORDS: usize = PHASES_AT + SLOTS;
+/// Where the phases are, one a slot.
+const PHASES_AT: usize = 8;
 /// A power of two.
 pub(crate) const SLOTS: usize = 16;
 /// The words of a slot: the header, the tag, the bytes.
@@ -23,11 +28,17 @@ const BYTES_AT: usize = 2;
 const LENGTH_BITS: u32 = 8;
 const _: () = assert!(ROOM < 1 << LENGTH_BITS && SLOTS.is_power_of_two());
 
+/// A phase has the collective's number above these bits.
+const PHASE_BITS: u32 = 2;
+/// The last phase: the rank has given up what the others read.
+const WITHDRAWN: u64 = 3;
+
 type Slot = [AtomicU64; SLOT_WORDS];
 
 #[derive(Clone, Copy)]
 pub(crate) struct CollectiveBuffer<'m> {
     passed: &'m AtomicU64,
+    phases: &'m [AtomicU64],
     slots: &'m [Slot],
 }
 
@@ -48,12 +59,17 @@ impl<'m> CollectiveBuffer<'m> {
     pub(crate) fn of(words: &'m [AtomicU64]) -> Option<Self> {
         let (head, slots) = words.split_at_checked(HEAD_WORDS)?;
         let (slots, _) = slots.as_chunks();
-        Some(Self { passed: &head[0], slots }).filter(|buffer| !buffer.slots.is_empty())
+        Some(Self { passed: &head[0], phases: &head[PHASES_AT..], slots }).filter(|buffer| !buffer.slots.is_empty())
+    }
+
+    #[inline]
+    fn place(&self, number: u64) -> usize {
+        number as usize & (self.slots.len() - 1)
     }
 
     #[inline]
     fn slot(&self, number: u64) -> &'m Slot {
-        &self.slots[number as usize & (self.slots.len() - 1)]
+        &self.slots[self.place(number)]
     }
 
     /// Owner: publishes at most [`ROOM`] bytes. All others have passed what the slot has.
@@ -75,6 +91,28 @@ impl<'m> CollectiveBuffer<'m> {
             len: (header & ((1 << LENGTH_BITS) - 1)) as usize,
             words: &slot[BYTES_AT..],
         })
+    }
+
+    /// Owner: it has reached a phase, 1 or 2, of a collective that it has contributed to.
+    pub(crate) fn reach(&self, number: u64, phase: u64) {
+        // Release: what the owner wrote for the phase comes before. The most counts: the word may be of a later
+        // collective already if this one has failed at all others.
+        self.phases[self.place(number)].fetch_max(number << PHASE_BITS | phase, Ordering::Release);
+    }
+
+    /// Owner: it gives up what the others read for a collective.
+    pub(crate) fn withdraw(&self, number: u64) {
+        self.reach(number, WITHDRAWN);
+        fence(Ordering::Release); // a rank that reads what is stored next finds the phase
+    }
+
+    /// Whether the owner has reached a phase of a collective, 0 at first, and has not withdrawn. If so, what was read
+    /// before is certain.
+    pub(crate) fn has_reached(&self, number: u64, phase: u64) -> bool {
+        fence(Ordering::Acquire);
+        let word = self.phases[self.place(number)].load(Ordering::Acquire);
+        let reached = if word >> PHASE_BITS == number { word & WITHDRAWN } else { 0 };
+        reached >= phase && reached != WITHDRAWN
     }
 
     /// Owner: it reads no contribution to this collective or to an earlier one any more.

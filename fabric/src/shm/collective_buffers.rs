@@ -75,8 +75,35 @@ impl CollectiveBuffers {
             return false;
         }
         self.of(self.me).publish(number, tag, bytes);
-        self.others().for_each(|rank| self.job_segment.wake(self.rank(rank)));
+        self.wake_others();
         true
+    }
+
+    #[inline]
+    fn wake_others(&self) {
+        self.others().for_each(|rank| self.job_segment.wake(self.rank(rank)));
+    }
+
+    /// This rank has reached a phase, 1 or 2, of a collective that it has published a contribution to.
+    pub fn reach(&self, number: u64, phase: u64) {
+        if !is_child() {
+            self.of(self.me).reach(number, phase);
+            self.wake_others();
+        }
+    }
+
+    /// This rank gives up what the others read for a collective that it has published a contribution to.
+    pub fn withdraw(&self, number: u64) {
+        if !is_child() {
+            self.of(self.me).withdraw(number);
+        }
+    }
+
+    /// Whether a rank has reached a phase of a collective, 0 at first, and has not withdrawn: what was read of it
+    /// before may be anything if it has.
+    #[must_use]
+    pub fn has_reached(&self, rank: u32, number: u64, phase: u64) -> bool {
+        !is_child() && self.of(rank as usize).has_reached(number, phase)
     }
 
     #[inline]

@@ -4,6 +4,7 @@
 use onesided_fabric::Fabric;
 
 use super::blocks::{Blocks, disjoint};
+use super::direct;
 use super::link::{Link, Outcome};
 use super::published;
 
@@ -21,6 +22,11 @@ pub(super) async fn run<F: Fabric>(
     link.has_length(all.len(), blocks.ranges(0..size).end)?;
     if let Some(mine) = mine {
         link.has_length(mine.len(), blocks.range(link.me).len())?;
+    }
+    if direct::is_possible(link, blocks.longest(size))
+        && Box::pin(direct::all_gather(link, (mine, &mut *all), &blocks)).await?
+    {
+        return Ok(());
     }
     match all.len() {
         _ if link.has_buffers(blocks.longest(size)) => published::all_gather(link, (mine, all), &blocks).await,

@@ -10,6 +10,7 @@ use std::ops::Range;
 use onesided_fabric::Fabric;
 
 use super::blocks::disjoint;
+use super::direct;
 use super::link::{Link, Outcome};
 use super::operation::{Operation, Side};
 use super::published;
@@ -23,6 +24,9 @@ pub(super) async fn run<F: Fabric>(link: &mut Link<'_, F>, data: &mut [u8], oper
     }
     if link.has_buffers(data.len()) {
         return published::all_reduce(link, data, operation).await;
+    }
+    if direct::is_possible(link, data.len()) && Box::pin(direct::all_reduce(link, data, operation)).await? {
+        return Ok(());
     }
     let halving = Halving::new(link, data.len() / operation.element, operation.element);
     match data.len() < LONG || halving.count < halving.groups as usize {

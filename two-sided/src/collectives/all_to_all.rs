@@ -4,6 +4,7 @@
 use onesided_fabric::Fabric;
 
 use super::blocks::Blocks;
+use super::direct;
 use super::link::{Link, Outcome};
 use super::published;
 
@@ -37,6 +38,12 @@ pub(super) async fn run<F: Fabric>(
     link.has_length(send.len(), of_send.ranges(0..size).end)?;
     if is_equal && link.has_buffers(send.len()) {
         return published::all_to_all(link, (send, recv), equal).await;
+    }
+    if is_equal
+        && direct::is_possible(link, equal)
+        && Box::pin(direct::all_to_all(link, (send, &mut *recv), equal)).await?
+    {
+        return Ok(());
     }
     if is_equal && equal <= SHORT && size >= MANY {
         return Box::pin(bruck(link, (send, recv), equal)).await;

@@ -70,7 +70,7 @@ impl<'m, F: Fabric> Core<'m, F> {
         (self.messages.collective_context(), self.tag)
     }
 
-    fn rank(&self, rank: u32) -> Outcome<Rank> {
+    pub(super) fn rank(&self, rank: u32) -> Outcome<Rank> {
         self.messages.world().fabric_rank(rank).ok_or_else(|| self.failed(Fault::new(FaultKind::NoSuchRank)))
     }
 
@@ -113,7 +113,7 @@ impl<'m, F: Fabric> Core<'m, F> {
 
     /// Whether a message is of this call, and as long as the receiver expects.
     #[inline]
-    fn check(&self, (from, tag): (u32, u32), len: u64, expected: usize) -> Outcome {
+    pub(super) fn check(&self, (from, tag): (u32, u32), len: u64, expected: usize) -> Outcome {
         if tag != self.tag {
             return Err(self.out_of_step(Found { from: Rank(from), tag }));
         }
@@ -221,10 +221,15 @@ impl<'m, F: Fabric> Core<'m, F> {
         Some(Ok(()))
     }
 
-    /// Waits for the contribution of a rank, or for a message in its place: whether it is in the buffer.
-    async fn arrived(self, from: u32, begun: Begun<'m, F>, into: &mut [u8]) -> Outcome<bool> {
+    /// Waits until something is there in a buffer, or for a message in its place: whether it is there.
+    async fn arrived(
+        self,
+        from: u32,
+        begun: Begun<'m, F>,
+        into: &mut [u8],
+        is_there: impl Fn() -> bool,
+    ) -> Outcome<bool> {
         let mut received = pin!(self.received(from, begun, into));
-        let is_there = || self.state().buffers().is_some_and(|buffers| buffers.find(from, self.number).is_some());
         poll_fn(|cx| {
             if is_there() {
                 return Poll::Ready(Ok(true));
@@ -592,21 +597,40 @@ impl<'m, F: Fabric> Link<'m, F> {
 
     async fn take_late(&mut self, from: u32, part: (usize, usize), into: &mut [u8]) -> Outcome {
         let core = self.core;
-        if let Some((_, looks)) = self.polls {
-            let mut taken = None;
-            looks(core.messages.progress(), &mut || {
-                taken = core.contributed(from, part, into);
-                taken.is_some()
-            });
-            if let Some(taken) = taken {
-                return taken;
-            }
-        }
-        let begun = core.receive(from, into)?;
-        let is_there = self.patience.during(core, from, pin!(core.arrived(from, begun, into))).await?;
-        match is_there {
+        match self.appears(from, into, |buffers| buffers.find(from, core.number).is_some()).await? {
             true => core.contributed(from, part, into).unwrap_or(Ok(())),
             false => Ok(()),
+        }
+    }
+
+    /// Waits until something is there in the buffer of a rank, or for a message of it: whether it is there.
+    async fn appears(
+        &mut self,
+        from: u32,
+        into: &mut [u8],
+        is_there: impl Fn(&CollectiveBuffers) -> bool,
+    ) -> Outcome<bool> {
+        let core = self.core;
+        let is_there = || core.state().buffers().is_some_and(&is_there);
+        if let Some((_, looks)) = self.polls
+            && looks(core.messages.progress(), &mut || is_there())
+        {
+            return Ok(true);
+        }
+        let begun = core.receive(from, into)?;
+        self.patience.during(core, from, pin!(core.arrived(from, begun, into, is_there))).await
+    }
+
+    /// Waits until a rank has reached a phase of the call. One that has withdrawn says why.
+    pub(super) async fn reached(&mut self, from: u32, phase: u64) -> Outcome {
+        let number = self.core.number;
+        let has_reached = |buffers: &CollectiveBuffers| buffers.has_reached(from, number, phase);
+        if self.core.state().buffers().is_some_and(has_reached) {
+            return Ok(());
+        }
+        match self.appears(from, &mut [], has_reached).await? {
+            true => Ok(()),
+            false => Err(self.core.failed(Fault::of(FaultKind::Protocol, self.core.rank(from)?))),
         }
     }
 

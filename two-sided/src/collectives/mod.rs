@@ -10,6 +10,7 @@ mod all_to_all;
 mod barrier;
 mod blocks;
 mod broadcast;
+mod direct;
 mod failure;
 mod gather;
 mod kind;

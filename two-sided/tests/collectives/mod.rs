@@ -1,5 +1,6 @@
 //! Collectives, against a serial oracle, between threads and in the simulator.
 
+mod direct;
 mod failures;
 mod oracle;
 mod order;
