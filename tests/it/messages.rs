@@ -13,6 +13,7 @@ use onesided::{Fault, FaultKind, Messages, Protocol, Source, Tag, Window, World}
 use onesided_fabric::remote_memory::Rank;
 use onesided_fabric::{Fabric, Segment, SegmentKey, block_on};
 
+use crate::collectives::steps::repeated;
 use crate::jobs::{self, Role, die, ok};
 use crate::support::{DEADLINE, eventually};
 
@@ -39,14 +40,8 @@ pub(crate) const ROLES: &[Role] = &[
 /// Eager and rendezvous messages: while the memory of a long one is opened, another one is announced.
 const LENGTHS: [usize; 7] = [0, 3, 4, 1_000, 100_000, 100_000, 1];
 
-/// A prime number of elements repeats, so that a piece out of its place is seen; unoptimised code fills an emulated machine's
-/// memory slowly.
 pub(crate) fn elements(rank: u32, len: usize) -> Vec<u64> {
-    const PERIOD: usize = 1_021;
-    let first: Vec<_> = (0..len.min(PERIOD) as u64).map(|at| at * 1_000 + u64::from(rank)).collect();
-    let mut all = first.repeat(len.div_ceil(PERIOD));
-    all.truncate(len);
-    all
+    repeated(len, |at| at as u64 * 1_000 + u64::from(rank))
 }
 
 /// By each protocol.

@@ -28,22 +28,30 @@ fn step(collective: Collective, size: u32, random: &mut Random) -> Step {
     step
 }
 
-/// While a call is under way no later one is passed, so that from the 16th on messages go.
+/// Runs rounds of collectives beside a call that is under way: no later one is passed, so that from the 16th on a rank has no
+/// room in its buffer, and messages go.
+pub(super) fn without_room(
+    messages: &Messages,
+    (rounds, collectives): (usize, &[Collective]),
+    mut step: impl FnMut(Collective) -> Step,
+) {
+    let world = messages.world();
+    let mut greatest = [world.rank()];
+    let first = messages.all_reduce(&mut greatest, Op::Max);
+    for collective in (0..rounds).flat_map(|_| collectives) {
+        block_on(world.fabric(), step(*collective).run(messages)).unwrap();
+    }
+    first.wait().unwrap();
+    assert_eq!(greatest, [world.size() - 1]);
+}
+
 #[test]
 fn contributions_without_room_go_as_messages() {
     for size in 2..5 {
-        ranks(size, |world, messages| {
+        ranks(size, |_, messages| {
             let mut random = Random(size.into());
-            let mut sum = [world.rank()];
             for _ in 0..2 {
-                let first = messages.all_reduce(&mut sum, Op::Max);
-                for _ in 0..8 {
-                    for collective in PUBLISHED {
-                        block_on(world.fabric(), step(collective, size, &mut random).run(&messages)).unwrap();
-                    }
-                }
-                first.wait().unwrap();
-                assert_eq!(sum, [size - 1]);
+                without_room(&messages, (8, &PUBLISHED), |collective| step(collective, size, &mut random));
             }
         });
     }
@@ -100,7 +108,15 @@ fn call<'m>(messages: &'m Messages, collective: Collective, mine: &'m [u32; 9], 
     }
 }
 
-type Request<'m> = CollectiveRequest<'m, Any>;
+pub(super) type Request<'m> = CollectiveRequest<'m, Any>;
+
+/// Polls a call, unless it is over, and takes its outcome.
+pub(super) fn poll(call: &mut Option<Request<'_>>, outcome: &mut Option<Result<(), Error>>) {
+    let ended = call.as_mut().map(|call| call.test());
+    if let Some(ended @ (Ok(Some(())) | Err(_))) = ended {
+        (*call, *outcome) = (None, Some(ended.map(drop)));
+    }
+}
 
 /// Polls the calls in turn, from one of them on, until all are over; that of rank 2 is dropped at the turn of a
 /// number. The outcomes.
@@ -111,10 +127,7 @@ fn in_turn(calls: [Request<'_>; 3], first: usize, dropped_at: Option<u32>) -> [O
             if rank == 2 && dropped_at == Some(turn) {
                 calls[rank] = None;
             }
-            let ended = calls[rank].as_mut().map(|call| call.test());
-            if let Some(ended @ (Ok(Some(())) | Err(_))) = ended {
-                (calls[rank], outcomes[rank]) = (None, Some(ended.map(drop)));
-            }
+            poll(&mut calls[rank], &mut outcomes[rank]);
         }
         if calls.iter().all(Option::is_none) {
             return outcomes;

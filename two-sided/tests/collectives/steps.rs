@@ -59,7 +59,7 @@ pub(crate) struct Step {
 }
 
 /// A prime number of elements repeats, so that a block out of its place is seen; unoptimised code draws them slowly.
-fn repeated<T: Copy>(count: usize, of: impl FnMut(usize) -> T) -> Vec<T> {
+pub(crate) fn repeated<T: Copy>(count: usize, of: impl FnMut(usize) -> T) -> Vec<T> {
     const PERIOD: usize = 1_021;
     let mut all = (0..count.min(PERIOD)).map(of).collect::<Vec<_>>().repeat(count.div_ceil(PERIOD));
     all.truncate(count);
