@@ -23,8 +23,8 @@ pub(super) async fn run<F: Fabric>(
     if let Some(mine) = mine {
         link.has_length(mine.len(), blocks.range(link.me).len())?;
     }
-    if direct::is_possible(link, blocks.longest(size))
-        && Box::pin(direct::all_gather(link, (mine, &mut *all), &blocks)).await?
+    if let Some(buffers) = direct::buffers(link, blocks.longest(size))
+        && Box::pin(direct::all_gather(link, buffers, (mine, &mut *all), &blocks)).await?
     {
         return Ok(());
     }

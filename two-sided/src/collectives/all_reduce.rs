@@ -25,7 +25,9 @@ pub(super) async fn run<F: Fabric>(link: &mut Link<'_, F>, data: &mut [u8], oper
     if link.has_buffers(data.len()) {
         return published::all_reduce(link, data, operation).await;
     }
-    if direct::is_possible(link, data.len()) && Box::pin(direct::all_reduce(link, data, operation)).await? {
+    if let Some(buffers) = direct::buffers(link, data.len())
+        && Box::pin(direct::all_reduce(link, buffers, data, operation)).await?
+    {
         return Ok(());
     }
     let halving = Halving::new(link, data.len() / operation.element, operation.element);

@@ -40,8 +40,8 @@ pub(super) async fn run<F: Fabric>(
         return published::all_to_all(link, (send, recv), equal).await;
     }
     if is_equal
-        && direct::is_possible(link, equal)
-        && Box::pin(direct::all_to_all(link, (send, &mut *recv), equal)).await?
+        && let Some(buffers) = direct::buffers(link, equal)
+        && Box::pin(direct::all_to_all(link, buffers, (send, &mut *recv), equal)).await?
     {
         return Ok(());
     }

@@ -4,11 +4,12 @@
 
 use bytemuck::{bytes_of, bytes_of_mut};
 use onesided_fabric::Fabric;
-use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::shm::CollectiveBuffers;
 
 use super::blocks::Blocks;
 use super::link::{Core, Link, Outcome};
 use super::operation::{Operation, Side};
+use crate::driver::offered::processes;
 
 /// From so many bytes on, of a block or of a vector.
 const LONG: usize = 16 << 10;
@@ -18,23 +19,24 @@ const PIECE: usize = 64 << 10;
 /// The address that says that a rank cannot be read, or has no room to say where its slice is.
 const NOWHERE: u64 = 0;
 
-/// Whether the ranks may read one another's slices: the same at all.
-pub(super) fn is_possible<F: Fabric>(link: &Link<'_, F>, bytes: usize) -> bool {
-    bytes >= LONG && link.core().state().buffers().is_some()
+/// The buffers by which the ranks say where their slices are, if those are long: the same at all.
+pub(super) fn buffers<'m, F: Fabric>(link: &Link<'m, F>, bytes: usize) -> Option<&'m CollectiveBuffers> {
+    link.core().state().buffers().filter(|_| bytes >= LONG)
 }
 
 /// The slices of all ranks. The others read this rank's until they have all said that they have, or until this is
 /// dropped.
 struct Slices<'m, F: Fabric> {
     core: Core<'m, F>,
+    buffers: &'m CollectiveBuffers,
     addresses: Vec<u64>,
     is_read: bool,
 }
 
 impl<F: Fabric> Drop for Slices<'_, F> {
     fn drop(&mut self) {
-        if let Some(buffers) = self.core.state().buffers().filter(|_| !self.is_read) {
-            buffers.withdraw(self.core.number);
+        if !self.is_read {
+            self.buffers.withdraw(self.core.number);
         }
     }
 }
@@ -42,13 +44,18 @@ impl<F: Fabric> Drop for Slices<'_, F> {
 impl<'m, F: Fabric> Slices<'m, F> {
     /// Exchanges where the slices are. `expected` is the length of another rank's. `None`: not all can be read, so
     /// that messages go.
-    async fn meet(link: &mut Link<'m, F>, mine: &[u8], expected: impl Fn(u32) -> usize) -> Outcome<Option<Self>> {
+    async fn meet(
+        link: &mut Link<'m, F>,
+        buffers: &'m CollectiveBuffers,
+        mine: &[u8],
+        expected: impl Fn(u32) -> usize,
+    ) -> Outcome<Option<Self>> {
         let (core, len) = (link.core(), mine.len() as u64);
         let is_open = core.messages.may_offer();
         let address = if is_open { mine.as_ptr().expose_provenance() as u64 } else { NOWHERE };
         // It is not withdrawn from a slot that has another call.
         let is_published = link.publish(bytes_of(&[address, len]));
-        let mut slices = Self { core, addresses: vec![address; link.size as usize], is_read: !is_published };
+        let mut slices = Self { core, buffers, addresses: vec![address; link.size as usize], is_read: !is_published };
         let instead = [NOWHERE, len];
         let sends = match is_published {
             true => Vec::new(),
@@ -69,28 +76,23 @@ impl<'m, F: Fabric> Slices<'m, F> {
     /// Reads what another rank has at an offset of its slice. It is certain once the rank has [reached](Link::reached)
     /// the next phase.
     async fn read(&self, link: &mut Link<'m, F>, (from, at): (u32, usize), into: &mut [u8]) -> Outcome {
-        let Self { core, addresses, .. } = self;
+        let Self { core, buffers, addresses, .. } = self;
         let (fabric, rank) = (core.messages.world().fabric(), core.rank(from)?);
-        let processes = fabric.processes().ok_or_else(|| core.failed(Fault::of(FaultKind::Unsupported, rank)))?;
+        let address = addresses[from as usize].wrapping_add(at as u64);
         let read = match into.is_empty() {
             true => Ok(()),
-            false => processes.read(rank, addresses[from as usize].wrapping_add(at as u64), into),
+            false => processes(fabric).and_then(|processes| processes.read(rank, address, into)),
         };
         match read {
             Ok(()) => Ok(()),
-            // Of one that has withdrawn the slice may be freed: it says why.
-            Err(fault) => match core.state().buffers().is_some_and(|all| all.has_reached(from, core.number, 0)) {
-                true => Err(core.failed(fault)),
-                false => link.reached(from, 0).await,
-            },
+            Err(fault) if buffers.has_reached(from, core.number, 0) => Err(core.failed(fault)),
+            Err(_) => link.reached(from, 0).await, // it has withdrawn, so the slice may be freed: it says why
         }
     }
 
     /// This rank has reached a phase.
     fn reach(&self, phase: u64) {
-        if let Some(buffers) = self.core.state().buffers() {
-            buffers.reach(self.core.number, phase);
-        }
+        self.buffers.reach(self.core.number, phase);
     }
 
     /// Waits until all others have reached the last phase.
@@ -104,13 +106,14 @@ impl<'m, F: Fabric> Slices<'m, F> {
 }
 
 /// `false`: messages are to go, as of the others.
-pub(super) async fn all_gather<F: Fabric>(
-    link: &mut Link<'_, F>,
+pub(super) async fn all_gather<'m, F: Fabric>(
+    link: &mut Link<'m, F>,
+    buffers: &'m CollectiveBuffers,
     (mine, all): (Option<&[u8]>, &mut [u8]),
     blocks: &Blocks,
 ) -> Outcome<bool> {
     let own = blocks.range(link.me);
-    let met = Slices::meet(link, mine.unwrap_or(&all[own.clone()]), |from| blocks.range(from).len()).await?;
+    let met = Slices::meet(link, buffers, mine.unwrap_or(&all[own.clone()]), |from| blocks.range(from).len()).await?;
     let Some(slices) = met else { return Ok(false) };
     for from in link.others() {
         slices.read(link, (from, 0), &mut all[blocks.range(from)]).await?;
@@ -122,13 +125,14 @@ pub(super) async fn all_gather<F: Fabric>(
     slices.end(link, 1).await.map(|()| true)
 }
 
-pub(super) async fn all_to_all<F: Fabric>(
-    link: &mut Link<'_, F>,
+pub(super) async fn all_to_all<'m, F: Fabric>(
+    link: &mut Link<'m, F>,
+    buffers: &'m CollectiveBuffers,
     (send, recv): (&[u8], &mut [u8]),
     len: usize,
 ) -> Outcome<bool> {
     let block = |rank: u32| rank as usize * len..(rank as usize + 1) * len;
-    let Some(slices) = Slices::meet(link, send, |_| send.len()).await? else { return Ok(false) };
+    let Some(slices) = Slices::meet(link, buffers, send, |_| send.len()).await? else { return Ok(false) };
     let own = block(link.me);
     for from in link.others() {
         slices.read(link, (from, own.start), &mut recv[block(from)]).await?;
@@ -139,13 +143,14 @@ pub(super) async fn all_to_all<F: Fabric>(
 }
 
 /// Each rank combines a block of all vectors, in the order of the ranks, and then reads those of the others.
-pub(super) async fn all_reduce<F: Fabric>(
-    link: &mut Link<'_, F>,
+pub(super) async fn all_reduce<'m, F: Fabric>(
+    link: &mut Link<'m, F>,
+    buffers: &'m CollectiveBuffers,
     data: &mut [u8],
     operation: &Operation,
 ) -> Outcome<bool> {
     let (me, size, element, len) = (link.me, link.size, operation.element, data.len());
-    let Some(slices) = Slices::meet(link, data, |_| len).await? else { return Ok(false) };
+    let Some(slices) = Slices::meet(link, buffers, data, |_| len).await? else { return Ok(false) };
     let start = |rank: u32| (len / element * rank as usize / size as usize) * element;
     let block = |rank: u32| start(rank)..start(rank + 1);
     let piece = (PIECE / element * element).max(element).min(block(me).len());

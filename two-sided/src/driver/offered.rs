@@ -25,7 +25,7 @@ fn offer(memory: &impl Segment) -> Result<Offer<'_>, Fault> {
     memory.mapped().and_then(Offer::of).ok_or(Fault::of(FaultKind::Protocol, memory.rank()))
 }
 
-fn processes<F: Fabric>(fabric: &F) -> Result<&dyn PeerProcesses, Fault> {
+pub(crate) fn processes<F: Fabric>(fabric: &F) -> Result<&dyn PeerProcesses, Fault> {
     fabric.processes().ok_or(Fault::of(FaultKind::Unsupported, fabric.rank()))
 }
 

@@ -144,8 +144,9 @@ takes a fence. MPI checks types and communicators in every call; the library's a
 allocated and freed one after the other: the library reuses zeroed pages of earlier windows, MPI faults in new ones, as the
 library's first window of a size does. perftest's loops check nothing and have no flush and no window. perftest reports the
 median of its rounds, or its average bandwidth; the library's value is the median of batches, each the average of about ten
-rounds. The library copies its puts and confirms that they are in memory; ib_write_bw does neither. A signal takes a receive at its target, ib_write_lat's writes do not. ucx_perftest reports the
-median of its single messages, or its overall rate; its streams have no answers.";
+rounds. The library copies its puts and confirms that they are in memory; ib_write_bw does neither. A signal takes a receive
+at its target, ib_write_lat's writes do not. ucx_perftest reports the median of its single messages, or its overall rate; its
+streams have no answers.";
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let stored = args.files.from.as_deref().map(read::<Document>).transpose()?;
