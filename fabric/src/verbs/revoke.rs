@@ -12,7 +12,9 @@
 //!    waited for, and nothing is posted to it any more. A card may still be executing an earlier
 //!    request.
 //! 3. *Reset*: the queue pair is reset. When the call returns, no request is executing either: a
-//!    card that has forgotten its peer has nothing to do for it.
+//!    card that has forgotten its peer has nothing to do for it. Soft-RoCE before Linux 6.4 does not
+//!    wait for a request whose execution a processor has begun: it may take effect later, where a
+//!    virtual processor is stopped in it.
 //! 4. *Record*: the cut table shows it to all ranks.
 //!
 //! Invalidating a key is no substitute: all peers share the key, and a request with a stale key

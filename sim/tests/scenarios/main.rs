@@ -94,9 +94,16 @@ pub(crate) fn sizes(asked: &[u32]) -> Vec<u32> {
     few.or(asked.iter().find(|size| **size > 1)).or(asked.first()).copied().into_iter().collect()
 }
 
+/// A scenario's ranks, whatever its future is: what runs them is compiled once.
+type Body<F> = dyn Fn(World<F>) -> Pin<Box<dyn Future<Output = Outcome>>> + Send + Sync;
+
 /// Over shared memory, or the fabric that the environment names. Ranks that do not end fail the
 /// test.
 pub(crate) fn by_threads<R: Future<Output = Outcome> + 'static>(ranks: u32, body: fn(World<Any>) -> R) {
+    run_by_threads(ranks, Box::new(move |world| Box::pin(body(world))));
+}
+
+fn run_by_threads(ranks: u32, body: Box<Body<Any>>) {
     let (sender, receiver) = channel();
     let threads = std::thread::spawn(move || {
         let outcomes = onesided_fabric::threads(ranks, |world| {
@@ -118,7 +125,11 @@ pub(crate) fn by_threads<R: Future<Output = Outcome> + 'static>(ranks: u32, body
 /// In virtual time, on a network that loses and delays messages; with a lock that depends on hosts,
 /// on several hosts as well. Under another lock than the default once, but in the long run: what it
 /// does when messages overtake one another was explored.
-pub(crate) fn simulated<R: Future<Output = Outcome>>(ranks: u32, body: fn(World<SimFabric>) -> R) {
+pub(crate) fn simulated<R: Future<Output = Outcome> + 'static>(ranks: u32, body: fn(World<SimFabric>) -> R) {
+    run_simulated(ranks, &move |world| Box::pin(body(world)));
+}
+
+fn run_simulated(ranks: u32, body: &Body<SimFabric>) {
     let network = Network { loss: 0.01, jitter: Duration::from_micros(3), ..Network::default() };
     let lock = std::env::var_os("ONESIDED_LOCK");
     let hosts = lock.as_ref().is_some_and(|lock| lock == "two-level");
