@@ -30,9 +30,9 @@ fn whole<A: LockAlgorithm + Clone>(lock: &A) -> Conformance<A> {
     Conformance::of(lock).woken().within(Duration::MAX).deeper(bound(300, 3_000)).cases(bound(1_000, 3_000))
 }
 
-/// The suite of the others: up to 2,000 states, or 10,000.
+/// The suite of the others: up to 1,000 states, or 10,000.
 fn brief<A: LockAlgorithm + Clone>(lock: &A) -> Conformance<A> {
-    whole(lock).states(bound(2_000, 10_000))
+    whole(lock).states(bound(1_000, 10_000))
 }
 
 /// The suite of a variant with counters of few bits, which wrap and overflow within a run.
@@ -42,7 +42,7 @@ fn narrow<A: LockAlgorithm + Clone>(lock: &A) {
 
 /// What [`brief`] reaches at least.
 fn briefly() -> [usize; 4] {
-    bound([2_500, 10_000, 2_000, 2_500], [10_000, 50_000, 10_000, 10_000])
+    bound([1_200, 5_000, 1_000, 1_200], [10_000, 50_000, 10_000, 10_000])
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn tickets() {
 /// One of its checks has hundreds of thousands of states.
 #[test]
 fn the_queue_by_fetch_add() {
-    let at_least = bound([2_500, 10_000, 1_500, 2_500], [10_000, 50_000, 5_000, 10_000]);
+    let at_least = bound([1_200, 5_000, 800, 1_200], [10_000, 50_000, 5_000, 10_000]);
     conforms(&brief(&queue::<15, 16>()).bypass(0), at_least);
     narrow(&queue::<2, 1>());
 }
@@ -87,7 +87,9 @@ fn distributed_counters() {
 #[test]
 fn two_levels() {
     conforms(&brief(&two_level(1)), briefly());
-    conforms(&brief(&two_level(1).bypasses(1)), briefly());
+    if bound(false, true) {
+        conforms(&brief(&two_level(1).bypasses(1)), briefly());
+    }
 }
 
 /// Readers lock all targets. Each waiter of a group may see the other group inside, and one turn of it.
@@ -111,7 +113,7 @@ fn the_served() {
 /// Its report names the failed trial, and how to reproduce it.
 #[test]
 fn wrong_locks_do_not_conform() {
-    let suite = |flaw| Conformance::of(&Wrong::new(flaw)).states(5_000).cases(200).seed(1).all();
+    let suite = |flaw| Conformance::of(&Wrong::new(flaw)).states(2_000).cases(200).seed(1).all();
     let report = suite(Flaw::ReadThenWrite).verdict();
     assert!(!report.conforms());
     let text = report.to_string();
