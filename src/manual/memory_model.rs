@@ -179,10 +179,10 @@
 //!
 //! A litmus test is a small program that runs many times with random skew and counts forbidden
 //! outcomes. The tests run by threads and by processes on shared memory, on allocated memory and on
-//! user memory (copied by the kernel and by helper threads); by threads and by processes on verbs
-//! in the Soft-RoCE machine (stage `soft-roce-litmus` of `scripts/test`); and in simulation, where
-//! messages overtake each other. The same program also runs on a fabric that breaks the promise on
-//! purpose, and the test must detect that. The tests are in `tests/it/litmus`.
+//! user memory (copied by the kernel and by helper threads); by threads, and with `--long` by
+//! processes, on verbs in the Soft-RoCE machine (stage `soft-roce-litmus` of `scripts/test`); and in
+//! simulation, where messages overtake each other. The same program also runs on a fabric that breaks
+//! the promise on purpose, and the test must detect that. The tests are in `tests/it/litmus`.
 //!
 //! | promise | litmus test | the planted fabric that it catches |
 //! |---|---|---|
