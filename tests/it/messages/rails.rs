@@ -70,6 +70,7 @@ pub(super) fn device_fails(world: World) {
     }
     world.barrier().wait().unwrap();
     let more = messages.probe(other, Tag(0)).deadline(Duration::ZERO).wait();
+    world.barrier().wait().unwrap(); // neither has left before
     assert_eq!(more.unwrap_err().fault().kind(), FaultKind::TimedOut);
     ok();
 }
