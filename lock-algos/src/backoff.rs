@@ -32,7 +32,8 @@ impl Backoff {
 
     /// The first [`STEPS`](Self::STEPS) of these intervals. The last one is repeated if there are
     /// fewer; without any, this is [`disabled`](Self::disabled). Intervals are limited to
-    /// `u32::MAX` nanoseconds (4.3 s).
+    /// `u32::MAX` nanoseconds (4.3 s). The last one is zero, or 64 ns at least: a [shorter
+    /// pause](RemoteMemory::pause) need not let other tasks of its thread run.
     ///
     /// From the `backoff` crate, which reads a clock at each step and therefore only fills the
     /// table:
@@ -56,14 +57,16 @@ impl Backoff {
     pub fn new(intervals: impl IntoIterator<Item = Duration>) -> Self {
         let mut intervals = intervals.into_iter();
         let mut last = 0;
-        Self {
-            nanos: std::array::from_fn(|_| {
-                if let Some(interval) = intervals.next() {
-                    last = u32::try_from(interval.as_nanos()).unwrap_or(u32::MAX);
-                }
-                last
-            }),
+        let mut nanos = std::array::from_fn(|_| {
+            if let Some(interval) = intervals.next() {
+                last = u32::try_from(interval.as_nanos()).unwrap_or(u32::MAX);
+            }
+            last
+        });
+        if last > 0 {
+            nanos[Self::STEPS - 1] = last.max(64);
         }
+        Self { nanos }
     }
 
     /// No backoff: every attempt follows the previous one immediately (the other curve of
@@ -250,6 +253,8 @@ mod tests {
     #[test]
     fn tables_are_cut_and_continued() {
         assert_eq!(Backoff::new([]), Backoff::disabled());
+        assert_eq!(Backoff::new([Duration::ZERO]), Backoff::disabled());
+        assert_eq!(Backoff::new([Duration::from_nanos(1)]).nanos[Backoff::STEPS - 2..], [1, 64]);
         assert_eq!(first_pauses(Backoff::disabled(), 7), [0; 2 * Backoff::STEPS]);
         let longest = Backoff::new(std::iter::repeat(Duration::MAX));
         assert!(first_pauses(longest, 7).iter().all(|nanos| *nanos >= u64::from(u32::MAX / 2)));

@@ -170,7 +170,8 @@ pub trait RemoteMemory: Send + Sync + 'static {
         P: Fn(u64) -> bool + Unpin + Send + 'f;
 
     /// Waits for `nanos` nanoseconds between two attempts on `word`, or less if the driver learns
-    /// that `word` changed.
+    /// that `word` changed. One of 0 is pending once, so that other tasks of the thread run; one of less than 64
+    /// need not be.
     ///
     /// # Cancel safety
     /// Dropping the future stops the wait and has no other effect.

@@ -38,6 +38,10 @@ impl<P: Fn(u64) -> bool + Unpin> Future for ShmWait<'_, P> {
     }
 }
 
+/// A pause of fewer nanoseconds takes less than two looks at the clock: it is one hint to the
+/// processor, and never pending.
+const SHORTEST: u64 = 32;
+
 /// How long a pause does not watch its word, in nanoseconds: an eighth of the pause, within these
 /// bounds. Waiters that look at every change disturb the owners of a lock that is held briefly.
 const BLIND: [u64; 2] = [256, 4096];
@@ -66,6 +70,10 @@ impl Future for ShmPause<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if (1..SHORTEST).contains(&self.nanos) {
+            std::hint::spin_loop();
+            return Poll::Ready(());
+        }
         let now = self.shm.now();
         let until = match self.times {
             Some([_, until]) if now >= until => return Poll::Ready(()),
@@ -73,7 +81,7 @@ impl Future for ShmPause<'_> {
                 Some((word, before)) if now >= watches && word.load() != before => return Poll::Ready(()),
                 _ => until,
             },
-            // Pending at least once, so that an attempt without backoff yields to others.
+            // Pending at least once, so that attempts without backoff yield to others.
             None => {
                 let until = now.saturating_add(self.nanos);
                 let watches = now.saturating_add((self.nanos / 8).clamp(BLIND[0], BLIND[1]));

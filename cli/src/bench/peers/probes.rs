@@ -185,11 +185,14 @@ impl<'r> Probes<'r> {
         Ok(if world.rank() == 0 { taken } else { 0.0 })
     }
 
-    /// The first lock, put and unlock after 10 ms, while the target computes for `argument` ms, or
+    /// The first lock, put and unlock after 10 ms without one, while the target computes for `argument` ms, or
     /// waits in a barrier if that is 0.
     fn first_lock(&self, window: &Window<u64>, request: Request<'_>) -> Result<f64, Failure> {
         let (world, peer) = (&self.rank.world, self.rank.peer());
         let mut taken = 0.0;
+        if world.rank() == 0 {
+            lock_put_unlock(window, peer, 1)?; // no page of the window is new
+        }
         world.barrier().wait()?;
         if world.rank() == 0 {
             thread::sleep(Duration::from_millis(10));
