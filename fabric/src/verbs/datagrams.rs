@@ -10,7 +10,7 @@ use onesided_job::lock;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Patience, Rank, RemoteMemory};
 
 use crate::datagrams::{
-    Connecting, DatagramChannel, DatagramWaits, Datagrams, Identity, Machine, Posted, SharedMachine,
+    Apart, Connecting, DatagramChannel, DatagramWaits, Datagrams, Identity, Machine, Posted, SharedMachine,
 };
 use crate::verbs::connector::Connector;
 use crate::verbs::device::Device;
@@ -298,14 +298,14 @@ impl DatagramWaits for VerbsWaits {
         self.1.as_mut().ok_or(Fault::of(FaultKind::Unsupported, to))?.poll_send(cx, to, packet)
     }
 
-    fn next_apart(&mut self) -> Option<(Rank, [u8; APART], Box<[u8]>)> {
+    fn next_apart(&mut self) -> Option<Apart> {
         let connection = self.1.as_mut()?;
-        let Arrival { from, len, .. } = connection.next_packet()?;
+        let Arrival { from, channel, len } = connection.next_packet()?;
         let (mut before, mut packet) = ([0; APART], vec![0; len.saturating_sub(APART)]);
         connection.read(0, &mut before);
         connection.read(APART, &mut packet);
         connection.give_back();
-        Some((from, before, packet.into()))
+        Some((from, before, (channel, packet.into())))
     }
 
     fn next_broken(&mut self) -> Option<Rank> {
