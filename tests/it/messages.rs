@@ -1,5 +1,6 @@
 //! Messages between processes, and what a death or a stop of one does to the others.
 
+mod fast_path;
 mod floods;
 mod own_memory;
 mod packets;
@@ -27,6 +28,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("messages: receiver dies", |world| one_dies(&world, receiver_dies)),
     ("messages: connection breaks", connection_breaks),
     ("messages: kept", kept_messages),
+    ("messages: fast path", fast_path::dies_behind_messages),
     ("messages: receiver stops", stopped::receiver_stops),
     ("messages: both wait", floods::both_wait),
     ("messages: device fails", rails::device_fails),
