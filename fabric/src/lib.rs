@@ -55,7 +55,7 @@ pub use crate::any::{Any, endpoint, threads};
 #[cfg(not(onesided_loom))]
 #[doc(hidden)]
 pub use crate::datagrams::{
-    Connecting, DatagramChannel, DatagramCounts, DatagramTransport, DatagramWaits, Datagrams, Identity, Machine,
+    Apart, Connecting, DatagramChannel, DatagramCounts, DatagramTransport, DatagramWaits, Datagrams, Identity, Machine,
     Posted, SharedMachine,
 };
 pub use crate::dispatch::{Either, EitherFuture, EitherPause};

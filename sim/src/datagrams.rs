@@ -4,8 +4,8 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use onesided_fabric::{
-    ChannelCounts, ChannelTo, Connecting, DatagramChannel, DatagramTransport, DatagramWaits, Datagrams, Identity,
-    Machine, Packet, Posted, SharedMachine,
+    Apart, Channel, ChannelCounts, ChannelTo, Connecting, DatagramChannel, DatagramTransport, DatagramWaits, Datagrams,
+    Identity, Machine, Packet, Posted, SharedMachine,
 };
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
 
@@ -121,10 +121,10 @@ impl DatagramWaits for SimWaits {
         Poll::Ready(Ok(()))
     }
 
-    fn next_apart(&mut self) -> Option<(Rank, [u8; DatagramChannel::APART], Box<[u8]>)> {
+    fn next_apart(&mut self) -> Option<Apart> {
         let (from, bytes) = self.fabric.state().take_packet(self.fabric.rank())?;
         let (before, packet) = bytes.split_first_chunk()?;
-        Some((from, *before, packet.into()))
+        Some((from, *before, (Channel::Connection, packet.into())))
     }
 }
 

@@ -257,10 +257,11 @@
 //! packet has room for, `offered` for a slice that is sent to another process of this host. A synchronous
 //! send is never eager; another one of at most 128 bytes always is.
 //!
-//! Where packets have [two channels](#over-datagrams), `eager` takes the connection if there is one, and
-//! datagrams otherwise. `rc-sr` and `ud-sr` are eager messages over one of them alone (koop-2008, section 3.1):
+//! Where packets have [several channels](#over-datagrams), `eager` takes the fast path if there is one and the message
+//! is short, else the connection if there is one, and datagrams otherwise. `rc-fp`, `rc-sr` and `ud-sr` are eager
+//! messages over one of them alone (koop-2008, section 3.1):
 //! `size<=64: ud-sr, rc-sr, size<=900: ud-sr, rget` leaves the shortest to datagrams. What waits for room, and
-//! the other packets of a message, take the first channel that they fit. A rule that names a channel that the
+//! the other packets of a message, take the connection or, without one, datagrams. A rule that names a channel that the
 //! fabric never has is an error, which points at the word.
 //!
 //! A lower limit of eager messages leaves the longer ones at their senders until they are received:
@@ -426,6 +427,17 @@
 //! longer than a datagram; the receiver's packets acknowledge it, or a datagram for at least 64 of them or after
 //! 0.05 to 1 ms; and a write's FIN waits until the write is complete. The packets of a rank that leaves go on for at
 //! most 2 s; a connection that breaks then loses them.
+//!
+//! A rank that has got 256 short packets over a connection (16 times `ONESIDED_MESSAGES_CONNECT_AFTER`) makes a *fast
+//! path* for their sender (RC-FP: koop-2008, section 2.1.1), for at most 8 ranks (`ONESIDED_MESSAGES_FAST_PATHS`): 32
+//! slots of 2 KiB in registered memory, which the sender writes over the connection, and which the receiver looks at
+//! where it looks for packets. Eager messages that fit a slot and one packet of the network go that way: those of at
+//! most 2,008 bytes where the MTU is 2,048 or more. No receive is taken, and nothing completes at the receiver. A slot is free again when
+//! the packet in it has been acknowledged, as a datagram is; while none is free messages take the connection. Nothing
+//! wakes a receiver that sleeps: a packet goes by the fast path only if another one has left over the connection within
+//! the last millisecond, which wakes it, and for 2 ms behind that a sleeper looks by itself. Where ranks share cores none
+//! is made without the setting, because a rank sleeps at once there. A fast path ends with its connection, and is made
+//! anew as it was made.
 //!
 //! # Over several rails
 //!

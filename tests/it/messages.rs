@@ -1,5 +1,6 @@
 //! Messages between processes, and what a death or a stop of one does to the others.
 
+mod fast_path;
 mod floods;
 mod own_memory;
 mod packets;
@@ -27,6 +28,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("messages: receiver dies", |world| one_dies(&world, receiver_dies)),
     ("messages: connection breaks", connection_breaks),
     ("messages: kept", kept_messages),
+    ("messages: fast path", fast_path::dies_behind_messages),
     ("messages: receiver stops", stopped::receiver_stops),
     ("messages: both wait", floods::both_wait),
     ("messages: device fails", rails::device_fails),
@@ -296,7 +298,7 @@ fn kept_messages(world: World) {
     for rendezvous in [Protocol::Rget, Protocol::Rput, Protocol::Pipeline, Protocol::Copy] {
         messages.set_rendezvous(rendezvous);
         loop {
-            let is_there = messages.explain(other, 8).unwrap().to_string().ends_with("over the connection");
+            let is_there = !messages.explain(other, 8).unwrap().to_string().contains("; in datagrams");
             if exchange(&[is_there.into()]) == [1] && is_there {
                 break;
             }

@@ -294,7 +294,7 @@ impl<F: Fabric> Context<F> {
     }
 
     async fn sent(&self, to: Rank, bytes: &[u8]) -> Result<(), Fault> {
-        let packet = Packet::new(self.packets().count(to).channel, bytes);
+        let packet = Packet::new(self.packets().count(to, usize::MAX).channel, bytes);
         poll_fn(|task| self.packets().poll_send(task, to, packet)).await
     }
 

@@ -77,6 +77,12 @@ pub struct DatagramChannel {
     counts: DatagramCounts,
 }
 
+/// So long a receiver looks for packets that wake nobody, after one that does, in nanoseconds.
+const LOOKS: u64 = 1_000_000;
+/// How many packets over a connection, and by a fast path, come without an acknowledgement of their own.
+const KEPT: u32 = 64;
+const IN_SLOTS: u32 = 8;
+
 /// The bytes before a packet that takes another channel: its number, and the acknowledgement.
 pub(super) const APART: usize = 8;
 
@@ -103,6 +109,8 @@ struct Met {
     receiver: Receiver,
     /// Since when an answer is due.
     since: u64,
+    /// When the last packet over the connection left.
+    woke: u64,
 }
 
 impl Peer {
@@ -114,7 +122,7 @@ impl Peer {
     fn met(&mut self, now: u64, first: u32, may_be_gone: bool) -> Option<&mut Met> {
         if let Status::Fresh = self.status {
             let (sender, receiver) = (Sender::new(first), Receiver::new(first));
-            self.status = Status::Met(Box::new(Met { sender, receiver, since: now }));
+            self.status = Status::Met(Box::new(Met { sender, receiver, since: now, woke: 0 }));
         }
         match &mut self.status {
             Status::Met(met) => Some(met),
@@ -263,16 +271,36 @@ impl DatagramChannel {
         Poll::Ready(Ok(before.to_le_bytes()))
     }
 
-    /// The packet for which another channel was [last begun](Self::begin_apart) has left.
-    pub fn left_apart(&mut self, now: u64, to: Rank, (head, body): (&[u8], &[u8]), is_solicited: bool) {
+    /// Whether one of the `slots` of a peer's [fast path](Channel::FastPath) is free, and the peer looks at it: a packet
+    /// over the connection has left just now. A slot is in use until its packet has been acknowledged.
+    #[must_use]
+    pub fn has_slot(&self, now: u64, to: Rank, slots: u32) -> bool {
+        match self.peers.get(to.index()).map(|peer| &peer.status) {
+            Some(Status::Met(met)) => met.sender.in_slots() < slots && now < met.woke.saturating_add(LOOKS),
+            _ => false,
+        }
+    }
+
+    /// The packet for which another channel was [last begun](Self::begin_apart) has left by this one.
+    pub fn left_apart(
+        &mut self,
+        now: u64,
+        (to, channel): (Rank, Channel),
+        (head, body): (&[u8], &[u8]),
+        is_solicited: bool,
+    ) {
         let Status::Met(met) = &mut self.peers[to.index()].status else { return };
-        if self.keeps && met.sender.is_idle() {
+        let in_slot = channel == Channel::FastPath;
+        if (self.keeps || in_slot) && met.sender.is_idle() {
             met.since = now;
         }
-        met.sender.left_apart(now, self.keeps.then_some(([head, body], is_solicited)));
+        if !in_slot {
+            met.woke = now;
+        }
+        met.sender.left_apart(now, self.keeps.then_some(([head, body], is_solicited)), in_slot);
         self.counts.sent += 1;
-        if self.keeps {
-            met.receiver.acknowledged_apart();
+        met.receiver.acknowledged_apart();
+        if !met.sender.is_idle() {
             self.activate(to, NEVER);
         }
     }
@@ -302,10 +330,14 @@ impl DatagramChannel {
         let Some(met) = peer.met(now, self.first, true) else { return Ok(()) }; // it is lost
         let before = u64::from_le_bytes(before);
         let (number, next) = (before as u32, (before >> u32::BITS) as u32);
+        let in_slot = packet.0 == Channel::FastPath;
         let mut arrived = met.arrived((from, incarnation), number, packet, (&mut self.ready, &mut self.counts));
-        if self.keeps {
+        if self.keeps || in_slot {
+            let every = if in_slot { IN_SLOTS } else { KEPT };
+            met.receiver.acknowledge_apart(every, now + met.sender.delay());
+        }
+        if self.keeps || !met.sender.is_idle() {
             met.since = now;
-            met.receiver.acknowledge_apart(number, now + met.sender.delay());
             if met.sender.acknowledge(now, Acknowledgement { next, room: 0, selective: 0 }).is_err() {
                 arrived = Arrived::Beyond;
             }

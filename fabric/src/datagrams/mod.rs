@@ -43,6 +43,13 @@
 //! the receiver drops what it has. Packets of the channel acknowledge without a datagram. The receiver sends one
 //! for each 64th packet, and otherwise after the time that an acknowledgement may wait.
 //!
+//! # The fast path
+//!
+//! Packets may also be written into slots that their receiver looks at ([`Channel::FastPath`](crate::Channel)). They are
+//! packets of the other channel with two differences: each is acknowledged, at once for every eighth if none goes back,
+//! and until then has its place in the sequence and its slot (`has_slot`); and none is written unless another packet
+//! has left over the connection within a millisecond, because a slot wakes nobody.
+//!
 //! # What wakes a handler
 //!
 //! Datagrams that ask are solicited, as each transmission of a packet that starts a transfer is:
@@ -59,4 +66,4 @@ mod transport;
 mod window;
 
 pub use channel::{DatagramChannel, DatagramCounts, Identity};
-pub use transport::{Connecting, DatagramTransport, DatagramWaits, Datagrams, Machine, Posted, SharedMachine};
+pub use transport::{Apart, Connecting, DatagramTransport, DatagramWaits, Datagrams, Machine, Posted, SharedMachine};

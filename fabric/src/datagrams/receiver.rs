@@ -17,6 +17,8 @@ pub(super) struct Receiver {
     unread: u32,
     /// The limit that the sender was told.
     told: u32,
+    /// Before which number all packets were last acknowledged.
+    acknowledged: u32,
     /// When an acknowledgement is due.
     due: u64,
 }
@@ -37,7 +39,8 @@ pub(super) enum Arrived {
 
 impl Receiver {
     pub(super) const fn new(first: u32) -> Self {
-        Self { next: first, early: VecDeque::new(), unread: 0, told: first.wrapping_add(LARGEST), due: NEVER }
+        let told = first.wrapping_add(LARGEST);
+        Self { next: first, early: VecDeque::new(), unread: 0, told, acknowledged: first, due: NEVER }
     }
 
     pub(super) const fn due(&self) -> u64 {
@@ -61,6 +64,7 @@ impl Receiver {
     /// What is acknowledged now; none is due then.
     pub(super) fn acknowledge(&mut self) -> Acknowledgement {
         self.due = NEVER;
+        self.acknowledged = self.next;
         self.told = self.next.wrapping_add(self.room());
         let bits = self.early.iter().skip(1).take(64).zip(0..);
         let selective = bits.fold(0, |bits, (early, bit)| bits | u64::from(early.is_some()) << bit);
@@ -92,13 +96,15 @@ impl Receiver {
         self.due = self.due.min(time);
     }
 
-    /// The same after a packet of another channel. Its sender cannot ask with it.
-    pub(super) fn acknowledge_apart(&mut self, number: u32, time: u64) {
-        self.acknowledge_by(if number.is_multiple_of(LARGEST / 4) { 0 } else { time });
+    /// The same after a packet of another channel, and at once if so many were not acknowledged: its sender cannot ask
+    /// with it.
+    pub(super) fn acknowledge_apart(&mut self, every: u32, time: u64) {
+        self.acknowledge_by(if self.next.wrapping_sub(self.acknowledged) >= every { 0 } else { time });
     }
 
     /// A packet of another channel tells the sender what has come, and that alone: what is due at once is more.
     pub(super) const fn acknowledged_apart(&mut self) {
+        self.acknowledged = self.next;
         if self.due > 0 {
             self.due = NEVER;
         }

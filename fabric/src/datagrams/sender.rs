@@ -41,6 +41,8 @@ pub(super) struct Sender {
     unasked: u32,
     /// Whether a packet found no room at the receiver.
     wants_room: bool,
+    /// How many of the packets lie in slots of the receiver.
+    in_slots: u32,
 }
 
 #[derive(Debug)]
@@ -54,6 +56,8 @@ struct Packet {
     /// How many later transmissions have arrived.
     passed: u8,
     is_repeated: bool,
+    /// It lies in a slot of the receiver until it is acknowledged.
+    in_slot: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +81,7 @@ impl Packet {
             transmission: 0,
             passed: 0,
             is_repeated: false,
+            in_slot: false,
         }
     }
 }
@@ -104,6 +109,7 @@ impl Sender {
             asked_at: 0,
             unasked: 0,
             wants_room: false,
+            in_slots: 0,
         }
     }
 
@@ -153,29 +159,39 @@ impl Sender {
         has_room.then(|| self.next())
     }
 
-    /// That packet has left. It is not sent again unless it is to be `kept`; behind others it keeps its place.
-    pub(super) fn left_apart(&mut self, now: u64, kept: Option<([&[u8]; 2], bool)>) {
+    pub(super) const fn in_slots(&self) -> u32 {
+        self.in_slots
+    }
+
+    /// That packet has left. It is not sent again unless it is to be `kept`; behind others, and in a slot, it keeps its
+    /// place.
+    pub(super) fn left_apart(&mut self, now: u64, kept: Option<([&[u8]; 2], bool)>, in_slot: bool) {
         let (packet, state) = match kept {
             Some((bytes, is_solicited)) => (Packet::new(bytes, is_solicited), State::Apart),
-            None if self.packets.is_empty() => {
+            None if self.packets.is_empty() && !in_slot => {
                 self.first = self.next().wrapping_add(1);
                 return;
             }
             None => (Packet::new([&[], &[]], false), State::Received),
         };
-        self.packets.push_back(Packet { state, ..packet });
+        self.packets.push_back(Packet { state, in_slot, ..packet });
         self.sent += 1;
-        if state == State::Apart && self.timer == NEVER {
+        self.in_slots += u32::from(in_slot);
+        if (state == State::Apart || in_slot) && self.timer == NEVER {
             self.start_timer(now);
         }
     }
 
     /// The other channel has failed: what was kept is sent again.
     pub(super) fn lose_apart(&mut self) {
-        for packet in self.packets.iter_mut().filter(|packet| packet.state == State::Apart) {
-            packet.state = State::Lost;
-            self.lost += 1;
+        for packet in &mut self.packets {
+            packet.in_slot = false; // the slots are gone, too
+            if packet.state == State::Apart {
+                packet.state = State::Lost;
+                self.lost += 1;
+            }
         }
+        self.in_slots = 0;
     }
 
     fn start_timer(&mut self, now: u64) {
@@ -282,7 +298,7 @@ impl Sender {
         };
         for _ in 0..advance {
             receive(self, 0);
-            self.packets.pop_front();
+            self.in_slots -= u32::from(self.packets.pop_front().is_some_and(|packet| packet.in_slot));
         }
         self.first = next;
         self.sent -= advance as usize;

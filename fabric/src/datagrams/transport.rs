@@ -155,6 +155,10 @@ pub enum Connecting {
     Open,
 }
 
+/// A packet that came over a connection or by a fast path: its sender, the bytes of the machine, and its channel and
+/// the bytes behind.
+pub type Apart = (Rank, [u8; APART], (Channel, Box<[u8]>));
+
 /// How the owner of a rank's packets waits.
 pub trait DatagramWaits: Debug + Send + 'static {
     /// The rank's datagrams.
@@ -189,15 +193,27 @@ pub trait DatagramWaits: Debug + Send + 'static {
     /// Asks for the connection to a rank.
     fn connect(&self, to: Rank);
 
+    /// The longest packet of a [fast path](Channel::FastPath), with the bytes of the machine. `None`: there never is
+    /// one.
+    fn fast_path(&self) -> Option<usize> {
+        None
+    }
+
+    /// How many slots the fast path to a rank has; 0: there is none.
+    fn slots(&self, to: Rank) -> u32 {
+        let _ = to;
+        0
+    }
+
     /// Sends a packet, before which are [bytes of the machine](DatagramChannel::APART), over the connection to a
-    /// rank: see [`Transport::poll_send`].
+    /// rank, or by the fast path if there is a [free slot](DatagramChannel::has_slot): see [`Transport::poll_send`].
     ///
     /// # Errors
     /// As there.
     fn send_apart(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>>;
 
-    /// The next packet that came over a connection: its sender, the bytes of the machine, and those behind.
-    fn next_apart(&mut self) -> Option<(Rank, [u8; APART], Box<[u8]>)>;
+    /// The next packet that came over a connection or by a fast path.
+    fn next_apart(&mut self) -> Option<Apart>;
 
     /// A rank whose connection broke, once all that came over it was [taken](Self::next_apart). There is none
     /// unless packets over connections are [kept](DatagramChannel::keeping).
@@ -215,8 +231,8 @@ pub trait DatagramWaits: Debug + Send + 'static {
 #[derive(Debug)]
 pub struct DatagramTransport<W: DatagramWaits> {
     machine: SharedMachine<W::Datagrams>,
-    /// The connection to a rank, and datagrams.
-    channels: [ChannelTo; 2],
+    /// The connection to a rank, datagrams, and the fast path.
+    channels: [ChannelTo; 3],
     /// So many messages to a rank count before its connection is asked for.
     connects_after: u32,
     /// How many have counted since it was last asked for, by rank; empty if there are no connections.
@@ -243,7 +259,9 @@ impl<W: DatagramWaits> DatagramTransport<W> {
             connection.packet_max = connection.packet_max.min(packet_max);
             connection.follows_writes = false;
         }
-        let channels = [connection, datagrams];
+        let room = waits.fast_path().map_or(0, |longest| longest - APART);
+        let packet_max = room.min(connection.packet_max);
+        let channels = [connection, datagrams, ChannelTo { channel: Channel::FastPath, packet_max, ..connection }];
         Self { machine, channels, connects_after, counted, waits, current: None, list: None }
     }
 
@@ -258,6 +276,15 @@ impl<W: DatagramWaits> DatagramTransport<W> {
     fn send_apart(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>> {
         let mut machine = lock(&self.machine);
         let now = machine.datagrams.now();
+        if packet.channel == Channel::FastPath && !machine.channel.has_slot(now, to, self.waits.slots(to)) {
+            drop(machine);
+            self.waits.progress();
+            machine = lock(&self.machine);
+            machine.drive(); // acknowledgements are taken in
+            if !machine.channel.has_slot(now, to, self.waits.slots(to)) {
+                return Poll::Pending;
+            }
+        }
         let mut before = machine.channel.begin_apart(now, to)?;
         if before.is_pending() {
             machine.drive(); // what is before it leaves
@@ -268,7 +295,7 @@ impl<W: DatagramWaits> DatagramTransport<W> {
         let sent = self.waits.send_apart(cx, to, Packet { head: &head, ..packet })?;
         if sent.is_ready() {
             let due = machine.channel.due();
-            machine.channel.left_apart(now, to, (packet.head, packet.body), packet.solicited);
+            machine.channel.left_apart(now, (to, packet.channel), (packet.head, packet.body), packet.solicited);
             if machine.channel.due() < due {
                 machine.rest(); // it is driven to ask
             }
@@ -294,7 +321,7 @@ fn take_apart<W: DatagramWaits>(machine: &mut Machine<W::Datagrams>, waits: &mut
     while !machine.channel.has_ready()
         && let Some((from, before, packet)) = waits.next_apart()
     {
-        machine.channel.arrived_apart(machine.datagrams.now(), from, before, (Channel::Connection, packet))?;
+        machine.channel.arrived_apart(machine.datagrams.now(), from, before, packet)?;
     }
     while let Some(to) = waits.next_broken() {
         machine.channel.lose_apart(to);
@@ -319,10 +346,18 @@ fn lost(channel: &DatagramChannel, patience: Patience) -> Result<(), Fault> {
 impl<W: DatagramWaits> Transport for DatagramTransport<W> {
     fn channels(&self, to: Rank) -> &[ChannelTo] {
         let is_connected = !self.counted.is_empty() && self.waits.connection(to) == Connecting::Open;
-        &self.channels[usize::from(!is_connected)..]
+        match is_connected {
+            true if self.waits.slots(to) > 0 => &self.channels,
+            true => &self.channels[..2],
+            false => &self.channels[1..2],
+        }
     }
 
-    fn count(&mut self, to: Rank) -> ChannelTo {
+    fn has_fast_path(&self) -> bool {
+        self.waits.fast_path().is_some()
+    }
+
+    fn count(&mut self, to: Rank, bytes: usize) -> ChannelTo {
         if let Some(counted) = self.counted.get_mut(to.index())
             && matches!(self.waits.connection(to), Connecting::Unasked | Connecting::Refused)
         {
@@ -332,7 +367,10 @@ impl<W: DatagramWaits> Transport for DatagramTransport<W> {
                 self.waits.connect(to);
             }
         }
-        self.channels(to)[0]
+        match self.channels(to) {
+            [.., last] if last.channel == Channel::FastPath && bytes <= last.packet_max => *last,
+            channels => channels[0],
+        }
     }
 
     fn channel_counts(&self) -> ChannelCounts {
@@ -351,13 +389,16 @@ impl<W: DatagramWaits> Transport for DatagramTransport<W> {
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>> {
-        let is_apart = packet.channel == Channel::Connection;
-        packet.check(self.channels[usize::from(!is_apart)].packet_max)?;
+        let is_apart = packet.channel != Channel::Datagrams;
+        let of_it = self.channels.iter().find(|to| to.channel == packet.channel);
+        packet.check(of_it.unwrap_or(&self.channels[1]).packet_max)?;
         self.waits.needs(to)?;
         let sent = if is_apart { self.send_apart(cx, to, packet) } else { self.send_datagram(to, packet) };
         if sent.is_ready() {
             self.waits.withdraw(Some(to));
-            return sent;
+        }
+        if sent.is_ready() || packet.channel == Channel::FastPath {
+            return sent; // it is not waited for
         }
         let due = lock(&self.machine).channel.due();
         self.waits.pend(cx, Some(to), Patience::on(to), due)?;
@@ -381,6 +422,7 @@ impl<W: DatagramWaits> Transport for DatagramTransport<W> {
             // A death says more than silence.
             let pends = self.waits.pend(cx, None, patience, due).and_then(|()| lost(&machine.channel, patience));
             let Err(fault) = pends else { return Poll::Pending };
+            take_apart(&mut machine, &mut self.waits)?;
             self.current = machine.next(); // a packet before the end counts
             if self.current.is_none() {
                 self.waits.withdraw(None);

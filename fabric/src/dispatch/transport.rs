@@ -14,7 +14,8 @@ impl<A: Transport, B: Transport> Transport for Either<A, B> {
         #[inline]
         call fn channels(&self, to: Rank) -> &[ChannelTo];
         #[inline]
-        call fn count(&mut self, to: Rank) -> ChannelTo;
+        call fn count(&mut self, to: Rank, bytes: usize) -> ChannelTo;
+        call fn has_fast_path(&self) -> bool;
         call fn channel_counts(&self) -> ChannelCounts;
         call fn absent(&self, to: Rank) -> Option<Absent>;
         #[inline]

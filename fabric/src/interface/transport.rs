@@ -25,6 +25,9 @@ pub enum Channel {
     Connection,
     /// Datagrams, which are acknowledged and sent again.
     Datagrams,
+    /// Memory of the receiver, which it looks at, and which the sender writes over the connection of the two. What
+    /// arrives there wakes nobody.
+    FastPath,
 }
 
 /// A channel from one rank to another.
@@ -73,6 +76,8 @@ pub struct ChannelCounts {
     pub refused: u64,
     /// Those that were given back.
     pub given_back: u64,
+    /// [Fast paths](Channel::FastPath) to this rank that it has made.
+    pub rings: u64,
     /// Datagrams that were sent again.
     pub resent: u64,
     /// Packets that came before one that had been sent earlier.
@@ -128,14 +133,21 @@ pub struct Arrival {
 /// that it was sending, and none that had arrived.
 pub trait Transport: Debug + Send + 'static {
     /// The channels to a rank that there are now, of which there is one to begin with: a packet may take
-    /// any of them.
+    /// any of them. A [fast path](Channel::FastPath) is the last.
     fn channels(&self, to: Rank) -> &[ChannelTo];
 
-    /// The first channel for a message to a rank. The message counts for a connection that is not there and
-    /// would be first: when there are enough, it is made (koop-2008, section 5.4).
+    /// The channel for a message to a rank in a packet of so many bytes: the fast path, if that is there and they fit,
+    /// else the first. The message counts for a connection that is not there and would be first: when there are enough,
+    /// it is made (koop-2008, section 5.4).
     #[inline]
-    fn count(&mut self, to: Rank) -> ChannelTo {
+    fn count(&mut self, to: Rank, bytes: usize) -> ChannelTo {
+        let _ = bytes;
         self.channels(to)[0]
+    }
+
+    /// Whether there may be [fast paths](Channel::FastPath).
+    fn has_fast_path(&self) -> bool {
+        false
     }
 
     /// Why there is no connection to a rank. `None`: there is, or never is.
@@ -151,7 +163,8 @@ pub trait Transport: Debug + Send + 'static {
     }
 
     /// Sends a packet by its channel. When it is ready the packet has left, the slices may be reused, and
-    /// a sleeping receiver is woken. `Pending`: nothing was sent, because there is no room.
+    /// a sleeping receiver is woken. `Pending`: nothing was sent, because there is no room. A fast path is short of
+    /// that often: the packet takes the first channel then.
     ///
     /// # Errors
     /// `TooLong`, `NoSuchRank`, `PeerDied`, `PeerLeft`, `Revoked`; `ConnectionLost` if packets reach
@@ -210,7 +223,7 @@ pub trait Transport: Debug + Send + 'static {
         first
     }
 
-    /// [Sends](Self::poll_send) the bytes by the first channel, and [counts](Self::count) them.
+    /// [Sends](Self::poll_send) the bytes by the channel for which they [count](Self::count).
     ///
     /// # Errors
     /// As [`poll_send`](Self::poll_send).
@@ -218,8 +231,13 @@ pub trait Transport: Debug + Send + 'static {
     /// # Cancel safety
     /// A future that is dropped before it is ready has sent nothing.
     fn send(&mut self, to: Rank, bytes: &[u8]) -> impl Future<Output = Result<(), Fault>> + Send {
-        self.count(to);
+        let fast = Some(self.count(to, bytes.len()).channel).filter(|channel| *channel == Channel::FastPath);
         poll_fn(move |cx| {
+            if let Some(fast) = fast
+                && let Poll::Ready(sent) = self.poll_send(cx, to, Packet::new(fast, bytes))
+            {
+                return Poll::Ready(sent);
+            }
             let channel = self.channels(to)[0].channel; // the one before may have been given back
             self.poll_send(cx, to, Packet::new(channel, bytes))
         })

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use ibverbs_sys::ibv_wc;
 use onesided_remote_memory::Rank;
 
-use crate::Error;
 use crate::util::spin_lock::SpinLock;
 use crate::verbs::drive::PACKET;
+use crate::verbs::fast_path::{Ring, RingAddress};
 use crate::verbs::raw::{CompletionQueue, ProtectionDomain, SharedReceiveQueue};
+use crate::{Channel, Error};
 
 /// In how many completion queues the requests of messages complete: `two`, one for the packets that
 /// arrive and one for all else, or `one` (yu-2004, section 4.3). Datagrams have one.
@@ -21,6 +22,9 @@ pub const MESSAGES_QUEUES: &str = "ONESIDED_MESSAGES_QUEUES";
 
 /// The longest packet in bytes.
 pub(super) const LONGEST: u64 = 2048;
+
+/// After this time in nanoseconds what comes by a ring follows another packet with an event.
+const SOON: u64 = 2_000_000;
 
 #[derive(Debug)]
 pub(super) struct Arrivals {
@@ -37,12 +41,21 @@ struct Arrived {
     by_number: BTreeMap<u32, Rank>,
     /// What was [taken from a shared queue](Arrivals::complete), or [saved](Arrivals::save).
     waiting: VecDeque<Packet>,
+    /// The fast paths to this rank, and which of them is looked at first.
+    rings: Vec<Ring>,
+    first: usize,
+    /// Whether they are looked at before the queue.
+    rings_first: bool,
+    /// Whether packets have come since it was looked how long a sleep may be, and when some last had.
+    has_come: bool,
+    came_at: u64,
 }
 
 /// A packet that has arrived.
 #[derive(Debug)]
 pub(super) struct Packet {
     pub(super) from: Rank,
+    pub(super) channel: Channel,
     pub(super) len: usize,
     bytes: PacketBytes,
 }
@@ -85,7 +98,36 @@ impl Arrivals {
 
     /// The queue pair is gone, and what came over it was [saved](Self::save).
     pub(super) fn forget(&self, queue_pair: u32) {
-        self.arrived.lock().by_number.remove(&queue_pair);
+        let mut arrived = self.arrived.lock();
+        arrived.by_number.remove(&queue_pair);
+        let ended = arrived.rings.iter().position(|ring| ring.queue_pair == queue_pair);
+        let ended = ended.map(|at| arrived.rings.swap_remove(at));
+        drop(arrived);
+        drop(ended); // its registration ends, which takes time
+    }
+
+    /// Where the ring of a queue pair is.
+    pub(super) fn ring_of(&self, queue_pair: u32) -> Option<RingAddress> {
+        self.arrived.lock().rings.iter().find(|ring| ring.queue_pair == queue_pair).map(Ring::address)
+    }
+
+    /// The ranks that have rings here.
+    pub(super) fn ranks_with_rings(&self) -> Vec<Rank> {
+        self.arrived.lock().rings.iter().map(|ring| ring.from).collect()
+    }
+
+    pub(super) fn add_ring(&self, ring: Ring) {
+        self.arrived.lock().rings.push(ring);
+    }
+
+    /// How long a thread may sleep for an event of the card, in nanoseconds: what comes by rings has none, and follows
+    /// a packet that has one soon.
+    pub(super) fn longest_sleep(&self, now: u64) -> u64 {
+        let mut arrived = self.arrived.lock();
+        if std::mem::take(&mut arrived.has_come) {
+            arrived.came_at = now;
+        }
+        if arrived.rings.is_empty() || now.saturating_sub(arrived.came_at) > SOON { u64::MAX } else { SOON / 8 }
     }
 
     /// Posts receives again; those that the card refuses are left.
@@ -101,10 +143,10 @@ impl Arrivals {
     pub(super) fn next(&self, unposted: &mut Vec<u32>) -> Option<Packet> {
         self.post(unposted);
         let mut arrived = self.arrived.lock();
-        match arrived.waiting.pop_front() {
-            None => self.poll(&arrived, unposted),
-            waiting => waiting,
-        }
+        arrived.rings_first = !arrived.rings_first; // neither holds up the other
+        let first = if arrived.rings_first { arrived.take_from_rings() } else { None };
+        let next = first.or_else(|| arrived.waiting.pop_front()).or_else(|| self.poll(&arrived, unposted));
+        next.or_else(|| arrived.take_from_rings())
     }
 
     /// Polls up to `polls` times for the next packet, which then waits.
@@ -125,7 +167,10 @@ impl Arrivals {
     pub(super) fn complete(&self, completion: &ibv_wc) {
         let mut arrived = self.arrived.lock();
         match arrived.packet(completion) {
-            Ok(packet) => arrived.waiting.push_back(packet),
+            Ok(packet) => {
+                arrived.waiting.push_back(packet);
+                arrived.has_come = true;
+            }
             Err(slot) => self.post(&mut vec![slot]), // one that is refused is lost
         }
     }
@@ -138,6 +183,9 @@ impl Arrivals {
         while let Some(packet) = self.poll(&arrived, &mut unposted) {
             arrived.waiting.push_back(packet);
         }
+        let slots = arrived.rings.iter().map(|ring| u32::from(ring.slots)).sum(); // whatever a peer writes meanwhile
+        let in_rings: Vec<_> = (0..slots).map_while(|_: u32| arrived.take_from_rings()).collect();
+        arrived.waiting.extend(in_rings);
         for packet in &mut arrived.waiting {
             let Some(slot) = packet.slot() else { continue };
             let mut bytes = vec![0; packet.len].into_boxed_slice();
@@ -188,6 +236,19 @@ impl Arrived {
         let slot = completion.wr_id() as u32;
         let from = self.by_number.get(&completion.qp_num).filter(|_| completion.error().is_none());
         let bytes = PacketBytes::Received(slot);
-        from.map(|&from| Packet { from, len: completion.len(), bytes }).ok_or(slot)
+        from.map(|&from| Packet { from, channel: Channel::Connection, len: completion.len(), bytes }).ok_or(slot)
+    }
+
+    /// The next packet of a ring, of each in turn.
+    #[inline]
+    fn take_from_rings(&mut self) -> Option<Packet> {
+        let count = self.rings.len();
+        (self.first..self.first + count).find_map(|at| {
+            let ring = &mut self.rings[at % count];
+            let bytes = ring.take()?;
+            (self.first, self.has_come) = ((at + 1) % count, true);
+            let (len, bytes) = (bytes.len(), PacketBytes::Saved(bytes));
+            Some(Packet { from: ring.from, channel: Channel::FastPath, len, bytes })
+        })
     }
 }

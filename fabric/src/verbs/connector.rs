@@ -15,6 +15,7 @@
 //! | is full | ask no more for now, and make no such connection: beside datagrams there is a limit |
 //! | gives | agree to give the connection back, or keep it ([`giving`](super::giving)) |
 //! | waits | ask on: the peer has not yet taken in what came over the last connection |
+//! | has a ring | send short packets into that ([`fast_path`](super::fast_path)) |
 //!
 //! Datagrams may be lost, so a rank asks again until the peer knows. A peer that computes answers by
 //! a thread, which sleeps until a datagram comes; a peer that is stopped answers when it goes on, or
@@ -33,6 +34,7 @@ use crate::Error;
 use crate::verbs::arrivals::Arrivals;
 use crate::verbs::device::Device;
 use crate::verbs::endpoint_address::EndpointAddress;
+use crate::verbs::fast_path::{self, Ring, RingAddress};
 use crate::verbs::giving::SCAN;
 use crate::verbs::hello::{Hello, MAGIC};
 use crate::verbs::peer::{Connecting, Peer, is_after_break};
@@ -43,7 +45,7 @@ use crate::verbs::{Inner, start_thread};
 use crate::waiting::drive::now;
 
 /// The room of the queue for hellos.
-pub(super) const ROOM: DatagramRoom = DatagramRoom { receives: 256, sends: 64, longest: 64 };
+pub(super) const ROOM: DatagramRoom = DatagramRoom { receives: 256, sends: 64, longest: 96 };
 /// A datagram to a peer is repeated after this time.
 const REPEAT: u64 = 20_000_000;
 /// How long a further card that could not connect a queue pair is left alone: it may have looked for the
@@ -63,6 +65,8 @@ pub(super) struct Connector {
     /// This rank's.
     devices: Box<[Device]>,
     asked: Mutex<Vec<ConnectionId>>,
+    /// Those from which enough short packets have come for a [ring](super::fast_path).
+    frequent: Mutex<Vec<ConnectionId>>,
     wake_up: WakeUp,
     ended: AtomicBool,
 }
@@ -74,6 +78,7 @@ impl Connector {
             addresses,
             devices: devices.into(),
             asked: Mutex::default(),
+            frequent: Mutex::default(),
             wake_up: WakeUp::new()?,
             ended: AtomicBool::new(false),
         })
@@ -267,6 +272,43 @@ impl Inner {
         peer.generation() != generation
     }
 
+    /// A short packet of a peer has come over the queue: enough of them make a [ring](super::fast_path) for it.
+    #[inline]
+    pub(super) fn count_short(&self, peer: &Peer) {
+        let enough = self.limits.connect_after.saturating_mul(fast_path::TIMES);
+        if peer.short.fetch_add(1, Ordering::Relaxed) + 1 >= enough && self.limits.fast_paths != Some(0) {
+            peer.short.store(0, Ordering::Relaxed);
+            lock(&self.connector.frequent).push(peer.id);
+            self.connector.wake_up.ring();
+        }
+    }
+
+    /// This rank's ring for a peer, over the connection of a generation. It is made if there may be one more; without
+    /// a setting only where no ranks share a core, because those sleep, and are woken by the queue.
+    fn ring_for(&self, peer: &Peer) -> Option<(u64, RingAddress)> {
+        let connecting = lock(&peer.connecting); // it does not end meanwhile
+        let pair = connecting.pair.as_ref().filter(|_| peer.is_ready() && !peer.is_broken())?;
+        let (arrivals, generation) = (self.arrivals.get()?, peer.generation());
+        if let Some(address) = arrivals.ring_of(pair.number()) {
+            return Some((generation, address));
+        }
+        let is_of_use = |rank: &Rank| {
+            let works = self.messages(*rank).is_ok_and(|peer| !peer.is_broken());
+            works && self.job_segment.liveness(*rank) == Liveness::Alive
+        };
+        let is_crowded = || self.oversubscription.is(&self.job_segment, self.rank);
+        let most = self.limits.fast_paths.unwrap_or_else(|| if is_crowded() { 0 } else { fast_path::MOST });
+        if arrivals.ranks_with_rings().iter().filter(|rank| is_of_use(rank)).count() >= most as usize {
+            return None;
+        }
+        let slots = self.limits.slots.load(Ordering::Relaxed) as u8;
+        let ring = Ring::new(&self.domain, slots, (peer.id.rank, pair.number())).ok()?;
+        let address = ring.address();
+        arrivals.add_ring(ring);
+        self.limits.rings.fetch_add(1, Ordering::Relaxed);
+        Some((generation, address))
+    }
+
     /// Where packets arrive, made at the first call.
     pub(super) fn arrivals(&self) -> Result<&Arrivals, Error> {
         let making = lock(&self.making_arrivals);
@@ -318,6 +360,12 @@ impl Thread {
             hellos.into_iter().for_each(|hello| self.take(inner, hello));
             if completions.len() < BATCH {
                 break;
+            }
+        }
+        for id in std::mem::take(&mut *lock(&self.connector.frequent)) {
+            if let Some((generation, ring)) = inner.peer(id).ok().and_then(|peer| inner.ring_for(peer)) {
+                let hello = self.hello(inner, id.rank);
+                self.say(inner, id.rank, Hello { traffic: id.traffic, generation, ring: Some(ring), ..hello });
             }
         }
         let asked = std::mem::take(&mut *lock(&self.connector.asked));
@@ -447,6 +495,11 @@ impl Thread {
         }
         let Ok(peer) = inner.peer(ConnectionId { rank: from, traffic: hello.traffic }) else { return };
         let is_limited = inner.is_limited(peer.id);
+        if let Some(ring) = hello.ring {
+            return if is_limited {
+                peer.set_ring(ring, hello.generation)
+            };
+        }
         let may_be_refused = is_limited && !peer.is_ready() && !peer.is_broken();
         if hello.full {
             if may_be_refused && hello.generation == peer.generation() {

@@ -10,19 +10,20 @@ use onesided_job::lock;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Patience, Rank, RemoteMemory};
 
 use crate::datagrams::{
-    Connecting, DatagramChannel, DatagramWaits, Datagrams, Identity, Machine, Posted, SharedMachine,
+    Apart, Connecting, DatagramChannel, DatagramWaits, Datagrams, Identity, Machine, Posted, SharedMachine,
 };
 use crate::verbs::connector::Connector;
 use crate::verbs::device::Device;
 use crate::verbs::drive::DATAGRAM;
 use crate::verbs::endpoint_address::EndpointAddress;
+use crate::verbs::fast_path;
 use crate::verbs::raw::{CompletionQueue, DatagramQueue, DatagramRoom, LIST, ProtectionDomain, Received, Written};
 use crate::verbs::traffic::Traffic;
 use crate::verbs::transport::ConnectionTransport;
 use crate::verbs::{Inner, Verbs};
 use crate::waiting::drive::now;
 use crate::waiting::peer_status::PeerStatus;
-use crate::{Arrival, ChannelCounts, ChannelTo, Error, Packet, Transport};
+use crate::{Arrival, Channel, ChannelCounts, ChannelTo, Error, Packet, Transport};
 
 /// Over what the packets of cards travel: `rc`, reliable connections, `ud`, unreliable datagrams, or
 /// `both`, first datagrams, and later the connection to a rank.
@@ -294,18 +295,40 @@ impl DatagramWaits for VerbsWaits {
         }
     }
 
+    fn fast_path(&self) -> Option<usize> {
+        let datagrams = self.0.0.datagrams.as_ref()?;
+        self.1.as_ref().map(|_| fast_path::room(datagrams.port.longest))
+    }
+
+    #[inline]
+    fn slots(&self, to: Rank) -> u32 {
+        let peer = self.0.0.peers.get(self.0.to(to).number()).and_then(OnceLock::get);
+        peer.map_or(0, |peer| peer.slots.load(Ordering::Relaxed))
+    }
+
     fn send_apart(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>> {
+        if packet.channel == Channel::FastPath {
+            let is_placed = self.1.as_ref().map_or(Ok(false), |connections| connections.try_place(to, packet))?;
+            return if is_placed { Poll::Ready(Ok(())) } else { Poll::Pending };
+        }
         self.1.as_mut().ok_or(Fault::of(FaultKind::Unsupported, to))?.poll_send(cx, to, packet)
     }
 
-    fn next_apart(&mut self) -> Option<(Rank, [u8; APART], Box<[u8]>)> {
+    fn next_apart(&mut self) -> Option<Apart> {
+        let short = self.fast_path()?;
         let connection = self.1.as_mut()?;
-        let Arrival { from, len, .. } = connection.next_packet()?;
+        let Arrival { from, channel, len } = connection.next_packet()?;
+        if channel == Channel::Connection
+            && len <= short
+            && let Ok(peer) = self.0.peer(from)
+        {
+            self.0.0.count_short(peer);
+        }
         let (mut before, mut packet) = ([0; APART], vec![0; len.saturating_sub(APART)]);
         connection.read(0, &mut before);
         connection.read(APART, &mut packet);
         connection.give_back();
-        Some((from, before, packet.into()))
+        Some((from, before, (channel, packet.into())))
     }
 
     fn next_broken(&mut self) -> Option<Rank> {

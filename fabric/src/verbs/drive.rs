@@ -128,7 +128,9 @@ impl Inner {
             return doorbell.disarm();
         }
         let until = self.datagrams.as_ref().map_or(until, |datagrams| until.min(datagrams.due()));
-        let limit = Duration::from_nanos(until.saturating_sub(now())).min(STEP);
+        let now = now();
+        let soon = self.arrivals.get().map_or(u64::MAX, |arrivals| arrivals.longest_sleep(now));
+        let limit = Duration::from_nanos(until.saturating_sub(now).min(soon)).min(STEP);
         let event_wait = &self.event_wait;
         let Ok(listener) = event_wait.listens.try_lock() else {
             self.job_segment.sleep(self.rank, ticket, limit);

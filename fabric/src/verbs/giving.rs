@@ -22,6 +22,7 @@ use onesided_remote_memory::Liveness;
 
 use crate::verbs::Inner;
 use crate::verbs::datagrams::{CONNECT_AFTER, CONNECTIONS, COUNTED, MESSAGES_CHANNEL, MESSAGES_RELIABLE};
+use crate::verbs::fast_path::{FAST_PATHS, SLOTS};
 use crate::verbs::peer::{Peer, Revocation};
 use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::{ChannelCounts, Error};
@@ -45,6 +46,12 @@ pub(super) struct Limits {
     pub(super) most: AtomicU32,
     /// Whether one was refused for that limit since one was last given back.
     pub(super) wants_one_back: AtomicBool,
+    /// How many ranks have a [fast path](super::fast_path) to this one at most, if that was said; and how many slots
+    /// one has.
+    pub(super) fast_paths: Option<u32>,
+    pub(super) slots: AtomicU32,
+    /// How many of those were made.
+    pub(super) rings: AtomicU64,
     /// How many to others were made, were refused, and were given back.
     pub(super) made: AtomicU64,
     pub(super) refused: AtomicU64,
@@ -57,12 +64,14 @@ impl Limits {
         let count = |name| setting::number(name, 1_u32.., "of at least 1");
         let most = count(MESSAGES_CONNECTIONS)?.unwrap_or(if beside_datagrams { CONNECTIONS } else { u32::MAX });
         let connect_after = count(CONNECT_AFTER)?.unwrap_or(COUNTED);
+        let fast_paths = setting::number(FAST_PATHS, 0_u32.., "of at least 0")?;
         let is_reliable = setting::chosen(MESSAGES_RELIABLE, ["off", "on"])? == 1;
         if is_reliable && !beside_datagrams {
             let what = format!("{MESSAGES_RELIABLE}=on needs {MESSAGES_CHANNEL}=both");
             return Err(Error::Join { what, source: None });
         }
-        Ok(Self { beside_datagrams, connect_after, is_reliable, most: AtomicU32::new(most), ..Self::default() })
+        let (most, slots) = (AtomicU32::new(most), AtomicU32::new(SLOTS.into()));
+        Ok(Self { beside_datagrams, connect_after, is_reliable, most, fast_paths, slots, ..Self::default() })
     }
 }
 
@@ -102,9 +111,11 @@ impl Peer {
     /// Posts nothing any more, if nothing is in flight. A rank `is_asked` that may not post yet agrees.
     fn begin_to_give(&self, is_asked: bool) -> bool {
         let connecting = lock(&self.connecting); // nothing makes it ready meanwhile
-        let _posting = lock(&self.posting);
+        let posting = lock(&self.posting);
         let is_made = self.is_ready() || is_asked && connecting.connected.is_some();
-        let may = is_made && !self.is_busy() && !self.is_broken() && !self.giving.is_under_way();
+        // What is in the peer's ring is found there.
+        let is_over = !self.is_busy() && !posting.has_unproven_slots();
+        let may = is_made && is_over && !self.is_broken() && !self.giving.is_under_way();
         if may {
             let last = self.giving.last.load(Ordering::Relaxed).wrapping_add(1).max(1);
             self.giving.last.store(last, Ordering::Relaxed);
@@ -187,9 +198,10 @@ impl Inner {
 
     /// What became of the connections of messages so far.
     pub(super) fn connection_counts(&self) -> ChannelCounts {
-        let Limits { made, refused, given_back, .. } = &self.limits;
-        let [made, refused, given_back] = [made, refused, given_back].map(|count| count.load(Ordering::Relaxed));
-        ChannelCounts { made, refused, given_back, ..ChannelCounts::default() }
+        let Limits { made, refused, given_back, rings, .. } = &self.limits;
+        let counts = [made, refused, given_back, rings].map(|count| count.load(Ordering::Relaxed));
+        let [made, refused, given_back, rings] = counts;
+        ChannelCounts { made, refused, given_back, rings, ..ChannelCounts::default() }
     }
 
     /// Ends a connection on which neither side posts anything.

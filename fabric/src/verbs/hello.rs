@@ -3,10 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::verbs::connector::ROOM;
+use crate::verbs::fast_path::RingAddress;
 use crate::verbs::traffic::Traffic;
 
 /// The wire form's first bytes: what it is, and its version.
-pub(super) const MAGIC: [u8; 4] = *b"1SC\x05";
+pub(super) const MAGIC: [u8; 4] = *b"1SC\x06";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub(super) struct Hello {
@@ -32,6 +33,8 @@ pub(super) struct Hello {
     pub(super) gives: u32,
     pub(super) keeps: bool,
     pub(super) given: bool,
+    /// The sender has a [ring](super::fast_path) for packets of the receiver.
+    pub(super) ring: Option<RingAddress>,
 }
 
 impl Hello {
@@ -48,6 +51,7 @@ impl Hello {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verbs::raw::Remote;
 
     #[test]
     fn hellos_travel() {
@@ -67,6 +71,7 @@ mod tests {
             gives: u32::MAX,
             keeps: true,
             given: true,
+            ring: Some(RingAddress { start: Remote { address: u64::MAX, key: u32::MAX }, slots: u8::MAX }),
         };
         let mut room = [0; ROOM.longest as usize];
         let bytes = hello.write(&mut room);

@@ -23,7 +23,8 @@
 //! (`datagrams`), whose completions are in the queue of all else. Their protocol machine
 //! ([`DatagramChannel`](crate::DatagramChannel)) is driven in every wait, by one thread at a time. Packets to
 //! a peer may go over its connection as well, in one sequence with the datagrams: once it is there, which
-//! messages that are counted ask for, within a limit of connections for each rank. The packets of the two are
+//! messages that are counted ask for, within a limit of connections for each rank; short ones by a ring in the
+//! receiver's memory, which that polls (`fast_path`). The packets of the two are
 //! lost with that connection, which is not made anew, unless packets are kept ([`MESSAGES_RELIABLE`]).
 //!
 //! # Guarantees and assumptions
@@ -82,6 +83,7 @@ mod datagrams;
 mod device;
 mod drive;
 mod endpoint_address;
+mod fast_path;
 mod giving;
 mod hello;
 mod keepalive;
@@ -136,6 +138,7 @@ pub use crate::verbs::arrivals::MESSAGES_QUEUES;
 pub use crate::verbs::bulk::{CardGet, VerbsFlush, VerbsGet, VerbsTransfer};
 pub use crate::verbs::datagrams::{CONNECT_AFTER, MESSAGES_CHANNEL, MESSAGES_RELIABLE, VerbsDatagrams, VerbsWaits};
 pub use crate::verbs::device::{DeviceInfo, devices};
+pub use crate::verbs::fast_path::FAST_PATHS;
 pub use crate::verbs::giving::MESSAGES_CONNECTIONS;
 pub use crate::verbs::keepalive::FULL_AFTER;
 pub use crate::verbs::rails::RAILS;
@@ -269,6 +272,12 @@ impl Verbs {
     pub fn set_most_connections(&self, most: u32) {
         self.0.limits.most.store(most, Ordering::Relaxed);
         self.0.connector.wake();
+    }
+
+    /// How many slots this rank's further [fast paths](FAST_PATHS) have, for tests.
+    #[doc(hidden)]
+    pub fn set_slots(&self, slots: u8) {
+        self.0.limits.slots.store(slots.max(1).into(), Ordering::Relaxed);
     }
 
     fn join(job: Job, paths: HostPaths) -> Result<Self, Error> {

@@ -8,6 +8,7 @@ use onesided_job::lock;
 use onesided_remote_memory::Fault;
 
 use crate::Error;
+use crate::verbs::fast_path::{PeerRing, RingAddress};
 use crate::verbs::giving::Giving;
 use crate::verbs::keepalive::Observation;
 use crate::verbs::rails::Load;
@@ -54,6 +55,10 @@ pub(super) struct Peer {
     pub(super) asked: AtomicBool,
     /// Whether there is to be none for now: one of the two has [too many](super::Inner::is_limited).
     pub(super) refused: AtomicBool,
+    /// How many slots the peer's [ring](super::fast_path) has; 0: there is none. And how many short packets of the peer
+    /// have come over the queue since this rank last spoke of its own.
+    pub(super) slots: AtomicU32,
+    pub(super) short: AtomicU32,
     /// The start of its home region.
     pub(super) home: Remote,
     /// How many bytes a post copies, if it has a queue pair.
@@ -112,6 +117,14 @@ pub(super) struct Posting {
     pub(super) unproven: bool,
     /// The number of the last request without a response, plus one.
     pub(super) unanswering: u64,
+    pub(super) ring: Option<PeerRing>,
+}
+
+impl Posting {
+    /// Whether packets in the peer's ring may not be placed.
+    pub(super) const fn has_unproven_slots(&self) -> bool {
+        self.unproven && self.ring.is_some()
+    }
 }
 
 /// A request in flight, in one word: the low half of its number, whether it keeps segments, its
@@ -188,6 +201,7 @@ impl Peer {
         let pair = connecting.pair.take();
         *connecting = Connecting::default();
         *posting = Posting { unanswering: posting.unanswering, ..Posting::default() };
+        self.slots.store(0, Ordering::Relaxed);
         self.ready.store(false, Ordering::Release);
         self.asked.store(false, Ordering::Release);
         self.noticed.store(0, Ordering::Relaxed);
@@ -198,6 +212,16 @@ impl Peer {
         self.generation.store(next.max(self.heard()), Ordering::Release);
         self.broken.store(0, Ordering::Release);
         pair
+    }
+
+    /// The peer has a ring for this rank, over the connection of this generation.
+    pub(super) fn set_ring(&self, address: RingAddress, generation: u64) {
+        let mut posting = lock(&self.posting); // it does not end meanwhile
+        let is_new = posting.ring.as_ref().is_none_or(|ring| ring.address != address);
+        if generation == self.generation() && is_new {
+            posting.ring = Some(PeerRing::new(address));
+            self.slots.store(address.slots.into(), Ordering::Relaxed);
+        }
     }
 
     /// Whether this rank's queue pair is connected, and works.

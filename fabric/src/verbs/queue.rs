@@ -10,6 +10,7 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 
 use crate::verbs::arrivals::Arrivals;
 use crate::verbs::bounce_buffers::{NO_SLOT, TakenSlot};
+use crate::verbs::fast_path::PeerRing;
 use crate::verbs::peer::{Entry, NO_SPACE, Peer, Posting, REFUSED};
 use crate::verbs::raw::{Local, RawWorkRequest, RawWorkRequests, SIGNALLED, Verb};
 use crate::verbs::traffic::{ConnectionId, Traffic};
@@ -241,9 +242,25 @@ impl Inner {
 
     /// Posts a packet that is no longer than what a post copies, if there is space now.
     pub(super) fn try_post_copy(&self, peer: &Peer, verb: Verb, bytes: &[u8]) -> bool {
-        let (address, len) = (bytes.as_ptr().expose_provenance() as u64, bytes.len() as u32);
-        let local = Local { address, len, key: 0 };
+        let local = Self::copied(bytes);
         self.try_post_to(peer, WorkRequest { verb, slot: NO_SLOT, local, keeps: false, unsignaled: false }, true)
+    }
+
+    fn copied(bytes: &[u8]) -> Local {
+        Local { address: bytes.as_ptr().expose_provenance() as u64, len: bytes.len() as u32, key: 0 }
+    }
+
+    /// Writes what [a slot](super::fast_path) has for a packet into the peer's ring, if there is one, and space now:
+    /// the bytes of a slot's memory, or those that the post copies.
+    pub(super) fn try_place(&self, peer: &Peer, from: Result<(u32, Local), &[u8]>) -> bool {
+        let (slot, local) = from.unwrap_or_else(|bytes| (NO_SLOT, Self::copied(bytes)));
+        let alive = self.job_segment.liveness(peer.id.rank) == Liveness::Alive;
+        let mut posting = lock(&peer.posting);
+        let ring = posting.ring.as_mut().filter(|_| alive && peer.has_room(1) && !peer.is_broken());
+        let Some(to) = ring.map(PeerRing::next) else { return false };
+        let request = WorkRequest { verb: Verb::Place { to }, slot, local, keeps: false, unsignaled: false };
+        self.post_in_turn::<1>(peer, posting, &[request], alive);
+        true
     }
 
     /// Posts one request if there is space now.
@@ -299,18 +316,20 @@ impl Inner {
     #[inline]
     fn is_signalled(peer: &Peer, (request, is_last): (&WorkRequest, bool), number: u64) -> bool {
         match request.verb {
-            Verb::Send { .. } => number + 1 >= peer.reported() + SIGNALLED.min(peer.depth as u64 / 2),
+            Verb::Send { .. } | Verb::Place { .. } => {
+                number + 1 >= peer.reported() + SIGNALLED.min(peer.depth as u64 / 2)
+            }
             _ => !request.unsignaled || is_last,
         }
     }
 
     /// For whoever waits until nothing is in flight: if packets were posted behind the last signalled
-    /// request, a read behind them reports that they are over.
+    /// request, or into the peer's ring, a read behind them reports that they are over, and placed.
     pub(super) fn report_packets(&self, peer: &Peer) {
-        if peer.is_unreported() {
+        if peer.is_unreported() || lock(&peer.posting).has_unproven_slots() {
             let posting = lock(&peer.posting);
             // Also on a broken connection, where it ends in an error.
-            if peer.is_unreported()
+            if (peer.is_unreported() || posting.has_unproven_slots())
                 && posting.pair.is_some()
                 && !peer.is_full(1)
                 && let Some(read) = self.ignored_read(peer)
@@ -327,7 +346,7 @@ impl Inner {
 
     #[inline(always)]
     fn post_on<const N: usize>(&self, peer: &Peer, mut posting: MutexGuard<'_, Posting>, work: &[WorkRequest]) {
-        let Posting { pair: Some(pair), unproven, unanswering } = &mut *posting else {
+        let Posting { pair: Some(pair), unproven, unanswering, .. } = &mut *posting else {
             unreachable!("a connection that is ready has a queue pair")
         };
         let (first, reported) = (peer.posted.load(Ordering::Relaxed), peer.reported());

@@ -8,6 +8,7 @@ use onesided_job::fork;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Patience, Rank, RemoteMemory};
 
 use crate::verbs::arrivals::{LONGEST, Packet as Received};
+use crate::verbs::fast_path;
 use crate::verbs::peer::{Peer, REFUSED};
 use crate::verbs::queue::{LIST, WorkRequest};
 use crate::verbs::raw::{INLINE, Verb};
@@ -136,6 +137,28 @@ impl ConnectionTransport {
         Ok(is_sent)
     }
 
+    /// Writes a packet into the ring of its receiver, if there is room now.
+    pub(super) fn try_place(&self, to: Rank, Packet { head, body, .. }: Packet<'_>) -> Result<bool, Fault> {
+        fork::check()?;
+        let (inner, peer) = (&*self.fabric.0, self.fabric.peer(to)?);
+        let written = fast_path::written(head.len() + body.len());
+        if written <= SHORT.min(peer.inline.load(Ordering::Relaxed) as usize) {
+            let mut bytes = [0; SHORT];
+            fast_path::fill(&mut bytes[..written], [head, body]);
+            return Ok(inner.try_place(peer, Err(&bytes[..written])));
+        }
+        let Some(taken) = inner.buffers.take(written) else { return Ok(false) };
+        let mut bytes = vec![0; written];
+        fast_path::fill(&mut bytes, [head, body]);
+        taken.buffer.write(0, &bytes);
+        let is_placed = inner.try_place(peer, Ok((taken.slot, taken.buffer.local(written as u32))));
+        match is_placed {
+            true => inner.forget(peer.id, taken.slot),
+            false => inner.buffers.free(taken.slot),
+        }
+        Ok(is_placed)
+    }
+
     /// Of a rank that has ended, or whose connection is broken.
     #[cold]
     fn poll_ended(&self, cx: &Context<'_>, peer: &Peer) -> Poll<Result<(), Fault>> {
@@ -190,7 +213,7 @@ impl ConnectionTransport {
             }
             inner.drain_all(); // another thread may have taken it from the queue, and not yet put it there
         }
-        self.current.as_ref().map(|packet| Arrival { from: packet.from, channel: Channel::Connection, len: packet.len })
+        self.current.as_ref().map(|packet| Arrival { from: packet.from, channel: packet.channel, len: packet.len })
     }
 }
 

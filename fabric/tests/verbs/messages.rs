@@ -1,7 +1,9 @@
 //! Packets have connections of their own, which wait and end apart from those of memory.
 
 use std::future::poll_fn;
-use std::task::{Context, Poll, Waker};
+use std::ops::Range;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -435,6 +437,198 @@ fn kept_packets_survive_their_connections() {
             assert!(packets.channel_counts().resent > 0, "{:?}", packets.channel_counts());
             world.barrier().wait().unwrap();
         });
+    }
+}
+
+/// Talks until both ranks have a fast path of the other.
+fn talk_until_fast(fabric: &Verbs, packets: &mut VerbsTransport, peer: Rank, next: &mut [u32; 2]) {
+    let began = Instant::now();
+    loop {
+        talk_until_connected(fabric, packets, peer, next);
+        let is_there = packets.channels(peer).iter().any(|to| to.channel == Channel::FastPath);
+        block_on(fabric, packets.send(peer, &[is_there.into()])).unwrap();
+        let patience = Patience::on(peer).and_until(until(fabric, LONG));
+        if block_on(fabric, packets.recv(patience)).unwrap().1 == [1] && is_there {
+            return;
+        }
+        assert!(began.elapsed() < LONG, "{:?}", packets.channel_counts());
+    }
+}
+
+/// Sends a packet by a channel, by the connection if the fast path has no slot, and by datagrams if there is none.
+fn send_by(fabric: &Verbs, packets: &mut VerbsTransport, peer: Rank, (channel, bytes): (Channel, &[u8])) {
+    let sent = poll_fn(|cx| {
+        let there = packets.channels(peer).iter().map(|to| to.channel);
+        let first = there.clone().find(|may| *may == channel).unwrap_or(packets.channels(peer)[0].channel);
+        match packets.poll_send(cx, peer, Packet::new(first, bytes)) {
+            Poll::Pending if first == Channel::FastPath => {
+                let first = packets.channels(peer)[0].channel;
+                packets.poll_send(cx, peer, Packet::new(first, bytes))
+            }
+            sent => sent,
+        }
+    });
+    block_on(fabric, sent).unwrap();
+}
+
+/// Receives so many packets, and says how many came by the fast path.
+fn receive_numbered(fabric: &Verbs, packets: &mut VerbsTransport, peer: Rank, numbers: Range<u32>) -> usize {
+    let mut fast = 0;
+    for number in numbers {
+        let patience = Patience::on(peer).and_until(until(fabric, LONG));
+        let arrival = block_on(fabric, poll_fn(|cx| packets.poll_recv(cx, patience))).unwrap();
+        let mut bytes = vec![0; arrival.len];
+        packets.read(0, &mut bytes);
+        assert_eq!((arrival.from, bytes), (peer, numbered(number)));
+        fast += usize::from(arrival.channel == Channel::FastPath);
+    }
+    fast
+}
+
+/// A packet of any length that a slot takes.
+fn numbered(number: u32) -> Vec<u8> {
+    let mut bytes = number.to_le_bytes().to_vec();
+    bytes.resize(4 + (number as usize * 37) % 1_900, number as u8);
+    bytes
+}
+
+/// Packets by a fast path of few slots, by the connection, and in datagrams are one stream, both ways, with a connection
+/// that breaks in it or without. A full ring holds nothing up.
+#[test]
+fn packets_take_the_fast_path_too() {
+    let Some(_device) = device("packets_take_the_fast_path_too") else { return };
+    if channel() != "both" {
+        return;
+    }
+    const MANY: u32 = 300;
+    let is_kept = std::env::var(MESSAGES_RELIABLE).is_ok_and(|on| on == "on");
+    ranks(2, |world| {
+        let (fabric, messages, other) = (world.fabric(), world.fabric().for_messages(), Rank(1 - world.rank()));
+        fabric.set_slots(4);
+        let mut packets = fabric.transport().unwrap();
+        let (mut next, mut fast) = ([0; 2], 0);
+        for round in 0..4 {
+            talk_until_fast(fabric, &mut packets, other, &mut next);
+            for number in 0..MANY {
+                if is_kept && (number, world.rank()) == (70 * round, round % 2) {
+                    messages.break_connection(other);
+                }
+                let channels = [Channel::FastPath, Channel::FastPath, Channel::Connection, Channel::Datagrams];
+                let channel = channels[(number * (round + 7) / 3) as usize % 4];
+                send_by(fabric, &mut packets, other, (channel, &numbered(number)));
+                if number % 4 == 3 {
+                    fast += receive_numbered(fabric, &mut packets, other, number - 3..number + 1);
+                }
+            }
+        }
+        talk_until_fast(fabric, &mut packets, other, &mut next);
+        assert_eq!(messages.breaks(other), if is_kept { 4 } else { 0 });
+        let rings = if is_kept { 5 } else { 1 };
+        assert_eq!(packets.channel_counts().rings, rings, "{:?}", packets.channel_counts());
+        assert!(fast > MANY as usize / 4, "{fast} by the fast path");
+        world.barrier().wait().unwrap();
+        // A ring that nobody reads.
+        if world.rank() == 0 {
+            (0..200).for_each(|number| send_by(fabric, &mut packets, other, (Channel::FastPath, &numbered(number))));
+        }
+        world.barrier().wait().unwrap();
+        if world.rank() == 1 {
+            receive_numbered(fabric, &mut packets, other, 0..200);
+        }
+        world.barrier().wait().unwrap();
+    });
+}
+
+/// What a rank wrote into a ring before it died is received before its death.
+#[test]
+fn packets_of_a_dead_rank_lie_in_its_fast_path() {
+    let Some(_device) = device("packets_of_a_dead_rank_lie_in_its_fast_path") else { return };
+    if channel() != "both" {
+        return;
+    }
+    let (jobs, sent) = (local::jobs(2).unwrap(), Barrier::new(2));
+    let job_segment = jobs[0].job_segment.clone();
+    ranks_of(jobs, |world| {
+        let (fabric, other) = (world.fabric(), Rank(1 - world.rank()));
+        let mut packets = fabric.transport().unwrap();
+        talk_until_fast(fabric, &mut packets, other, &mut [0; 2]);
+        if world.rank() == 1 {
+            send_by(fabric, &mut packets, other, (Channel::Connection, &numbered(0)));
+            (1..4).for_each(|number| send_by(fabric, &mut packets, other, (Channel::FastPath, &numbered(number))));
+            assert_eq!(wait_timeout(fabric, &mut fabric.for_messages().flush(other), LONG), Some(Ok(())));
+            job_segment.declare_dead(Rank(1));
+            sent.wait();
+        } else {
+            sent.wait();
+            receive_numbered(fabric, &mut packets, other, 0..4);
+            let patience = Patience::on(other).and_until(until(fabric, LONG));
+            assert_eq!(kind(block_on(fabric, packets.recv(patience))), FaultKind::PeerDied);
+            // A send learns it, too, and no slot is waited for.
+            let sent = block_on(fabric, packets.send(other, b"late"));
+            assert_eq!(kind(sent), FaultKind::PeerDied);
+        }
+    });
+}
+
+/// A thread that sleeps for a packet finds one in a ring soon, though nothing wakes it and its sender computes.
+#[test]
+fn a_sleeper_finds_what_lies_in_its_fast_path() {
+    let Some(_device) = device("a_sleeper_finds_what_lies_in_its_fast_path") else { return };
+    if channel() != "both" {
+        return;
+    }
+    const TRIES: usize = 200;
+    let (sleeps, found) = (Barrier::new(2), Barrier::new(2));
+    let late = ranks(2, |world| {
+        let (fabric, other) = (world.fabric(), Rank(1 - world.rank()));
+        let mut packets = fabric.transport().unwrap();
+        talk_until_fast(fabric, &mut packets, other, &mut [0; 2]);
+        let (mut all, mut late) = ([0; 2], [0; 2]); // by the connection, and by the fast path
+        for _ in 0..TRIES {
+            for channel in [Channel::Connection, Channel::FastPath] {
+                if world.rank() == 0 {
+                    sleeps.wait();
+                    let began = Instant::now();
+                    while began.elapsed() < Duration::from_micros(100) {}
+                    send_by(fabric, &mut packets, other, (channel, b"packet"));
+                    continue;
+                }
+                let began = Instant::now();
+                let by = receive_asleep(&mut packets, Patience::until(until(fabric, LONG)), &sleeps);
+                if channel == Channel::FastPath {
+                    let by = usize::from(by == Channel::FastPath);
+                    all[by] += 1;
+                    late[by] += usize::from(began.elapsed() > Duration::from_millis(60));
+                }
+            }
+            found.wait();
+        }
+        eprintln!("{late:?} of {all:?} came late");
+        world.barrier().wait().unwrap();
+        late
+    });
+    assert!(late[1][1] <= late[1][0] + 1, "{late:?}"); // others may be late because the machine is busy
+}
+
+/// Receives a packet as a task of a runtime does, for which a thread sleeps that does not look first for long: its
+/// channel. `sleeps`: it has looked.
+fn receive_asleep(packets: &mut VerbsTransport, patience: Patience, sleeps: &Barrier) -> Channel {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut has_looked = false;
+    loop {
+        match packets.poll_recv(&mut Context::from_waker(&waker), patience) {
+            Poll::Ready(arrival) => return arrival.unwrap().channel,
+            Poll::Pending if !std::mem::replace(&mut has_looked, true) => sleeps.wait(),
+            Poll::Pending => thread::park_timeout(Duration::from_secs(1)),
+        }
+    }
+}
+
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }
 

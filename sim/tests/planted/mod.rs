@@ -170,8 +170,8 @@ impl Transport for PlantedPackets {
         self.channel.as_ref().map_or_else(|| self.inner.channels(to), std::slice::from_ref)
     }
 
-    fn count(&mut self, to: Rank) -> ChannelTo {
-        let first = self.inner.count(to);
+    fn count(&mut self, to: Rank, bytes: usize) -> ChannelTo {
+        let first = self.inner.count(to, bytes);
         self.channel.unwrap_or(first)
     }
 

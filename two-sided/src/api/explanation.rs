@@ -46,6 +46,7 @@ impl Explanation {
     fn write_first(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.first {
             Some((Channel::Connection, _)) => f.write_str("; over the connection")?,
+            Some((Channel::FastPath, _)) => f.write_str("; by the fast path")?,
             Some(_) => f.write_str("; in datagrams")?,
             None => {}
         }
@@ -117,6 +118,7 @@ const fn what(by: Protocol) -> &'static str {
         Protocol::Eager => "one packet, copied at both ends",
         Protocol::RcSr => "one packet over the connection, copied at both ends",
         Protocol::UdSr => "one packet in datagrams, copied at both ends",
+        Protocol::RcFp => "one packet by the fast path, copied at both ends",
         Protocol::Offered => "copied once, out of the sender's slice",
         Protocol::Rget => "copied by the sender, read by the receiver",
         Protocol::Rput => "copied by the sender, written to the receiver when it is ready",
@@ -156,7 +158,7 @@ impl<F: Fabric> Messages<F> {
             bytes,
             choice: features.choose(rules.chain()),
             eager_max: room.min(usize::try_from(rules.surely_eager().max(EAGER_LEAST)).unwrap_or(usize::MAX)),
-            first: self.progress().first_of_several(rank),
+            first: self.progress().first_of_several(rank, bytes),
             passed_over: rules.chain().iter().map(|rule| features.passes_over(rule)).collect(),
             rules,
             origin,

@@ -42,6 +42,7 @@ pub(crate) enum PassedOver {
 
 /// A message that is eager by no rule.
 pub(crate) const LONG: &str = "it is longer than a packet";
+const NONE: &str = "there is none to this rank, or none yet";
 /// A message that goes by no rule.
 const SHORT: &str = "at most 128 bytes, which are eager by all rules";
 const TO_ONESELF: &str =
@@ -97,7 +98,7 @@ impl<F: Fabric> Features<'_, F> {
         match self.messages.progress().room_by(self.to, channel) {
             Ok(room) if self.bytes <= room as u64 => Ok(()),
             Ok(_) => Err(PassedOver::Lacks(LONG)),
-            Err(absent) => Err(absent.map_or(PassedOver::Lacks("there is none to this rank"), PassedOver::Absent)),
+            Err(absent) => Err(absent.map_or(PassedOver::Lacks(NONE), PassedOver::Absent)),
         }
     }
 
@@ -166,8 +167,8 @@ impl<F: Fabric> Messages<F> {
     /// `NAME` if that is `@NAME`.
     ///
     /// # Errors
-    /// A rule names a channel ([`rc-sr`](Protocol::RcSr), [`ud-sr`](Protocol::UdSr)) that packets of this fabric
-    /// cannot take: the rules stay as they were.
+    /// A rule names a channel ([`rc-sr`](Protocol::RcSr), [`ud-sr`](Protocol::UdSr), [`rc-fp`](Protocol::RcFp)) that
+    /// packets of this fabric cannot take: the rules stay as they were.
     ///
     /// ```
     /// use onesided_two_sided::{Messages, Protocol, Rules};

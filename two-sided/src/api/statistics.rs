@@ -4,7 +4,7 @@ use onesided_fabric::bootstrap;
 use onesided_fabric::{Channel, ChannelCounts, Fabric, Transport, display};
 
 use crate::driver::progress::Progress;
-use crate::engine::{CLASSES, Tally};
+use crate::engine::{CHANNELS, CLASSES, Tally};
 use crate::{Messages, Protocol};
 
 /// What a rank has sent, in all its communicators: see [`Messages::statistics`].
@@ -58,6 +58,7 @@ const fn name(channel: Channel) -> &'static str {
     match channel {
         Channel::Lane => "lane",
         Channel::Connection => "connection",
+        Channel::FastPath => "fast-path",
         _ => "datagrams",
     }
 }
@@ -76,13 +77,14 @@ impl Statistics {
         for SentTo { channel, .. } in &self.peers {
             table.count(name(*channel), "peers", Table::NONE, [1, 0]);
         }
-        let ChannelCounts { made, refused, given_back, resent, overtook, .. } = self.channels;
+        let ChannelCounts { made, refused, given_back, rings, resent, overtook, .. } = self.channels;
         for (channel, what, count) in [
             (Channel::Connection, "made", made),
             (Channel::Connection, "refused", refused),
             (Channel::Connection, "given-back", given_back),
             (Channel::Datagrams, "resent", resent),
             (Channel::Datagrams, "overtook", overtook),
+            (Channel::FastPath, "made", rings),
         ] {
             if count > 0 {
                 table.count(name(channel), what, Table::NONE, [count, 0]);
@@ -110,7 +112,10 @@ impl<F: Fabric> Progress<F> {
         let peers = state.engine.sent_to().flat_map(|(rank, sent)| {
             let has_lane = state.transport.channels(rank).iter().any(|to| to.channel == Channel::Lane);
             let other = if has_lane { Channel::Lane } else { Channel::Connection };
-            let sent = [other, Channel::Datagrams].into_iter().zip(sent).filter(|(_, tally)| tally.messages > 0);
+            let sent = [other, Channel::Datagrams, Channel::FastPath]
+                .into_iter()
+                .zip(sent)
+                .filter(|(_, tally)| tally.messages > 0);
             sent.map(move |(channel, Tally { messages, bytes })| SentTo { rank: rank.0, channel, messages, bytes })
         });
         let peers = peers.collect();
@@ -120,7 +125,7 @@ impl<F: Fabric> Progress<F> {
     /// The lines of a dump that tell what was sent.
     pub(crate) fn describe_sent(&self) -> impl Iterator<Item = String> {
         let Statistics { messages, control, peers, .. } = self.statistics();
-        [Channel::Lane, Channel::Connection, Channel::Datagrams].into_iter().filter_map(move |channel| {
+        CHANNELS.into_iter().filter_map(move |channel| {
             let of_it = || messages.iter().filter(|sent| sent.channel == channel);
             let (count, bytes) =
                 (of_it().map(|sent| sent.messages).sum::<u64>(), of_it().map(|sent| sent.bytes).sum::<u64>());

@@ -13,8 +13,8 @@ use std::time::Duration;
 use onesided_fabric::bootstrap::fork::is_child;
 use onesided_fabric::remote_memory::{Patience, Rank, Watch};
 use onesided_fabric::{
-    Absent, Background, Channel, EventInterest, Events, Fabric, Limit, NOBODY, SpinGuard, SpinLock, Told, Transport,
-    Wait, debug,
+    Absent, Background, Channel, ChannelTo, EventInterest, Events, Fabric, Limit, NOBODY, SpinGuard, SpinLock, Told,
+    Transport, Wait, debug,
 };
 
 use self::background::Owing;
@@ -72,7 +72,8 @@ impl<F: Fabric> Drop for Progress<F> {
 /// Whether packets may take a channel, if it is there.
 fn has_channel(transport: &impl Transport, me: Rank, channel: Channel) -> bool {
     let absent = transport.absent(me).map(|_| Channel::Connection);
-    transport.channels(me).iter().map(|to| to.channel).chain(absent).any(|may| may == channel)
+    let fast_path = transport.has_fast_path().then_some(Channel::FastPath);
+    transport.channels(me).iter().map(|to| to.channel).chain(absent).chain(fast_path).any(|may| may == channel)
 }
 
 impl<F: Fabric> Progress<F> {
@@ -197,16 +198,20 @@ impl<F: Fabric> Progress<F> {
         if self.may_lack_connections { self.state.lock().transport.absent(to) } else { None }
     }
 
-    /// The first channel to a rank, if this fabric has several, and why it is not another one.
-    pub(crate) fn first_of_several(&self, to: Rank) -> Option<(Channel, Option<Absent>)> {
+    /// The channel of an eager message of so many bytes to a rank, if this fabric has several, and why it is not another
+    /// one.
+    pub(crate) fn first_of_several(&self, to: Rank, bytes: u64) -> Option<(Channel, Option<Absent>)> {
         let transport = &self.state.lock().transport;
         let (channels, absent) = (transport.channels(to), transport.absent(to));
-        (channels.len() > 1 || absent.is_some()).then(|| (channels[0].channel, absent))
+        let fits = |to: &&ChannelTo| bytes + EAGER_HEAD as u64 <= to.packet_max as u64;
+        let fast_path = channels.iter().find(|to| to.channel == Channel::FastPath).filter(fits);
+        let first = fast_path.unwrap_or(&channels[0]).channel;
+        (channels.len() > 1 || absent.is_some()).then_some((first, absent))
     }
 
     /// A message would take the connection to a rank, if there were one.
     pub(crate) fn count(&self, to: Rank) {
-        self.state.lock().transport.count(to);
+        self.state.lock().transport.count(to, usize::MAX);
     }
 
     /// Starts an eager send, over a channel if one is named. `Ok(None)`: it is on its way already.

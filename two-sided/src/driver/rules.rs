@@ -120,6 +120,7 @@ impl Rule {
     fn lacks(&self, has: impl Fn(Channel) -> bool) -> Option<&'static str> {
         Some(match self.by.channel().filter(|channel| !has(*channel))? {
             Channel::Datagrams => "this fabric has no datagrams (those of cards: ONESIDED_MESSAGES_CHANNEL)",
+            Channel::FastPath => "this fabric has no fast path (that of cards: ONESIDED_MESSAGES_CHANNEL=both)",
             _ => "this fabric sends no packets over connections (those of cards: ONESIDED_MESSAGES_CHANNEL)",
         })
     }
@@ -179,7 +180,7 @@ fn place(rule: usize, at: Option<usize>) -> String {
 
 const CONDITIONS: &str = "no condition: they are size<=BYTES, size>=BYTES, size>=measured, ranks<=RANKS, \
     ranks>=RANKS, host, remote, registered, progress=MODE, with & between them and a colon at their end";
-const PROTOCOLS: &str = "no protocol: they are eager, rc-sr, ud-sr, offered, rget, rput, pipeline, copy";
+const PROTOCOLS: &str = "no protocol: they are eager, rc-sr, ud-sr, rc-fp, offered, rget, rput, pipeline, copy";
 const LAST: &str = "the last rule has no condition, and is rget, rput, pipeline or copy";
 const UNREADABLE: &str = "neither a text of rules nor @ and a file that can be read";
 
@@ -217,7 +218,8 @@ impl Rules {
     pub(crate) fn surely_eager(&self) -> u64 {
         let mut most = u64::MAX;
         // A connection need not be there, and whichever message goes over it is eager.
-        for Rule { when, by } in self.0.iter().filter(|rule| rule.by != Protocol::RcSr) {
+        let may_be_absent = |rule: &&Rule| matches!(rule.by, Protocol::RcSr | Protocol::RcFp);
+        for Rule { when, by } in self.0.iter().filter(|rule| !may_be_absent(rule)) {
             let bound = |condition: &Condition| match (by.is_eager(), condition) {
                 (true, Condition::AtMost(bytes)) => Some(*bytes),
                 (true, _) => Some(0),
@@ -364,6 +366,7 @@ mod tests {
             "rput",
             "host & size>=16384: offered, ranks<=4 & size<=900: eager, copy",
             "size<=90: rc-sr, size<=900: ud-sr, rc-sr, rget",
+            "size<=90: rc-fp, eager, rget",
             "remote: rput, registered: rget, ranks>=100: copy, progress=two threads: rget, progress=hybrid: rget, pipeline",
         ] {
             assert_eq!(text.parse::<Rules>().unwrap().to_string(), text);
@@ -382,6 +385,7 @@ mod tests {
             ("host&: eager, rget", 1, Some(6), CONDITIONS),
             ("eager, offered", 2, None, LAST),
             ("rc-sr, ud-sr", 2, None, LAST),
+            ("rget, rc-fp", 2, None, LAST),
             ("eager, host: rget", 2, None, LAST),
             ("size>=measured: rput, rget", 1, None, "size>=measured is for offered alone"),
         ] {
@@ -413,6 +417,7 @@ mod tests {
             ("host: rput, eager, rget", 0),
             ("host: rc-sr, size<=900: ud-sr, rget", 900),
             ("size>=9000: rput, rc-sr, eager, rget", 8999),
+            ("rc-fp, size<=700: eager, rget", 700),
         ] {
             let rules: Rules = text.parse().unwrap();
             assert_eq!(rules.surely_eager(), bytes, "{text}");

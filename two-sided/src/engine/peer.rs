@@ -155,7 +155,7 @@ pub(super) struct Peer {
     pub(super) consumed: u32,
     told: u32,
     /// The messages to it: those otherwise than in datagrams, and those in datagrams.
-    sent: [Tally; 2],
+    sent: [Tally; 3],
 }
 
 impl Peer {
@@ -174,7 +174,7 @@ impl Peer {
             consumed: 0,
             told: window,
             window,
-            sent: [Tally::default(); 2],
+            sent: [Tally::default(); 3],
         }
     }
 
@@ -327,11 +327,15 @@ impl Peer {
     /// The messages that it was sent by a channel.
     #[inline]
     pub(super) const fn sent_by(&mut self, channel: Channel) -> &mut Tally {
-        &mut self.sent[matches!(channel, Channel::Datagrams) as usize]
+        &mut self.sent[match channel {
+            Channel::Datagrams => 1,
+            Channel::FastPath => 2,
+            _ => 0,
+        }]
     }
 
-    /// The messages that it was sent otherwise than in datagrams, and those in datagrams.
-    pub(super) const fn sent(&self) -> [Tally; 2] {
+    /// The messages that it was sent over lanes or the connection, in datagrams, and by the fast path.
+    pub(super) const fn sent(&self) -> [Tally; 3] {
         self.sent
     }
 

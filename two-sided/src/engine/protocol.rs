@@ -7,13 +7,15 @@ entries! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
     #[non_exhaustive]
     pub enum Protocol {
-        /// In one packet, which the receiver copies: over the connection of the two if there is one, otherwise as
-        /// the fabric has it.
+        /// In one packet, which the receiver copies: by the fast path or the connection of the two if there is one,
+        /// otherwise as the fabric has it.
         Eager => "eager",
         /// The same over a connection alone (RC-SR: koop-2008).
         RcSr => "rc-sr",
         /// The same in datagrams alone (UD-SR).
         UdSr => "ud-sr",
+        /// The same written into memory that the receiver looks at (RC-FP): a short message.
+        RcFp => "rc-fp",
         /// The receiver copies out of the sender's slice, and a sender that waits helps.
         Offered => "offered",
         /// The receiver reads it by RDMA out of registered memory of the sender (sur-2006, section 4): a
@@ -39,7 +41,7 @@ entries! {
 impl Protocol {
     /// Whether the message is in its first packet.
     pub(crate) const fn is_eager(self) -> bool {
-        matches!(self, Self::Eager | Self::RcSr | Self::UdSr)
+        matches!(self, Self::Eager | Self::RcSr | Self::UdSr | Self::RcFp)
     }
 
     /// The channel that it names.
@@ -47,6 +49,7 @@ impl Protocol {
         match self {
             Self::RcSr => Some(Channel::Connection),
             Self::UdSr => Some(Channel::Datagrams),
+            Self::RcFp => Some(Channel::FastPath),
             _ => None,
         }
     }

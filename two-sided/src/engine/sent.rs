@@ -14,6 +14,9 @@ pub(crate) const CLASSES: [u64; 5] = [64, 512, 4 << 10, 64 << 10, 512 << 10];
 /// Packets are shorter than the longest of these.
 const OF_PACKETS: usize = 4;
 
+/// All kinds of channels.
+pub(crate) const CHANNELS: [Channel; 4] = [Channel::Lane, Channel::Connection, Channel::Datagrams, Channel::FastPath];
+
 /// Messages, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
@@ -38,7 +41,7 @@ fn class(bytes: u64) -> usize {
 #[derive(Debug, Default)]
 pub(super) struct Sent {
     /// By channel and class.
-    eager: [[Tally; OF_PACKETS]; 3],
+    eager: [[Tally; OF_PACKETS]; CHANNELS.len()],
     /// By class; packets without a message have no protocol.
     others: BTreeMap<(Channel, Option<Protocol>, usize), Tally>,
 }
@@ -71,7 +74,6 @@ impl<S> Engine<S> {
     /// The messages that were sent, by channel, protocol and class, and last of a channel the packets without
     /// one.
     pub(crate) fn sent_messages(&self) -> Vec<(Channel, Option<Protocol>, usize, Tally)> {
-        let channels = [Channel::Lane, Channel::Connection, Channel::Datagrams];
         let of_channel = |channel: Channel| {
             let eager = self.sent.eager[channel as usize].iter().enumerate();
             let eager = eager.map(move |(class, tally)| (channel, Some(Protocol::Eager), class, *tally));
@@ -80,11 +82,11 @@ impl<S> Engine<S> {
             others.sort_by_key(|(_, by, class, _)| (by.is_none(), *by, *class));
             eager.filter(|(.., tally)| tally.messages > 0).chain(others)
         };
-        channels.into_iter().flat_map(of_channel).collect()
+        CHANNELS.into_iter().flat_map(of_channel).collect()
     }
 
-    /// The ranks that messages were sent to, with those otherwise than in datagrams, and those in them.
-    pub(crate) fn sent_to(&self) -> impl Iterator<Item = (Rank, [Tally; 2])> {
+    /// The ranks that messages were sent to, with those over lanes or the connection, in datagrams, and by the fast path.
+    pub(crate) fn sent_to(&self) -> impl Iterator<Item = (Rank, [Tally; 3])> {
         let spoken_to = (0..).zip(&self.peer_of).filter(|(_, at)| **at != 0);
         spoken_to.map(|(rank, at)| (Rank(rank), self.peers[*at as usize - 1].sent()))
     }

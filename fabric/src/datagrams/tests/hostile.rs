@@ -150,16 +150,17 @@ proptest! {
 
     /// The same for packets of another channel that are kept there, which fails now and then.
     #[test]
-    fn any_packets_of_another_channel(packets in vec((any::<(bool, bool)>(), any::<i8>(), any::<i8>()), 0..200)) {
+    fn any_packets_of_another_channel(packets in vec((any::<(bool, bool, bool)>(), any::<i8>(), any::<i8>()), 0..200)) {
         let mut channel = channel().keeping(true);
-        for (now, ((sends, fails), number, next)) in (0..).step_by(40_000).zip(packets) {
+        for (now, ((sends, fails, fast), number, next)) in (0..).step_by(40_000).zip(packets) {
+            let by = if fast { Channel::FastPath } else { Channel::Connection };
             if sends && channel.begin_apart(now, Rank(1)).is_ready() {
-                channel.left_apart(now, Rank(1), (&[7; 20], &[]), false);
+                channel.left_apart(now, (Rank(1), by), (&[7; 20], &[]), false);
             }
             let mut before = [0; DatagramChannel::APART];
             before[..4].copy_from_slice(&i32::from(number).to_le_bytes());
             before[4..].copy_from_slice(&i32::from(next).to_le_bytes());
-            let _ = channel.arrived_apart(now, Rank(1), before, (Channel::Connection, Box::default()));
+            let _ = channel.arrived_apart(now, Rank(1), before, (by, Box::default()));
             if fails {
                 channel.lose_apart(Rank(1));
             }

@@ -100,6 +100,64 @@ fn packets_on_two_channels_arrive_once_and_in_order() {
     }
 }
 
+/// The same with a fast path of few slots, none of which is filled again before it is read, whatever becomes of the
+/// connection.
+#[test]
+fn packets_by_a_fast_path_too_arrive_once_and_in_order() {
+    for breaks in [Breaks::NotKept, Breaks::OneIn(u64::MAX), Breaks::OneIn(50)] {
+        for weather in [CALM, Weather { jitter: 100_000, ..CALM }, Weather { loss: 1, ..CALM }, ROUGH] {
+            for seed in 0..10 {
+                let first = u32::MAX - 100 * seed as u32;
+                let weather = Weather { breaks, ..weather };
+                let network = all_to_all_by(Network::send_by_any, 3, 600, first, weather, seed);
+                let counts = network.channels[0].counts();
+                assert_eq!((counts.sent, counts.received, counts.malformed), (1200, 1200, 0));
+            }
+        }
+    }
+    for step in 0..400 {
+        all_to_all_by(Network::send_by_any, 2, 60, 0, Weather { breaks: Breaks::At(step), ..CALM }, step);
+    }
+}
+
+/// A stream by a fast path goes on when few of its packets have been acknowledged by datagrams; answers acknowledge
+/// without any. There is none for what comes long after the last packet of the connection.
+#[test]
+fn slots_are_free_when_their_packets_are_acknowledged() {
+    const SLOTS: u32 = 32;
+    for answers in [true, false] {
+        let (mut network, [sender, receiver]) = (Network::new(2, 0, CALM, 0), [Rank(0), Rank(1)]);
+        let apart = |network: &mut Network, [from, to]: [Rank; 2], channel| {
+            let before = network.channels[from.index()].begin_apart(network.now, to).map(Result::unwrap);
+            let Poll::Ready(before) = before else { panic!("a place in the sequence") };
+            network.channels[from.index()].left_apart(network.now, (to, channel), (&[], &[]), false);
+            let packet = (channel, Box::default());
+            network.channels[to.index()].arrived_apart(network.now, from, before, packet).unwrap();
+            assert!(network.take(to.0).is_some());
+        };
+        assert!(!network.channels[0].has_slot(network.now, receiver, SLOTS), "nobody looks");
+        apart(&mut network, [sender, receiver], Channel::Connection);
+        let mut by_ring = 0;
+        for _ in 0..400 {
+            if network.channels[0].has_slot(network.now, receiver, SLOTS) {
+                by_ring += 1;
+                apart(&mut network, [sender, receiver], Channel::FastPath);
+            }
+            if answers {
+                apart(&mut network, [receiver, sender], Channel::Connection);
+            }
+            while network.channels[1].due() <= network.now + 1 && network.step() {}
+            network.now += 2_000;
+        }
+        assert!(by_ring >= 390, "{by_ring} of 400, answers {answers}");
+        let bare = network.channels[1].counts().bare;
+        let of_room = 400 / (LARGEST as u64 / 2);
+        assert!(bare <= if answers { of_room } else { 400 / 8 + of_room }, "{bare} datagrams");
+        network.now += 1_000_000;
+        assert!(!network.channels[0].has_slot(network.now, receiver, SLOTS), "nobody looks any more");
+    }
+}
+
 /// Packets over a connection that breaks come by datagrams, once and in order, whenever that is, and others
 /// over the next connection.
 #[test]
@@ -132,7 +190,12 @@ fn acknowledgements_take_the_connection() {
                 let Poll::Ready(before) = network.channels[from].begin_apart(network.now, Rank(to as u32)) else {
                     panic!("{number}: not acknowledged")
                 };
-                network.channels[from].left_apart(network.now, Rank(to as u32), (&[], &[]), false);
+                network.channels[from].left_apart(
+                    network.now,
+                    (Rank(to as u32), Channel::Connection),
+                    (&[], &[]),
+                    false,
+                );
                 let arrived =
                     network.channels[to].arrived_apart(network.now, Rank(from as u32), before.unwrap(), packet);
                 arrived.unwrap();
@@ -154,7 +217,7 @@ fn room_for_a_datagram_does_not_wait_for_all_of_the_other_channel() {
     let (mut network, (sender, receiver)) = (Network::new(2, 0, CALM, 0), (Rank(0), Rank(1)));
     let apart = |network: &mut Network| {
         let before = network.channels[0].begin_apart(network.now, receiver).map(Result::unwrap);
-        network.channels[0].left_apart(network.now, receiver, (&[], &[]), false);
+        network.channels[0].left_apart(network.now, (receiver, Channel::Connection), (&[], &[]), false);
         before
     };
     let sent = [(); 300].map(|()| apart(&mut network));

@@ -11,6 +11,8 @@ use crate::datagrams::{DatagramChannel, Identity, Posted};
 
 pub(super) const JOB: u32 = 0xface;
 const LATENCY: u64 = 10_000;
+/// Of a fast path.
+const SLOTS: u32 = 4;
 
 /// Percentages, and nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +56,8 @@ pub(super) struct Network {
     wires: BinaryHeap<Reverse<OnWire>>,
     /// By sender and receiver.
     connections: BTreeMap<(u32, u32), VecDeque<OnConnection>>,
+    /// What lies in the slots of fast paths.
+    rings: BTreeMap<(u32, u32), VecDeque<OnConnection>>,
     /// When each end of a connection that broke notices it, by that and the other one.
     broken: BTreeMap<(u32, u32), u64>,
     posted: u64,
@@ -79,6 +83,7 @@ impl Network {
             lose_next: 0,
             wires: BinaryHeap::new(),
             connections: BTreeMap::new(),
+            rings: BTreeMap::new(),
             broken: BTreeMap::new(),
             posted: 0,
             steps: 0,
@@ -99,19 +104,41 @@ impl Network {
 
     /// Sends over datagrams or over the connection, by chance.
     pub(super) fn send_by_either(&mut self, from: u32, to: u32, packet: &[u8]) -> Poll<Result<(), Fault>> {
-        // The other end has not noticed that the last connection broke.
-        let is_absent = self.broken.contains_key(&(to, from)) && !self.broken.contains_key(&(from, to));
-        if self.random(2) == 0 || is_absent {
+        if self.random(2) == 0 || self.is_absent(from, to) {
             return self.send(from, to, packet);
         }
         let arrives_at = self.now + 1 + self.random(2 * LATENCY + self.weather.jitter);
         let channel = &mut self.channels[from as usize];
         channel.begin_apart(self.now, Rank(to)).map_ok(|before| {
-            channel.left_apart(self.now, Rank(to), packet.split_at(packet.len() / 2), false);
+            channel.left_apart(self.now, (Rank(to), Channel::Connection), packet.split_at(packet.len() / 2), false);
             let connection = self.connections.entry((from, to)).or_default();
             let arrives_at = arrives_at.max(connection.back().map_or(0, |(earlier, ..)| *earlier));
             if !self.broken.contains_key(&(from, to)) {
                 connection.push_back((arrives_at, before, packet.into()));
+            }
+        })
+    }
+
+    /// The other end has not noticed that the last connection broke.
+    fn is_absent(&self, from: u32, to: u32) -> bool {
+        self.broken.contains_key(&(to, from)) && !self.broken.contains_key(&(from, to))
+    }
+
+    /// The same, or by a fast path, if a slot is free.
+    pub(super) fn send_by_any(&mut self, from: u32, to: u32, packet: &[u8]) -> Poll<Result<(), Fault>> {
+        let has_slot = self.channels[from as usize].has_slot(self.now, Rank(to), SLOTS);
+        if !has_slot || self.random(3) == 0 || self.is_absent(from, to) {
+            return self.send_by_either(from, to, packet);
+        }
+        let looks_at = self.now + 1 + self.random(4 * LATENCY + self.weather.jitter);
+        let channel = &mut self.channels[from as usize];
+        channel.begin_apart(self.now, Rank(to)).map_ok(|before| {
+            channel.left_apart(self.now, (Rank(to), Channel::FastPath), packet.split_at(packet.len() / 2), false);
+            let ring = self.rings.entry((from, to)).or_default();
+            assert!(ring.len() < SLOTS as usize, "a slot is filled that the receiver has not read");
+            let looks_at = looks_at.max(ring.back().map_or(0, |(earlier, ..)| *earlier));
+            if !self.broken.contains_key(&(from, to)) {
+                ring.push_back((looks_at, before, packet.into()));
             }
         })
     }
@@ -121,6 +148,7 @@ impl Network {
         for ends in [(one, other), (other, one)] {
             let (left, notices_at) = (self.random(4) as usize, self.now + self.random(20 * LATENCY));
             self.connections.entry(ends).or_default().truncate(left);
+            self.rings.entry(ends).or_default().truncate(left);
             self.broken.entry(ends).or_insert(notices_at);
         }
     }
@@ -153,7 +181,8 @@ impl Network {
     pub(super) fn step(&mut self) -> bool {
         let timers = self.channels.iter().map(DatagramChannel::due).min().unwrap_or(u64::MAX);
         let arrival = self.wires.peek().map_or(u64::MAX, |Reverse((time, ..))| *time);
-        let by_connection = self.connections.values().filter_map(|packets| Some(packets.front()?.0)).min();
+        let apart = self.connections.values().chain(self.rings.values());
+        let by_connection = apart.filter_map(|packets| Some(packets.front()?.0)).min();
         let noticed = self.broken.values().copied().min();
         let next = timers.min(arrival).min(by_connection.unwrap_or(u64::MAX)).min(noticed.unwrap_or(u64::MAX));
         if next == u64::MAX {
@@ -170,16 +199,24 @@ impl Network {
             let one = self.random(self.channels.len() as u64) as u32;
             self.break_connection(one, (one + 1) % self.channels.len() as u32);
         }
-        for ((from, to), packets) in &mut self.connections {
-            while let Some((_, before, packet)) = packets.pop_front_if(|(arrives_at, ..)| *arrives_at <= self.now) {
-                self.channels[*to as usize]
-                    .arrived_apart(self.now, Rank(*from), before, (Channel::Connection, packet))
-                    .unwrap();
+        for (channel, apart) in [(Channel::Connection, &mut self.connections), (Channel::FastPath, &mut self.rings)] {
+            for ((from, to), packets) in apart {
+                while let Some((_, before, packet)) = packets.pop_front_if(|(arrives_at, ..)| *arrives_at <= self.now) {
+                    self.channels[*to as usize]
+                        .arrived_apart(self.now, Rank(*from), before, (channel, packet))
+                        .unwrap();
+                }
             }
         }
         self.broken.retain(|(end, other), notices_at| {
             let is_noticed = *notices_at <= self.now;
             if is_noticed {
+                let ring = self.rings.entry((*other, *end)).or_default(); // it ends with the connection
+                for (_, before, packet) in ring.drain(..) {
+                    self.channels[*end as usize]
+                        .arrived_apart(self.now, Rank(*other), before, (Channel::FastPath, packet))
+                        .unwrap();
+                }
                 self.channels[*end as usize].lose_apart(Rank(*other));
             }
             !is_noticed

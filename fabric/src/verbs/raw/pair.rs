@@ -301,6 +301,10 @@ pub(in crate::verbs) enum Verb {
     Send {
         solicited: bool,
     },
+    /// A packet that is written into the target's ring.
+    Place {
+        to: Remote,
+    },
 }
 
 impl Verb {
@@ -321,7 +325,7 @@ impl Verb {
 
     /// Whether it is a write, whose placement only a later read proves.
     pub(in crate::verbs) const fn writes(&self) -> bool {
-        matches!(self, Self::Write { .. } | Self::WriteAndRing { .. })
+        matches!(self, Self::Write { .. } | Self::WriteAndRing { .. } | Self::Place { .. })
     }
 }
 
@@ -368,7 +372,7 @@ impl<const N: usize> RawWorkRequests<N> {
             rkey: at.key,
         };
         match verb {
-            Verb::Write { to } => {
+            Verb::Write { to } | Verb::Place { to } => {
                 raw.opcode = code::IBV_WR_RDMA_WRITE;
                 raw.wr.rdma = rdma(to);
             }

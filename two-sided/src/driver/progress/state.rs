@@ -48,8 +48,8 @@ impl<F: Fabric> State<F> {
         over: Option<Channel>,
     ) -> Result<Option<usize>, TooLong> {
         let Self { engine, transport, .. } = self;
-        let ChannelTo { channel, packet_max, .. } = match over {
-            None => transport.count(to),
+        let ChannelTo { mut channel, packet_max, .. } = match over {
+            None => transport.count(to, EAGER_HEAD + bytes.len()),
             Some(channel) => named(transport, to, channel),
         };
         if bytes.len() > packet_max - EAGER_HEAD {
@@ -57,14 +57,20 @@ impl<F: Fabric> State<F> {
         }
         let mut cx = Context::from_waker(NOBODY);
         engine.send_eager(to, envelope, bytes, |to, head, body| {
-            posted(transport.poll_send(&mut cx, to, Packet { body, ..Packet::new(channel, head) }), channel)
+            let mut send = |channel| transport.poll_send(&mut cx, to, Packet { body, ..Packet::new(channel, head) });
+            let mut sent = send(channel);
+            if sent.is_pending() && channel == Channel::FastPath {
+                channel = Channel::Connection;
+                sent = send(channel);
+            }
+            posted(sent, channel)
         })
     }
 
     /// Sends the first ones of a list together: how many.
     pub(super) fn send_batch(&mut self, to: Rank, list: (u32, &[Listed<'_>])) -> usize {
         let (mut cx, Self { engine, transport, .. }) = (Context::from_waker(NOBODY), self);
-        let ChannelTo { channel, packet_max, .. } = transport.count(to);
+        let ChannelTo { channel, packet_max, .. } = transport.count(to, usize::MAX);
         engine.send_batch(to, list, packet_max, |to, head, body| {
             posted(transport.poll_send(&mut cx, to, Packet { body, ..Packet::new(channel, head) }), channel)
         })
