@@ -272,18 +272,27 @@ impl<W: DatagramWaits> DatagramTransport<W> {
 }
 
 impl<W: DatagramWaits> DatagramTransport<W> {
-    /// Sends a packet over the connection to a rank.
+    /// Whether a slot of the fast path to a rank is free, by what has arrived.
+    fn has_slot(&self, to: Rank) -> bool {
+        let has_slot = |machine: &Machine<W::Datagrams>| {
+            let now = machine.datagrams.now();
+            machine.channel.has_slot(now, to, self.waits.slots(to))
+        };
+        if has_slot(&lock(&self.machine)) {
+            return true;
+        }
+        self.waits.progress();
+        let mut machine = lock(&self.machine);
+        machine.drive(); // acknowledgements are taken in
+        has_slot(&machine)
+    }
+
+    /// Sends a packet over the connection to a rank, or by the fast path.
     fn send_apart(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>> {
         let mut machine = lock(&self.machine);
         let now = machine.datagrams.now();
         if packet.channel == Channel::FastPath && !machine.channel.has_slot(now, to, self.waits.slots(to)) {
-            drop(machine);
-            self.waits.progress();
-            machine = lock(&self.machine);
-            machine.drive(); // acknowledgements are taken in
-            if !machine.channel.has_slot(now, to, self.waits.slots(to)) {
-                return Poll::Pending;
-            }
+            return Poll::Pending;
         }
         let mut before = machine.channel.begin_apart(now, to)?;
         if before.is_pending() {
@@ -367,9 +376,10 @@ impl<W: DatagramWaits> Transport for DatagramTransport<W> {
                 self.waits.connect(to);
             }
         }
-        match self.channels(to) {
-            [.., last] if last.channel == Channel::FastPath && bytes <= last.packet_max => *last,
-            channels => channels[0],
+        let fast_path = self.channels(to).iter().find(|to| to.channel == Channel::FastPath);
+        match fast_path.copied().filter(|fast_path| bytes <= fast_path.packet_max) {
+            Some(fast_path) if self.has_slot(to) => fast_path,
+            _ => self.channels(to)[0],
         }
     }
 

@@ -136,7 +136,7 @@ pub trait Transport: Debug + Send + 'static {
     /// any of them. A [fast path](Channel::FastPath) is the last.
     fn channels(&self, to: Rank) -> &[ChannelTo];
 
-    /// The channel for a message to a rank in a packet of so many bytes: the fast path, if that is there and they fit,
+    /// The channel for a message to a rank in a packet of so many bytes: the fast path, if that has room for them now,
     /// else the first. The message counts for a connection that is not there and would be first: when there are enough,
     /// it is made (koop-2008, section 5.4).
     #[inline]

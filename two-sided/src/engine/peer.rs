@@ -154,7 +154,7 @@ pub(super) struct Peer {
     came: u32,
     pub(super) consumed: u32,
     told: u32,
-    /// The messages to it: those otherwise than in datagrams, and those in datagrams.
+    /// The messages to it over lanes or the connection, in datagrams, and by the fast path.
     sent: [Tally; 3],
 }
 

@@ -48,8 +48,9 @@ impl<F: Fabric> State<F> {
         over: Option<Channel>,
     ) -> Result<Option<usize>, TooLong> {
         let Self { engine, transport, .. } = self;
-        let ChannelTo { mut channel, packet_max, .. } = match over {
-            None => transport.count(to, EAGER_HEAD + bytes.len()),
+        let ChannelTo { channel, packet_max, .. } = match over {
+            // A fast path that is full leaves it to the connection.
+            None | Some(Channel::FastPath) => transport.count(to, EAGER_HEAD + bytes.len()),
             Some(channel) => named(transport, to, channel),
         };
         if bytes.len() > packet_max - EAGER_HEAD {
@@ -57,13 +58,7 @@ impl<F: Fabric> State<F> {
         }
         let mut cx = Context::from_waker(NOBODY);
         engine.send_eager(to, envelope, bytes, |to, head, body| {
-            let mut send = |channel| transport.poll_send(&mut cx, to, Packet { body, ..Packet::new(channel, head) });
-            let mut sent = send(channel);
-            if sent.is_pending() && channel == Channel::FastPath {
-                channel = Channel::Connection;
-                sent = send(channel);
-            }
-            posted(sent, channel)
+            posted(transport.poll_send(&mut cx, to, Packet { body, ..Packet::new(channel, head) }), channel)
         })
     }
 
