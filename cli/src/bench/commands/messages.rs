@@ -40,6 +40,11 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "ranks")]
     layers: bool,
 
+    /// Measures, in place of all that, messages of two ranks by each channel of cards: rc-sr, rc-fp and ud-sr of
+    /// 8, 64 and 512 B, rc-rdma and copy of 64 KiB and 1 MiB (koop-2008)
+    #[arg(long, conflicts_with_all = ["ranks", "layers"])]
+    channels: bool,
+
     #[command(flatten)]
     options: Options,
 }
@@ -49,6 +54,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.layers {
         let jobs = [(&messages::layers::SUITE, 2, LockDesign::default())];
         return runner::run("onesided bench messages --layers", &args.options, &jobs, messages::layers::sections());
+    }
+    if args.channels {
+        if args.options.is_shm() && args.options.measures() {
+            return Err("--channels: they are those of cards (--fabric verbs)".into());
+        }
+        let jobs = [(&messages::channels::SUITE, 2, LockDesign::default())];
+        return runner::run("onesided bench messages --channels", &args.options, &jobs, messages::channels::sections());
     }
     let mut jobs: Vec<Job> = vec![(&messages::SUITE, args.ranks.unwrap_or(2), LockDesign::default())];
     let in_pairs = args.ranks.unwrap_or(4);

@@ -25,7 +25,7 @@ pub(crate) struct Args {
 
 fn suite(name: &str) -> Result<&'static Suite, String> {
     let of_locks = LOCK_METRICS.iter().flat_map(|metric| metric.jobs).map(|(suite, _)| suite);
-    let of_messages = [&messages::SUITE, &messages::PAIRS, &messages::layers::SUITE];
+    let of_messages = [&messages::SUITE, &messages::PAIRS, &messages::layers::SUITE, &messages::channels::SUITE];
     let others = of_messages.into_iter().chain([&collectives::SUITE, &overlap::SUITE, &transport::SUITE]);
     let mut all = of_locks.chain(Transport::suites()).chain(others);
     all.find(|suite| suite.name == name).ok_or_else(|| format!("there is no suite {name}"))

@@ -51,6 +51,8 @@ static STREAM: Loop = Loop {
 pub(super) struct Card {
     bare: BareCard,
     by_datagrams: bool,
+    /// Whether the message that asks for a loop may have to be sent again.
+    asks_again: bool,
     /// The loops that were begun.
     begun: Cell<u64>,
 }
@@ -70,7 +72,8 @@ impl Card {
         bare.connect(&mut exchange)?;
         exchange(&[])?;
         let by_datagrams = is(MESSAGES_CHANNEL, "ud");
-        Ok(Some(Self { bare, by_datagrams, begun: Cell::new(0) }))
+        let asks_again = by_datagrams || is(MESSAGES_CHANNEL, "both");
+        Ok(Some(Self { bare, by_datagrams, asks_again, begun: Cell::new(0) }))
     }
 
     /// Short messages there and back over a connection, if that is what messages go over.
@@ -101,8 +104,7 @@ impl Card {
 
 fn on<E: Into<Failure>>(end: &End<'_>, run: impl FnOnce(&Card) -> Result<(), E>) -> Result<(), Failure> {
     let Some(card) = &end.card else { return Ok(()) };
-    if card.by_datagrams {
-        // The message that asks for the loop may have to be sent again.
+    if card.asks_again {
         let begun = card.begun.get() + 1;
         let word = end.rank.scratch_word(16 * end.rank.world.rank().min(end.other) as usize);
         if !end.is_first {

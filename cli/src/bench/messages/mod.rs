@@ -10,6 +10,7 @@ mod card;
 #[cfg(not(feature = "verbs"))]
 #[path = "no_card.rs"]
 mod card;
+pub(super) mod channels;
 mod columns;
 pub(super) mod layers;
 pub(super) mod ping_pong;
@@ -51,7 +52,7 @@ pub(crate) struct Loop {
     pub(crate) run: fn(&End<'_>, usize, u64) -> Result<(), Failure>,
 }
 
-/// The loops that rank 0 asks for, by number; those over a [`card`] follow.
+/// The loops that rank 0 asks for, by number; those over a [`card`] and of each [channel](channels) follow.
 static LOOPS: [&Loop; 16] = [
     &ping_pong::LOOP,
     &ping_pong::BY_STORES,
@@ -72,7 +73,7 @@ static LOOPS: [&Loop; 16] = [
 ];
 
 fn all_loops() -> impl Iterator<Item = &'static Loop> {
-    LOOPS.iter().chain(&card::LOOPS).copied()
+    LOOPS.iter().chain(&card::LOOPS).copied().chain(&channels::LOOPS)
 }
 
 fn number_of(one: &Loop) -> u64 {

@@ -1,0 +1,84 @@
+//! `bench messages --channels`: each channel between the same two ranks, in turns (koop-2008, sections 2 and 6).
+
+use onesided_two_sided::{Messages, Rules};
+
+use super::{DATA, End, Loop, ping_pong, run, stream};
+use crate::bench::output::json::Sections;
+use crate::bench::prelude::*;
+
+/// The longest is less than what a packet of any channel has room for.
+const EAGER: [usize; 3] = [8, 64, 512];
+const LONG: [usize; 2] = [64 << 10, 1 << 20];
+
+/// So many messages make the connection of two ranks, and their fast paths.
+const BEFORE: u32 = 2_000;
+
+pub(crate) static SUITE: Suite = Suite {
+    steps: |effort| ((EAGER.len() + LONG.len()) * effort.runs()) as u64,
+    environment: &["ONESIDED_MESSAGES_CHANNEL=both", "ONESIDED_MESSAGES_FAST_PATHS=1"],
+    ..Suite::new("channels", Program::Plain(measure))
+};
+
+pub(crate) fn sections() -> Sections {
+    vec![("channels".to_owned(), DESCRIPTIONS.iter().collect())]
+}
+
+const DESCRIPTIONS: &[Description] = &[
+    Description::named(Name::StartsWith("half a round trip, "), &[])
+        .saying("A message there and one back, over two, by this channel."),
+    Description::named(Name::StartsWith("stream, "), &[])
+        .saying("64 messages one way by this channel (16 of 1 MiB), then an empty one back."),
+];
+
+macro_rules! loops {
+    ($($channel:literal: $rules:literal, $sizes:ident;)*) => {
+        [$(
+            Loop {
+                name: concat!("half a round trip, ", $channel),
+                limit: |_| None,
+                smallest: $sizes[0],
+                largest: $sizes[$sizes.len() - 1],
+                run: |end, size, n| by($rules, &ping_pong::LOOP, (end, size, n)),
+                ..ping_pong::LOOP
+            },
+            Loop {
+                name: concat!("stream, ", $channel),
+                limit: |_| None,
+                smallest: $sizes[0],
+                largest: $sizes[$sizes.len() - 1],
+                run: |end, size, n| by($rules, &stream::LOOP, (end, size, n)),
+                ..stream::LOOP
+            },
+        )*]
+    };
+}
+
+pub(super) static LOOPS: [Loop; 10] = loops! {
+    "rc-sr": "rc-sr, copy", EAGER;
+    "rc-fp": "rc-fp, copy", EAGER;
+    "ud-sr": "ud-sr, copy", EAGER;
+    "rc-rdma": "rget", LONG;
+    "copy": "copy", LONG;
+};
+
+fn measure(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
+    let (messages, other) = (Messages::new(&rank.world).wait()?, rank.peer() - rank.world.rank());
+    for _ in 0..BEFORE {
+        messages.send(&[0_u64], other, DATA).wait()?;
+        messages.recv::<u64>(other, DATA).wait()?;
+    }
+    drop(messages);
+    let loops: Vec<&Loop> = LOOPS.iter().collect();
+    run((rank, 1), effort, (EAGER.into_iter().chain(LONG), &[&loops]), |_| Ok(()))
+}
+
+/// A loop whose messages go by the first of these rules.
+fn by(rules: &str, one: &Loop, (end, size, n): (&End<'_>, usize, u64)) -> Result<(), Failure> {
+    let rules: Rules = rules.parse()?;
+    end.messages.set_rules(rules.clone())?;
+    let how = end.messages.explain(end.other, size as u64)?;
+    if !rules.to_string().starts_with(&how.protocol().to_string()) {
+        return Err(format!("a channel is not there:\n{how}").into());
+    }
+    (one.run)(end, size, n)
+}
