@@ -71,7 +71,7 @@
 //! | `two-level` | on a host first come, first served, and at most 8 owners in a row; between hosts none | join readers, even while a writer waits | on its host: reads a word there by the CPU; between hosts: retries |
 //! | `dedicated-thread`, `event-thread` | the order in which the thread receives requests | as `mcs` | sleeps on a word of its own; the thread at the target answers |
 //!
-//! With `two-level` a rank may also reuse its host's turn without queueing, at most 32 times in a
+//! With `two-level` a rank may also reuse its host's turn without queueing, at most 128 times in a
 //! row.
 //!
 //! | design | acquire and release of a free lock | words at the target | words at the origin for each lock that it holds or waits for | source |

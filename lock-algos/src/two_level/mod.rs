@@ -114,7 +114,7 @@ impl TwoLevel {
     /// The default of [`handovers`](Self::handovers).
     pub const HANDOVERS: u16 = 8;
     /// The default of [`bypasses`](Self::bypasses).
-    pub const BYPASSES: u8 = 32;
+    pub const BYPASSES: u8 = 128;
 
     /// A lock whose waiters pause by the first table in the queue of their host, and by the second
     /// one at the home.
