@@ -326,7 +326,7 @@ impl Inner {
     /// For whoever waits until nothing is in flight: if packets were posted behind the last signalled
     /// request, or into the peer's ring, a read behind them reports that they are over, and placed.
     pub(super) fn report_packets(&self, peer: &Peer) {
-        if peer.is_unreported() || lock(&peer.posting).has_unproven_slots() {
+        if peer.is_unreported() || peer.slots.load(Ordering::Relaxed) > 0 {
             let posting = lock(&peer.posting);
             // Also on a broken connection, where it ends in an error.
             if (peer.is_unreported() || posting.has_unproven_slots())
