@@ -11,23 +11,29 @@ use std::fmt::Debug;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
-use onesided_remote_memory::{Fault, FaultKind, Patience, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, entries};
 
 use crate::NOBODY;
 
-/// A way of packets from one rank to another, of a kind: what breaks, is full, and has a longest packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum Channel {
-    /// A ring in shared memory, of two ranks of a host.
-    Lane,
-    /// A reliable connection, whose packets wait in the receive queue of all connections of their receiver.
-    Connection,
-    /// Datagrams, which are acknowledged and sent again.
-    Datagrams,
-    /// Memory of the receiver, which it looks at, and which the sender writes over the connection of the two. What
-    /// arrives there wakes nobody.
-    FastPath,
+entries! {
+    /// A way of packets from one rank to another, of a kind: what breaks, is full, and has a longest packet.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[non_exhaustive]
+    pub enum Channel {
+        /// A ring in shared memory, of two ranks of a host.
+        Lane => "lane",
+        /// A reliable connection, whose packets wait in the receive queue of all connections of their receiver.
+        Connection => "connection",
+        /// Datagrams, which are acknowledged and sent again.
+        Datagrams => "datagrams",
+        /// Memory of the receiver, which it looks at, and which the sender writes over the connection of the two. What
+        /// arrives there wakes nobody.
+        FastPath => "fast-path",
+    }
+    /// All kinds.
+    pub const ALL;
+    /// The name in statistics.
+    pub fn name;
 }
 
 /// A channel from one rank to another.

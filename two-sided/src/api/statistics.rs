@@ -4,7 +4,7 @@ use onesided_fabric::bootstrap;
 use onesided_fabric::{Channel, ChannelCounts, Fabric, Transport, display};
 
 use crate::driver::progress::Progress;
-use crate::engine::{CHANNELS, CLASSES, Tally};
+use crate::engine::{CLASSES, Tally};
 use crate::{Messages, Protocol};
 
 /// What a rank has sent, in all its communicators: see [`Messages::statistics`].
@@ -54,28 +54,19 @@ pub struct SentTo {
     pub bytes: u64,
 }
 
-const fn name(channel: Channel) -> &'static str {
-    match channel {
-        Channel::Lane => "lane",
-        Channel::Connection => "connection",
-        Channel::FastPath => "fast-path",
-        _ => "datagrams",
-    }
-}
-
 impl Statistics {
     fn to_table(&self) -> bootstrap::Statistics {
         use bootstrap::Statistics as Table;
         let mut table = Table::default();
         for SentMessages { channel, protocol, at_most, messages, bytes } in &self.messages {
             let at_most = at_most.unwrap_or(Table::LONGER);
-            table.count(name(*channel), &protocol.to_string(), at_most, [*messages, *bytes]);
+            table.count(channel.name(), &protocol.to_string(), at_most, [*messages, *bytes]);
         }
         for (channel, packets) in &self.control {
-            table.count(name(*channel), "control", Table::NONE, [*packets, 0]);
+            table.count(channel.name(), "control", Table::NONE, [*packets, 0]);
         }
         for SentTo { channel, .. } in &self.peers {
-            table.count(name(*channel), "peers", Table::NONE, [1, 0]);
+            table.count(channel.name(), "peers", Table::NONE, [1, 0]);
         }
         let ChannelCounts { made, refused, given_back, rings, resent, overtook, .. } = self.channels;
         for (channel, what, count) in [
@@ -87,7 +78,7 @@ impl Statistics {
             (Channel::FastPath, "made", rings),
         ] {
             if count > 0 {
-                table.count(name(channel), what, Table::NONE, [count, 0]);
+                table.count(channel.name(), what, Table::NONE, [count, 0]);
             }
         }
         table
@@ -110,12 +101,7 @@ impl<F: Fabric> Progress<F> {
             }
         }
         let peers = state.engine.sent_to().flat_map(|(rank, sent)| {
-            let has_lane = state.transport.channels(rank).iter().any(|to| to.channel == Channel::Lane);
-            let other = if has_lane { Channel::Lane } else { Channel::Connection };
-            let sent = [other, Channel::Datagrams, Channel::FastPath]
-                .into_iter()
-                .zip(sent)
-                .filter(|(_, tally)| tally.messages > 0);
+            let sent = Channel::ALL.into_iter().zip(sent).filter(|(_, tally)| tally.messages > 0);
             sent.map(move |(channel, Tally { messages, bytes })| SentTo { rank: rank.0, channel, messages, bytes })
         });
         let peers = peers.collect();
@@ -125,14 +111,14 @@ impl<F: Fabric> Progress<F> {
     /// The lines of a dump that tell what was sent.
     pub(crate) fn describe_sent(&self) -> impl Iterator<Item = String> {
         let Statistics { messages, control, peers, .. } = self.statistics();
-        CHANNELS.into_iter().filter_map(move |channel| {
+        Channel::ALL.into_iter().filter_map(move |channel| {
             let of_it = || messages.iter().filter(|sent| sent.channel == channel);
             let (count, bytes) =
                 (of_it().map(|sent| sent.messages).sum::<u64>(), of_it().map(|sent| sent.bytes).sum::<u64>());
             let ranks = peers.iter().filter(|sent| sent.channel == channel).count();
             let control = control.iter().find(|(of, _)| *of == channel).map_or(0, |(_, packets)| *packets);
             (count + control > 0).then(|| {
-                let name = name(channel);
+                let name = channel.name();
                 format!(
                     "sent {count} messages of {bytes} bytes by {name} to {ranks} ranks, and {control} control packets"
                 )

@@ -95,7 +95,7 @@ pub(crate) use self::peer::window;
 pub(crate) use self::pipeline::{SHORTEST, ToExpose};
 pub(crate) use self::receives::{Announced, Direct, Held, Holding, Landed, MovedTo, Posting};
 pub(crate) use self::rendezvous::{Here, ToMove, ToRead};
-pub(crate) use self::sent::{CHANNELS, CLASSES, Tally};
+pub(crate) use self::sent::{CLASSES, Tally};
 
 /// What became of a packet that was to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

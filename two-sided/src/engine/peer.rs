@@ -154,8 +154,8 @@ pub(super) struct Peer {
     came: u32,
     pub(super) consumed: u32,
     told: u32,
-    /// The messages to it over lanes or the connection, in datagrams, and by the fast path.
-    sent: [Tally; 3],
+    /// The messages to it, by channel.
+    sent: [Tally; Channel::ALL.len()],
 }
 
 impl Peer {
@@ -174,7 +174,7 @@ impl Peer {
             consumed: 0,
             told: window,
             window,
-            sent: [Tally::default(); 3],
+            sent: [Tally::default(); Channel::ALL.len()],
         }
     }
 
@@ -327,15 +327,11 @@ impl Peer {
     /// The messages that it was sent by a channel.
     #[inline]
     pub(super) const fn sent_by(&mut self, channel: Channel) -> &mut Tally {
-        &mut self.sent[match channel {
-            Channel::Datagrams => 1,
-            Channel::FastPath => 2,
-            _ => 0,
-        }]
+        &mut self.sent[channel as usize]
     }
 
-    /// The messages that it was sent over lanes or the connection, in datagrams, and by the fast path.
-    pub(super) const fn sent(&self) -> [Tally; 3] {
+    /// The messages that it was sent, by channel.
+    pub(super) const fn sent(&self) -> [Tally; Channel::ALL.len()] {
         self.sent
     }
 

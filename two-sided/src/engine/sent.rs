@@ -14,9 +14,6 @@ pub(crate) const CLASSES: [u64; 5] = [64, 512, 4 << 10, 64 << 10, 512 << 10];
 /// Packets are shorter than the longest of these.
 const OF_PACKETS: usize = 4;
 
-/// All kinds of channels.
-pub(crate) const CHANNELS: [Channel; 4] = [Channel::Lane, Channel::Connection, Channel::Datagrams, Channel::FastPath];
-
 /// Messages, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
@@ -41,7 +38,7 @@ fn class(bytes: u64) -> usize {
 #[derive(Debug, Default)]
 pub(super) struct Sent {
     /// By channel and class.
-    eager: [[Tally; OF_PACKETS]; CHANNELS.len()],
+    eager: [[Tally; OF_PACKETS]; Channel::ALL.len()],
     /// By class; packets without a message have no protocol.
     others: BTreeMap<(Channel, Option<Protocol>, usize), Tally>,
 }
@@ -82,11 +79,11 @@ impl<S> Engine<S> {
             others.sort_by_key(|(_, by, class, _)| (by.is_none(), *by, *class));
             eager.filter(|(.., tally)| tally.messages > 0).chain(others)
         };
-        CHANNELS.into_iter().flat_map(of_channel).collect()
+        Channel::ALL.into_iter().flat_map(of_channel).collect()
     }
 
-    /// The ranks that messages were sent to, with those over lanes or the connection, in datagrams, and by the fast path.
-    pub(crate) fn sent_to(&self) -> impl Iterator<Item = (Rank, [Tally; 3])> {
+    /// The ranks that messages were sent to, with those by each [channel](Channel::ALL).
+    pub(crate) fn sent_to(&self) -> impl Iterator<Item = (Rank, [Tally; Channel::ALL.len()])> {
         let spoken_to = (0..).zip(&self.peer_of).filter(|(_, at)| **at != 0);
         spoken_to.map(|(rank, at)| (Rank(rank), self.peers[*at as usize - 1].sent()))
     }
