@@ -53,15 +53,15 @@ pub(super) const fn written(len: usize) -> usize {
     (len + WORDS).next_multiple_of(BLOCK)
 }
 
-/// Fills what is written of a slot, which is zero, with the packet of these bytes.
-pub(super) fn fill(slot: &mut [u8], [head, body]: [&[u8]; 2]) {
+/// Gives what is written of a slot with the packet of these bytes, each part with its place. What is between them does not
+/// matter.
+pub(super) fn fill([head, body]: [&[u8]; 2], mut put: impl FnMut(usize, &[u8])) {
     let len = head.len() + body.len();
     let word = (WORD | len as u64).to_ne_bytes();
-    let end = slot.len() - word.len();
-    slot[..8].copy_from_slice(&word);
-    slot[8..][..head.len()].copy_from_slice(head);
-    slot[8 + head.len()..][..body.len()].copy_from_slice(body);
-    slot[end..].copy_from_slice(&word);
+    put(0, &word);
+    put(8, head);
+    put(8 + head.len(), body);
+    put(written(len) - word.len(), &word);
 }
 
 /// Where a ring is, as peers reach it.
@@ -160,7 +160,8 @@ mod tests {
         for len in (0..200).chain(longest - 40..=longest) {
             let packet = packet(len);
             let mut slot = vec![0; written(len)];
-            fill(&mut slot, [&packet[..len / 3], &packet[len / 3..]]);
+            let put = |at: usize, from: &[u8]| slot[at..][..from.len()].copy_from_slice(from);
+            fill([&packet[..len / 3], &packet[len / 3..]], put);
             for rising in [true, false] {
                 let places: Vec<_> = (0..slot.len()).step_by(8).collect();
                 for place in 0..places.len() {

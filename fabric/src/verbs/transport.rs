@@ -144,13 +144,11 @@ impl ConnectionTransport {
         let written = fast_path::written(head.len() + body.len());
         if written <= SHORT.min(peer.inline.load(Ordering::Relaxed) as usize) {
             let mut bytes = [0; SHORT];
-            fast_path::fill(&mut bytes[..written], [head, body]);
+            fast_path::fill([head, body], |at, from| bytes[at..][..from.len()].copy_from_slice(from));
             return Ok(inner.try_place(peer, Err(&bytes[..written])));
         }
         let Some(taken) = inner.buffers.take(written) else { return Ok(false) };
-        let mut bytes = vec![0; written];
-        fast_path::fill(&mut bytes, [head, body]);
-        taken.buffer.write(0, &bytes);
+        fast_path::fill([head, body], |at, from| taken.buffer.write(at, from));
         let is_placed = inner.try_place(peer, Ok((taken.slot, taken.buffer.local(written as u32))));
         match is_placed {
             true => inner.forget(peer.id, taken.slot),
