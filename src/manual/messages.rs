@@ -432,9 +432,9 @@
 //! path* for their sender (RC-FP: koop-2008, section 2.1.1), for at most 8 ranks (`ONESIDED_MESSAGES_FAST_PATHS`): 32
 //! slots of 2 KiB in registered memory, which the sender writes over the connection, and which the receiver looks at
 //! where it looks for packets. Eager messages that fit a slot and one packet of the network go that way: those of at
-//! most 2,008 bytes where the MTU is 2,048 or more. No receive is taken, and nothing completes at the receiver. A slot is free again when
-//! the packet in it has been acknowledged, as a datagram is; while none is free messages take the connection. Nothing
-//! wakes a receiver that sleeps: a packet goes by the fast path only if another one has left over the connection within
+//! most 2,008 bytes where the MTU is 2,048 or more. No receive is taken, and nothing completes at the receiver. A
+//! slot is free again when the packet in it has been acknowledged, as a datagram is; while none is free messages take
+//! the connection. Nothing wakes a receiver that sleeps: a packet goes by the fast path only if another one has left over the connection within
 //! the last millisecond, which wakes it, and for 2 ms behind that a sleeper looks by itself. Where ranks share cores none
 //! is made without the setting, because a rank sleeps at once there. A fast path ends with its connection, and is made
 //! anew as it was made.

@@ -33,23 +33,19 @@ const DESCRIPTIONS: &[Description] = &[
 macro_rules! loops {
     ($($channel:literal: $rules:literal, $sizes:ident;)*) => {
         [$(
-            Loop {
-                name: concat!("half a round trip, ", $channel),
-                limit: |_| None,
-                smallest: $sizes[0],
-                largest: $sizes[$sizes.len() - 1],
-                run: |end, size, n| by($rules, &ping_pong::LOOP, (end, size, n)),
-                ..ping_pong::LOOP
-            },
-            Loop {
-                name: concat!("stream, ", $channel),
-                limit: |_| None,
-                smallest: $sizes[0],
-                largest: $sizes[$sizes.len() - 1],
-                run: |end, size, n| by($rules, &stream::LOOP, (end, size, n)),
-                ..stream::LOOP
-            },
+            loops!(@ "half a round trip, ", $channel, $rules, $sizes, ping_pong),
+            loops!(@ "stream, ", $channel, $rules, $sizes, stream),
         )*]
+    };
+    (@ $name:literal, $channel:literal, $rules:literal, $sizes:ident, $of:ident) => {
+        Loop {
+            name: concat!($name, $channel),
+            limit: |_| None,
+            smallest: $sizes[0],
+            largest: $sizes[$sizes.len() - 1],
+            run: |end, size, n| by($rules, &$of::LOOP, (end, size, n)),
+            ..$of::LOOP
+        }
     };
 }
 

@@ -107,16 +107,8 @@ impl Network {
         if self.random(2) == 0 || self.is_absent(from, to) {
             return self.send(from, to, packet);
         }
-        let arrives_at = self.now + 1 + self.random(2 * LATENCY + self.weather.jitter);
-        let channel = &mut self.channels[from as usize];
-        channel.begin_apart(self.now, Rank(to)).map_ok(|before| {
-            channel.left_apart(self.now, (Rank(to), Channel::Connection), packet.split_at(packet.len() / 2), false);
-            let connection = self.connections.entry((from, to)).or_default();
-            let arrives_at = arrives_at.max(connection.back().map_or(0, |(earlier, ..)| *earlier));
-            if !self.broken.contains_key(&(from, to)) {
-                connection.push_back((arrives_at, before, packet.into()));
-            }
-        })
+        let within = 2 * LATENCY + self.weather.jitter;
+        self.send_apart([from, to], (Channel::Connection, within), packet)
     }
 
     /// The other end has not noticed that the last connection broke.
@@ -130,15 +122,24 @@ impl Network {
         if !has_slot || self.random(3) == 0 || self.is_absent(from, to) {
             return self.send_by_either(from, to, packet);
         }
-        let looks_at = self.now + 1 + self.random(4 * LATENCY + self.weather.jitter);
+        let within = 4 * LATENCY + self.weather.jitter;
+        self.send_apart([from, to], (Channel::FastPath, within), packet)
+    }
+
+    /// Sends over the connection or by the fast path, whose packets come in order.
+    fn send_apart(&mut self, [from, to]: [u32; 2], by: (Channel, u64), packet: &[u8]) -> Poll<Result<(), Fault>> {
+        let (by, within) = by;
+        let arrives_at = self.now + 1 + self.random(within);
         let channel = &mut self.channels[from as usize];
         channel.begin_apart(self.now, Rank(to)).map_ok(|before| {
-            channel.left_apart(self.now, (Rank(to), Channel::FastPath), packet.split_at(packet.len() / 2), false);
-            let ring = self.rings.entry((from, to)).or_default();
-            assert!(ring.len() < SLOTS as usize, "a slot is filled that the receiver has not read");
-            let looks_at = looks_at.max(ring.back().map_or(0, |(earlier, ..)| *earlier));
+            channel.left_apart(self.now, (Rank(to), by), packet.split_at(packet.len() / 2), false);
+            let in_slot = by == Channel::FastPath;
+            let apart = if in_slot { &mut self.rings } else { &mut self.connections };
+            let packets = apart.entry((from, to)).or_default();
+            assert!(!in_slot || packets.len() < SLOTS as usize, "a slot is filled that the receiver has not read");
+            let arrives_at = arrives_at.max(packets.back().map_or(0, |(earlier, ..)| *earlier));
             if !self.broken.contains_key(&(from, to)) {
-                ring.push_back((looks_at, before, packet.into()));
+                packets.push_back((arrives_at, before, packet.into()));
             }
         })
     }
