@@ -212,6 +212,15 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// bits. `first` is its result.
     fn holds(&self, owner: u64, mode: Mode, first: u64) -> bool;
 
+    /// How many owners are ahead of one that waits since its first operation found `first`, where the
+    /// first word at the home, `now`, tells; of 0, the owner holds the lock in the mode that it asked for. A
+    /// caller that expects a short wait may look at the word by itself, before [`contend`](Self::contend).
+    #[inline]
+    fn ahead(&self, owner: u64, mode: Mode, first: u64, now: u64) -> Option<u64> {
+        let _ = (owner, mode, first, now);
+        None
+    }
+
     /// The rest of an acquire whose first operation failed or did not acquire the lock. `first` is
     /// the outcome of that operation. The intent is read between two operations.
     ///

@@ -17,15 +17,22 @@ pub struct ShmWait<'f, P> {
     pub(super) own: ShmWord<'f>,
     pub(super) predicate: P,
     pub(super) patience: Patience,
+    /// How many looks the next poll takes beside its one.
+    pub(super) looks: u32,
 }
 
 impl<P: Fn(u64) -> bool + Unpin> Future for ShmWait<'_, P> {
     type Output = Result<u64, Fault>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { shm, own, predicate, patience } = &*self;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut looks = std::mem::take(&mut self.looks);
+        let Self { shm, own, predicate, patience, .. } = &*self;
         let own = own.own()?;
         let look = || Some(own.load(Ordering::Acquire)).filter(|value| predicate(*value));
+        while looks > 0 && look().is_none() {
+            looks -= 1;
+            std::hint::spin_loop();
+        }
         if let Some(value) = look() {
             return Poll::Ready(Ok(value));
         }

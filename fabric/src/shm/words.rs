@@ -7,12 +7,12 @@ use onesided_remote_memory::{
     At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory,
 };
 
-use crate::WORDLESS;
 use crate::shm::region::{USER_MEMORY, is_block};
 use crate::shm::waits::{ShmPause, ShmWait};
 use crate::shm::{Shm, ShmSegment};
 use crate::waiting::drive;
 use crate::waiting::peer_status::check_rank;
+use crate::{Drive, WORDLESS};
 
 /// A word of shared memory, mapped here.
 #[derive(Clone, Copy, Debug)]
@@ -164,7 +164,7 @@ impl RemoteMemory for Shm {
     where
         P: Fn(u64) -> bool + Unpin + Send + 'f,
     {
-        ShmWait { shm: self, own, predicate, patience }
+        ShmWait { shm: self, own, predicate, patience, looks: self.polls().looks }
     }
 
     #[inline]

@@ -57,7 +57,7 @@ impl Drive for Verbs {
     /// and a descriptor.
     fn polls(&self) -> Polls {
         let core = self.0.oversubscription.core(&self.0.job_segment, self.0.rank);
-        Polls { core, spins: 20_000, pauses: false }
+        Polls { core, spins: 20_000, pauses: false, looks: 0 }
     }
 
     fn tasks(&self) -> &Tasks {

@@ -33,13 +33,17 @@ pub struct Polls {
     pub spins: u32,
     /// Whether it pauses between two of them.
     pub pauses: bool,
+    /// How many looks at a word of mapped memory come before the first fruitless poll: for as long as a
+    /// lock takes that is handed over at once. Polls look a third as often.
+    pub looks: u32,
 }
 
 impl Polls {
     /// Of polls that take no time of their own.
     #[must_use]
     pub const fn of(core: Core) -> Self {
-        Self { core, spins: 2_000, pauses: true }
+        let looks = if matches!(core, Core::Own) { 32 } else { 0 };
+        Self { core, spins: 2_000, pauses: true, looks }
     }
 
     #[inline]

@@ -189,6 +189,13 @@ impl<const BITS: u32, R: InRing> LockAlgorithm for Ticket<BITS, R> {
         !reads_first(owner) && Counters::<BITS>(first).is_open(mode)
     }
 
+    #[inline]
+    fn ahead(&self, owner: u64, mode: Mode, first: u64, now: u64) -> Option<u64> {
+        let (before, now) = (Counters::<BITS>(first), Counters::<BITS>(now));
+        let waits = !reads_first(owner) && !before.taken(mode).has_guards() && !now.is_recovering();
+        waits.then(|| now.ahead(before, mode))
+    }
+
     fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         lock: LockUse<'m, M, P>,

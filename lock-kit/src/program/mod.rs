@@ -24,7 +24,7 @@ pub struct Section {
     /// The requested mode.
     pub mode: Mode,
     /// Reads of the data between the start of the acquire and the wait for it: the nonblocking
-    /// lock.
+    /// lock. Then as many looks at the home, where [that tells](onesided_lock_algos::LockAlgorithm::ahead).
     pub early: u8,
     /// How often the section touches the data.
     pub touches: u8,

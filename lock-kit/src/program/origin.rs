@@ -101,7 +101,17 @@ async fn section<M: Crashable, A: LockAlgorithm>(
     let wanted: IntentFn<'_> = &|| intent;
     let first = started.await;
     let at_once = first.is_ok_and(|first| algorithm.holds(words.1, mode, first));
-    let held = match at_once {
+    let mut is_held = at_once;
+    if let Ok(first) = first
+        && round.kind != AcquireKind::Try
+        && algorithm.ahead(words.1, mode, first, first).is_some()
+    {
+        for _ in 0..round.early {
+            let now = if is_held { break } else { memory.read(words.0).await? };
+            is_held = algorithm.ahead(words.1, mode, first, now) == Some(0);
+        }
+    }
+    let held = match is_held {
         true => Ok(Held::cleanly(mode)),
         false => boxed(|| algorithm.contend(LockUse::new(memory, layout, words, mode), first, wanted)).await,
     };

@@ -157,7 +157,7 @@ impl LockDesign {
             Self::Ticket => AnyLock::Ticket(Ticket::new(in_turn(capabilities))),
             Self::FetchAddQueue => AnyLock::FetchAddQueue(FetchAddQueue::new(in_turn(capabilities))),
             Self::DistributedCounters => AnyLock::DistributedCounters(DistributedCounters::new(backoff)),
-            Self::TwoLevel => AnyLock::TwoLevel(TwoLevel::new(Backoff::default(), backoff)),
+            Self::TwoLevel => AnyLock::TwoLevel(TwoLevel::new(in_turn_here(), backoff)),
             Self::DedicatedThread | Self::DedicatedThreadPerWindow => {
                 AnyLock::DedicatedThread(DedicatedThread::new(backoff))
             }
@@ -264,9 +264,14 @@ pub(crate) fn backoff(capabilities: &Capabilities) -> Backoff {
 /// time.
 fn in_turn(capabilities: &Capabilities) -> Backoff {
     match capabilities.completes_at_post {
-        true => Backoff::new((2..15).map(|power| Duration::from_nanos(1 << power))),
+        true => in_turn_here(),
         false => backoff(capabilities),
     }
+}
+
+/// The same in memory that the ranks share.
+fn in_turn_here() -> Backoff {
+    Backoff::new((2..15).map(|power| Duration::from_nanos(1 << power)))
 }
 
 /// The table of an exponential backoff. The `backoff` crate reads a clock at every step, so it is

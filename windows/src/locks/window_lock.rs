@@ -209,6 +209,7 @@ calls! {
     /// Apart: where operations complete at post, an acquire that took the lock was not asked this.
     #[inline(never)]
     fn holds(&self, owner: u64, mode: Mode, first: u64) -> bool;
+    fn ahead(&self, owner: u64, mode: Mode, first: u64, now: u64) -> Option<u64>;
     fn start_release(&self, used: Used<'_, F>) -> Result<F::Op, Fault>;
     fn released(&self, used: Used<'_, F>, found: Option<u64>) -> Result<Rest, Fault>;
     async fn contend['a, 'w: 'a] 'a (

@@ -4,9 +4,9 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
-use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::remote_memory::{Fault, FaultKind, RemoteMemory};
 use onesided_fabric::{Drive, Fabric, block_on, telling};
-use onesided_lock_algos::{Intent, IntentFn, LockAlgorithm, LockUse, Mode};
+use onesided_lock_algos::{Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode};
 
 use crate::locks::layout::LockId;
 use crate::passive::biased::Biased;
@@ -142,6 +142,9 @@ pub(super) fn contend<'w, F: Drive>(
     (mode, intent): (Mode, Intent),
     first: Result<u64, Fault>,
 ) -> Result<Holding, Fault> {
+    if first.is_ok_and(|first| comes_soon(inner, (target, id), owner, mode, first)) {
+        return Ok(Holding::cleanly(mode).biased(inner.has_biased_slot(id, owner)));
+    }
     let what = || {
         let found = first.ok().and_then(|first| inner.locks.algorithm.rank_found(first));
         inner.lock_wait((target.rank, id), mode, (owner, found))
@@ -149,6 +152,28 @@ pub(super) fn contend<'w, F: Drive>(
     let intent = || intent;
     let contended = pin!(inner.contend((target, id), owner, mode, first, &intent));
     block_on(inner.fabric(), telling(contended, what))
+}
+
+/// Looks at the word of a lock in mapped memory for as long as a hand-over takes, while at most one owner is ahead.
+/// Returns whether the lock is held.
+fn comes_soon<F: Drive>(
+    inner: &Inner<F>,
+    (target, id): (&Target<F>, LockId),
+    owner: u64,
+    mode: Mode,
+    first: u64,
+) -> bool {
+    let looks = if inner.locks.leases.is_some() { 0 } else { inner.fabric().polls().looks };
+    let Some((memory, context)) = inner.shm_context(target, id, owner) else { return false };
+    let Ok(home) = context.home(0) else { return false };
+    for _ in 0..looks {
+        match done(memory.read(home)).map(|now| inner.locks.algorithm.ahead(owner, mode, first, now)) {
+            Ok(Some(0)) => return true,
+            Ok(Some(1)) => std::hint::spin_loop(),
+            _ => return false,
+        }
+    }
+    false
 }
 
 impl<F: Fabric> Inner<F> {
