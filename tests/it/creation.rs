@@ -99,6 +99,7 @@ fn window_memory_may_be_empty_and_uneven() {
         if let Ok(direct) = empty.direct(1) {
             assert!(direct.is_empty() && direct.words().is_empty());
         }
+        assert!(empty.buffer(0).unwrap().is_empty() && !empty.buffer(1).unwrap().is_empty());
         empty.close().wait().unwrap();
 
         let uneven = Window::<u16>::builder().uneven().allocate(&world, 3 * world.rank() as usize).wait().unwrap();
