@@ -223,7 +223,7 @@ fn no_descriptors_to_open(world: World) {
         assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::NoDescriptors), "{error}");
         assert_eq!(
             text(error),
-            "lock_exclusive on rank 0 of window \"far\": no file descriptors left (raise `ulimit -n`)"
+            "lock_exclusive on rank 0 of window \"far\": rank 1: no file descriptors left (raise `ulimit -n`)"
         );
         drop(exhausted);
         window.lock_exclusive(0).wait().unwrap().unlock().wait().unwrap();
