@@ -224,6 +224,11 @@ impl Client {
         })
     }
 
+    /// The fault of this rank, which has not what it needs.
+    fn lacks(&self, kind: FaultKind) -> Fault {
+        self.seat.get().map_or(Fault::new(kind), |me| Fault::of(kind, *me))
+    }
+
     /// The outcome of a publication.
     fn published(&self, memory: &Mapping, answer: Answer) -> Result<(), Error> {
         match answer {
@@ -302,7 +307,7 @@ impl Exchange for Client {
 
     fn fetch(&self, rank: Rank, region: RegionId) -> Result<Arc<Mapping>, Error> {
         Mapping::reach(self.fetch_file(rank, region)?).map(Arc::new).map_err(|source| {
-            let fault = Fault::of(FaultKind::NoMemory, rank);
+            let fault = self.lacks(FaultKind::NoMemory);
             Error::Open { rank, what: "map it".to_owned(), fault, source: Some(source) }
         })
     }
@@ -317,7 +322,7 @@ impl Exchange for Client {
             Ok((FromDaemon::Memory, Some(file))) => Ok(file),
             Ok((FromDaemon::Memory, None)) => {
                 let what = "no descriptors left in this process; raise the limit (ulimit -n)";
-                Err(failed(Fault::new(FaultKind::NoDescriptors), what.to_owned(), None))
+                Err(failed(self.lacks(FaultKind::NoDescriptors), what.to_owned(), None))
             }
             other => {
                 let (fault, why, source) = unanswered(other).explain(self.daemon);

@@ -174,13 +174,13 @@ impl Exchange for Local {
     }
 
     fn fetch_file(&self, rank: Rank, region: RegionId) -> Result<OwnedFd, Error> {
-        let failed = |kind, source| {
-            let fault = Fault::of(kind, rank);
+        let failed = |kind, of, source| {
+            let fault = Fault::of(kind, of);
             Error::Open { rank, what: "have its file".into(), fault, source }
         };
         let memory = self.fetch(rank, region)?;
-        let file = memory.file().ok_or_else(|| failed(FaultKind::NoSuchRegion, None))?;
-        file.try_clone_to_owned().map_err(|source| failed(FaultKind::NoDescriptors, Some(source)))
+        let file = memory.file().ok_or_else(|| failed(FaultKind::NoSuchRegion, rank, None))?;
+        file.try_clone_to_owned().map_err(|source| failed(FaultKind::NoDescriptors, self.rank, Some(source)))
     }
 }
 

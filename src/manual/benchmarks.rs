@@ -127,18 +127,16 @@
 //! On the two cores of above `fetch-add-queue` makes 22, 1.2 and 1.4 million acquisitions a second with
 //! 2, 4 and 8 ranks: 1.3, 1.5 and 3.2 times as many as Open MPI.
 //!
-//! All of this is built without the feature `verbs`. With it an uncontended lock and unlock takes
-//! about 4 ns more on the same two cores: 9.4 ns instead of 5.8 for `test-and-set`, 20.2 instead of
-//! 15.8 for `mcs`. A bare loop of the two compare-and-swaps of `mcs` takes 9.3 ns there, with the store
-//! that announces the owner 9.5.
-//!
-//! Instructions of an uncontended exclusive lock and unlock on shared memory (November 2026, rustc 1.95;
-//! `scripts/instructions` counts them, and the tests hold those without `verbs` within a tenth):
+//! All of this is built without the feature `verbs`. What an uncontended exclusive lock and unlock cost on
+//! shared memory, in instructions (November 2026, rustc 1.95; `scripts/instructions` counts them, and the tests
+//! hold those without `verbs` within a tenth):
 //!
 //! | | `test-and-set` | `mcs` | `ticket` | `fetch-add-queue` | `two-level` | `distributed-counters` |
 //! |---|---|---|---|---|---|---|
-//! | without `verbs` | 70 | 122 | 137 | 153 | 235 | 3,314 |
-//! | with it | 105 | 152 | 169 | 185 | 287 | 4,033 |
+//! | without `verbs` | 70 | 122 | 137 | 153 | 178 | 3,330 |
+//! | with it | 105 | 151 | 168 | 184 | 211 | 4,043 |
+//!
+//! On the two cores of above `test-and-set` took 5.8 ns without `verbs`, a bare compare-and-swap and store 4.8.
 //!
 //! # Messages between two processes
 //!

@@ -33,7 +33,7 @@
 //!
 //! | | measured | simulated | because |
 //! |---|---|---|---|
-//! | `shm`: a free lock, acquired and released | 6.8 ns (`test-and-set`), 16 (`mcs`), 27 (`two-level`) | 100, 105, 560 ns | its words stay in one core's cache; on the profile each operation crosses to the other core |
+//! | `shm`: a free lock, acquired and released (`docs/locks.json`) | 6.8 ns (`test-and-set`), 16 (`mcs`), 27 (`two-level`) | 100, 105, 560 ns | its words stay in one core's cache; on the profile each operation crosses to the other core |
 //! | `shm`: `mcs` from owner to owner | 166 ns | 49 ns | several words move from cache to cache, one after the other |
 //! | `soft-roce`: `test-and-set`, lock and unlock | 27.4 us | 16.4 us | one processor does what the card does on the profile: what is posted takes its time |
 //! | `soft-roce`: a get of 8 B and a flush | 20 us | 14.4 us (a read) | the same |

@@ -99,6 +99,7 @@ fn window_memory_may_be_empty_and_uneven() {
         if let Ok(direct) = empty.direct(1) {
             assert!(direct.is_empty() && direct.words().is_empty());
         }
+        assert!(empty.buffer(0).unwrap().is_empty() && !empty.buffer(1).unwrap().is_empty());
         empty.close().wait().unwrap();
 
         let uneven = Window::<u16>::builder().uneven().allocate(&world, 3 * world.rank() as usize).wait().unwrap();
@@ -222,7 +223,7 @@ fn no_descriptors_to_open(world: World) {
         assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::NoDescriptors), "{error}");
         assert_eq!(
             text(error),
-            "lock_exclusive on rank 0 of window \"far\": no file descriptors left (raise `ulimit -n`)"
+            "lock_exclusive on rank 0 of window \"far\": rank 1: no file descriptors left (raise `ulimit -n`)"
         );
         drop(exhausted);
         window.lock_exclusive(0).wait().unwrap().unlock().wait().unwrap();

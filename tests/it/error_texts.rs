@@ -99,8 +99,15 @@ fn a_call_that_takes_its_lock_is_named() {
     ranks(1, |world| {
         let window = Window::<u64>::builder().name("a").allocate(&world, 1).wait().unwrap();
         let again = window.clone();
-        window.close().wait().unwrap();
         let mut into = [0];
+        let nobody = [
+            window.locked(7).get(0, &mut into).wait().unwrap_err(),
+            block_on(world.fabric(), window.locked(7).put(0, &[1])).unwrap_err(),
+        ];
+        let expected =
+            ["get", "put"].map(|call| format!("locked {call} on rank 7 of window \"a\": the world has 1 rank"));
+        assert_eq!(nobody.map(|error| error.to_string()), expected);
+        window.close().wait().unwrap();
         let errors = [
             again.locked(0).get(0, &mut into).wait().unwrap_err(),
             block_on(world.fabric(), again.locked(0).get(0, &mut [0])).unwrap_err(),

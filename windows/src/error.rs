@@ -320,6 +320,7 @@ impl Error {
     pub(crate) fn of_call(self, operation: &'static str) -> Self {
         match self {
             Self::Lock { target, window, fault, .. } => Self::Lock { operation, target, window, fault },
+            Self::Rank { target, size, window, .. } => Self::Rank { operation, target, size, window },
             other => other,
         }
     }

@@ -42,7 +42,7 @@ fn few_descriptors_are_a_typed_refusal_and_no_crash() {
     assert_eq!((ended.code(), &*ended.stderr), (0, ""), "{ended:?}");
     assert_eq!(
         ended.stdout,
-        ["publish", "fetch"].map(|what| format!("{what}: no file descriptors left (raise `ulimit -n`)"))
+        ["publish: ", "fetch: rank 0: "].map(|what| format!("{what}no file descriptors left (raise `ulimit -n`)"))
     );
 }
 

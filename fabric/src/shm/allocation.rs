@@ -100,7 +100,7 @@ impl Shm {
         let arena = match exchange.fetch(rank, arena) {
             Err(error) if error.fault().kind() == FaultKind::NoMemory => {
                 let pieces = Arena::by_piece(exchange.fetch_file(rank, arena)?);
-                pieces.map_err(|source| no_room(rank, source))?
+                pieces.map_err(|source| self.no_room(rank, source))?
             }
             fetched => Arena::new(fetched?),
         };
@@ -114,7 +114,7 @@ impl Shm {
         if self.job_segment().liveness(rank) == Liveness::Left {
             return Err(Error::open(rank, "it has left", FaultKind::PeerLeft));
         }
-        let (piece, start, there) = self.arena_of(rank)?.open(region).map_err(|source| no_room(rank, source))?;
+        let (piece, start, there) = self.arena_of(rank)?.open(region).map_err(|source| self.no_room(rank, source))?;
         if len == 0 || len > there {
             return Err(Error::open(rank, "the key's length is not the region's", FaultKind::OutOfRange));
         }
@@ -125,23 +125,23 @@ impl Shm {
     pub(super) fn piece(&self, rank: Rank, region: RegionId) -> Result<&ShmSegment, Fault> {
         let reach = || {
             let arena = self.arena_of(rank).map_err(|error| error.fault())?;
-            let (piece, start, len) = arena.open(region).map_err(|source| no_room(rank, source).fault())?;
+            let (piece, start, len) = arena.open(region).map_err(|source| self.no_room(rank, source).fault())?;
             ShmSegment::of_block(piece, (start, len), (rank, region), self.me())
         };
         let piece = self.0.pieces[rank.index()].get_or_try_init(slot_of(region), reach)?;
         if piece.key().region == region { Ok(piece) } else { Err(Fault::of(FaultKind::NoSuchRegion, rank)) }
     }
+
+    /// Why a block of a rank cannot be mapped: it does not exist, or this rank has no memory.
+    fn no_room(&self, rank: Rank, source: io::Error) -> Error {
+        if source.kind() == io::ErrorKind::NotFound {
+            return no_block(rank);
+        }
+        let (what, kind) = explain(&source);
+        Error::Open { rank, what: what.into(), fault: Fault::of(kind, self.me()), source: Some(source) }
+    }
 }
 
 fn no_block(rank: Rank) -> Error {
     Error::open(rank, "it has no such region", FaultKind::NoSuchRegion)
-}
-
-/// Why a block cannot be mapped: it does not exist, or there is no memory.
-fn no_room(rank: Rank, source: io::Error) -> Error {
-    if source.kind() == io::ErrorKind::NotFound {
-        return no_block(rank);
-    }
-    let (what, kind) = explain(&source);
-    Error::Open { rank, what: what.into(), fault: Fault::of(kind, rank), source: Some(source) }
 }

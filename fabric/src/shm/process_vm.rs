@@ -110,7 +110,7 @@ pub(crate) fn fault(peer: Rank, errno: Errno, alive: impl Fn() -> Result<(), Fau
             ended.unwrap_or(Fault::of(FaultKind::PeerDied, peer))
         }
         Errno::FAULT => Fault::of(FaultKind::NoSuchRegion, peer),
-        Errno::NOMEM => Fault::of(FaultKind::NoMemory, peer),
+        Errno::NOMEM => Fault::new(FaultKind::NoMemory), // here, not at the peer
         other => Fault::of(FaultKind::Refused, peer).with_detail(other.raw_os_error().unsigned_abs()),
     }
 }
@@ -165,6 +165,7 @@ mod tests {
         let kinds =
             [Errno::FAULT, Errno::INVAL].map(|errno| fault(Rank(1), errno, || unreachable!("it is there")).kind());
         assert_eq!(kinds, [FaultKind::NoSuchRegion, FaultKind::Refused]);
+        assert_eq!(fault(Rank(1), Errno::NOMEM, || unreachable!()), Fault::new(FaultKind::NoMemory));
     }
 
     #[allow(clippy::print_stderr)]

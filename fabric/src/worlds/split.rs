@@ -64,6 +64,8 @@ impl<'w, F: Fabric> Split<'w, F> {
         // A failure here is sent to the others before it is returned: they wait for this rank.
         let segment = own.as_ref().map(Segment::key).map_err(Error::fault);
         let all = gather(Contribution { color, key, segment }.to_bytes()).await.map_err(failed)?;
+        // Until all have told: a rank that does not find it would not name the one that failed.
+        let _kept = own.as_ref().ok().cloned();
         let part = own.and_then(|own| Self::part(world, color, own, &all).map_err(failed));
         let told = gather(part.as_ref().err().map(Error::fault).map_or(0, Fault::to_bits).to_le_bytes().into())
             .await
@@ -79,8 +81,10 @@ impl<'w, F: Fabric> Split<'w, F> {
             match word.map(u64::from_le_bytes) {
                 Some(0) => {}
                 word => {
-                    let protocol = Fault::new(FaultKind::Protocol);
-                    return Err(failed(world.translate(word.and_then(Fault::from_bits).unwrap_or(protocol))));
+                    let fault = word.and_then(Fault::from_bits).unwrap_or(Fault::new(FaultKind::Protocol));
+                    let of = fault.rank().or_else(|| part.fabric_rank(rank)); // what names no rank is its own
+                    let fault = of.map_or(fault, |rank| Fault::of(fault.kind(), rank).with_detail(fault.detail()));
+                    return Err(failed(world.translate(fault)));
                 }
             }
         }

@@ -120,7 +120,8 @@ pub enum Error {
         /// Why.
         fault: Fault,
     },
-    /// A message came that could not be read. It is lost, and its sender gets an error too.
+    /// A message came that could not be read. It is lost, and its sender gets an error too, unless it has written
+    /// the message already (RPUT, a pipeline).
     #[error("recv {status}: {}", reading(.fault))]
     Read {
         /// The message.

@@ -42,9 +42,13 @@ pub struct Buffer<T, F: Fabric = Any> {
 
 impl<T: Element, F: Fabric> Buffer<T, F> {
     /// The number of elements.
-    #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
     pub const fn len(&self) -> usize {
         self.len
+    }
+
+    /// Whether it has none.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// A copy of the elements in a range.
