@@ -73,7 +73,8 @@
 //!
 //! `bench messages --channels --fabric verbs` measures each [channel](super::messages#over-datagrams) between the
 //! same two ranks (koop-2008, sections 2 and 6): eager messages over the connection (`rc-sr`), by the fast path
-//! (`rc-fp`) and in datagrams (`ud-sr`); long ones that are read (`rc-rdma`), and in packets (`copy`). The batches of
+//! (`rc-fp`) and in datagrams (`ud-sr`); long ones that are read (`rc-rdma`), in datagrams that
+//! are received into memory (`ud-zcopy`), and in packets (`copy`). The batches of
 //! the channels alternate, each with the rules of its channel at both ranks.
 //!
 //! # The metrics of locks

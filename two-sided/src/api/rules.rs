@@ -81,6 +81,7 @@ impl<F: Fabric> Features<'_, F> {
         let lacks = || match rule.by {
             Protocol::Offered => self.offered.and_then(|()| self.may_be_offered()).map_err(PassedOver::Lacks),
             Protocol::Copy => Ok(()),
+            Protocol::UdZcopy => self.may_land().map_err(PassedOver::Lacks),
             by if !by.is_eager() => self.absent().map_or(Ok(()), |absent| Err(PassedOver::Absent(absent))),
             by => self.eager.map_err(PassedOver::Lacks).and_then(|()| by.channel().map_or(Ok(()), |by| self.fits(by))),
         };
@@ -115,6 +116,16 @@ impl<F: Fabric> Features<'_, F> {
             Condition::OtherHost => !is_near(),
             Condition::Registered => self.is_registered,
             Condition::Progress(mode) => messages.progress_mode() == mode,
+        }
+    }
+
+    /// Whether its datagrams may be received into memory.
+    fn may_land(&self) -> Result<(), &'static str> {
+        match self.messages.progress().fabric.landing_max(self.to) {
+            0 => Err("this fabric has no datagrams (those of cards: ONESIDED_MESSAGES_CHANNEL)"),
+            most if self.bytes > most => Err("it has more datagrams than are received at a time"),
+            _ if self.bytes == 0 => Err("it has no bytes"),
+            _ => Ok(()),
         }
     }
 
@@ -204,7 +215,7 @@ impl<F: Fabric> Messages<F> {
 
     /// By what the memory of a buffer is sent, which peers may read.
     pub(crate) fn protocol_of_buffers(&self) -> Protocol {
-        Some(self.rendezvous()).filter(|protocol| *protocol != Protocol::Copy).unwrap_or_default()
+        Some(self.rendezvous()).filter(|protocol| !matches!(protocol, Protocol::Copy | Protocol::UdZcopy)).unwrap_or_default()
     }
 
     /// Memory for a message that goes so. It is not registered yet if it is written in pieces and that

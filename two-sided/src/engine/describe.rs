@@ -103,7 +103,7 @@ impl<S> Engine<S> {
         let sends = self.sends.iter().filter_map(|(_, send)| {
             let state = match (&send.state, send.writes) {
                 (SendState::Queued, _) => "queued",
-                (SendState::Announced, Some(Writes { by: Protocol::Rput | Protocol::Pipeline, .. })) => {
+                (SendState::Announced, Some(Writes { by: Protocol::Rput | Protocol::Pipeline | Protocol::UdZcopy, .. })) => {
                     "announced, to be written when its receiver is ready"
                 }
                 (SendState::Announced, Some(Writes { by: Protocol::Copy, .. })) => {
