@@ -444,8 +444,8 @@
 //! For each of its datagrams the receiver posts a receive whose memory is that datagram's place in the message, on one of
 //! four queue pairs for such messages, and tells the sender the number and the key of it. So between
 //! [buffers](crate::Messages::buffer) no CPU copies a byte. Each datagram bears its index as immediate data. A card uses
-//! receives in the order of arrival: what follows a lost datagram is in the place of the one before, and is moved; what
-//! is lost, or overtook others, comes in packets, at most 128 datagrams at a time. The receiver waits for what is late for a
+//! receives in the order of arrival: what follows a lost datagram is in the place of the one before, as is what overtook
+//! others, and is moved; what is lost comes in packets, at most 128 datagrams at a time. The receiver waits for what is late for a
 //! millisecond after the last datagram. A message has a key (Q_Key) of its own, so that the card drops late datagrams of an
 //! earlier one; and the queue pair is reset before a message's memory is another's, whatever became of the message: the
 //! death of its sender, a dropped receive. A message of more than 4,096 datagrams (4 MiB where the MTU is 1,024) goes by

@@ -10,8 +10,8 @@ use crate::dispatch::future::{EitherFuture, aside};
 use crate::dispatch::table::forward;
 use crate::interface::note::Note;
 use crate::{
-    Capabilities, Endpoint, Error, Events, Fabric, Fencing, Landing, Launch, Path, PeerProcesses, Segment, SegmentKey, SolicitedEvents,
-    UserMemory,
+    Capabilities, Endpoint, Error, Events, Fabric, Fencing, Landing, Launch, Path, PeerProcesses, Segment, SegmentKey,
+    SolicitedEvents, UserMemory,
 };
 
 #[deny(clippy::missing_trait_methods)]

@@ -92,7 +92,7 @@ pub struct ChannelCounts {
     pub landed: u64,
     /// Those that were received into another one's, and moved.
     pub moved: u64,
-    /// Those that were lost, or overtook others, and came as packets.
+    /// Those that were lost, and came as packets.
     pub missing: u64,
 }
 

@@ -23,8 +23,8 @@ use crate::verbs::{Verbs, VerbsSegment, VerbsTransport, VerbsWord};
 use crate::waiting::peer_status::{PeerStatus, check_rank};
 use crate::waiting::tasks::endpoint;
 use crate::{
-    Capabilities, Drive, EitherFuture, Endpoint, Error, Events, Fabric, Fence, Fencing, Landing, Launch, Segment, SegmentKey,
-    SolicitedEvents, UserMemory,
+    Capabilities, Drive, EitherFuture, Endpoint, Error, Events, Fabric, Fence, Fencing, Landing, Launch, Segment,
+    SegmentKey, SolicitedEvents, UserMemory,
 };
 
 /// How many reads of a long get are in flight at once.

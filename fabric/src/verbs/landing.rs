@@ -78,7 +78,12 @@ impl Landings {
 
     pub(super) fn counts(&self, counts: ChannelCounts) -> ChannelCounts {
         let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
-        ChannelCounts { landed: count(&self.landed), moved: count(&self.moved), missing: count(&self.missing), ..counts }
+        ChannelCounts {
+            landed: count(&self.landed),
+            moved: count(&self.moved),
+            missing: count(&self.missing),
+            ..counts
+        }
     }
 }
 
@@ -135,18 +140,27 @@ impl Landing for VerbsLanding {
         let placement = std::mem::replace(&mut self.placement, Placement::new(0, 1));
         let places: Vec<_> = (0..count).map(|number| placement.place(number)).collect();
         let (moves, missing) = placement.end();
-        let mut bytes = vec![0; places.first().map_or(0, |(_, len)| *len as usize)];
+        let unit = places.first().map_or(0, |(_, len)| *len as usize);
+        let (mut bytes, mut apart) = (vec![0; unit], vec![0; unit]);
         for (from, to) in &moves {
-            let ((from, _), (to, len)) = (places[*from as usize], places[*to as usize]);
-            let bytes = &mut bytes[..len as usize];
-            self.into.read(from, bytes)?;
-            self.into.write(to, bytes)?;
+            match (places.get(*from as usize), places.get(*to as usize)) {
+                (Some((from, len)), None) => self.into.read(*from, &mut apart[..*len as usize])?,
+                (None, Some((to, len))) => self.into.write(*to, &apart[..*len as usize])?,
+                (Some((from, _)), Some((to, len))) => {
+                    let bytes = &mut bytes[..*len as usize];
+                    self.into.read(*from, bytes)?;
+                    self.into.write(*to, bytes)?;
+                }
+                (None, None) => {}
+            }
         }
         if let Some(CardDatagrams { landings, .. }) = self.fabric.landings() {
             let lost = missing.datagrams.len() as u64;
             landings.missing.fetch_add(lost, Ordering::Relaxed);
-            landings.moved.fetch_add(moves.len() as u64, Ordering::Relaxed);
-            landings.landed.fetch_add(u64::from(count) - lost - moves.len() as u64, Ordering::Relaxed);
+            // One that was apart meanwhile is moved twice.
+            let moved = moves.iter().filter(|(_, to)| *to < count).count() as u64;
+            landings.moved.fetch_add(moved, Ordering::Relaxed);
+            landings.landed.fetch_add(u64::from(count) - lost - moved, Ordering::Relaxed);
         }
         Poll::Ready(Ok(missing))
     }
@@ -245,7 +259,8 @@ impl Verbs {
         let places = places.map(|(at, len)| Local { address: start.address + at, len, ..start });
         let is_open = queue.open(key, places).is_ok();
         // What is dropped here is closed.
-        let landing = VerbsLanding { fabric: self.clone(), queue: Some(queue), into: into.clone(), placement, until: None };
+        let landing =
+            VerbsLanding { fabric: self.clone(), queue: Some(queue), into: into.clone(), placement, until: None };
         if !is_open {
             return Err(refused(FaultKind::NoMemory));
         }

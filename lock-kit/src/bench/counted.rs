@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use onesided_fabric::remote_memory::{At, Chain, Fault, Link, Liveness, Patience, Rank, RemoteMemory};
 use onesided_fabric::shm::Shm;
 use onesided_fabric::{
-    Capabilities, Drive, Endpoint, Error, Events, Fabric, Fencing, Landing, Launch, Note, PeerProcesses, Polls, SegmentKey,
-    SolicitedEvents, Tasks, UserMemory, delegate,
+    Capabilities, Drive, Endpoint, Error, Events, Fabric, Fencing, Landing, Launch, Note, PeerProcesses, Polls,
+    SegmentKey, SolicitedEvents, Tasks, UserMemory, delegate,
 };
 
 /// The operations of a rank on words, those on its own words included. Loads, stores and waits in

@@ -215,7 +215,9 @@ impl<F: Fabric> Messages<F> {
 
     /// By what the memory of a buffer is sent, which peers may read.
     pub(crate) fn protocol_of_buffers(&self) -> Protocol {
-        Some(self.rendezvous()).filter(|protocol| !matches!(protocol, Protocol::Copy | Protocol::UdZcopy)).unwrap_or_default()
+        Some(self.rendezvous())
+            .filter(|protocol| !matches!(protocol, Protocol::Copy | Protocol::UdZcopy))
+            .unwrap_or_default()
     }
 
     /// Memory for a message that goes so. It is not registered yet if it is written in pieces and that

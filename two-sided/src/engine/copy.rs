@@ -109,7 +109,8 @@ impl<S> Engine<S> {
             && !self.is_without_receiver(send)
         {
             let most = most - DATA_HEAD;
-            let pieces = ranges.iter().flat_map(|(at, len)| (*at..at + len).step_by(most).map(move |next| (next, at + len)));
+            let pieces =
+                ranges.iter().flat_map(|(at, len)| (*at..at + len).step_by(most).map(move |next| (next, at + len)));
             for (at, end) in pieces {
                 let mut body = vec![0; (end - at).min(most as u64) as usize];
                 outcome = read(at, &mut body);

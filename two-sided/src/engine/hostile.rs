@@ -60,7 +60,11 @@ fn hostile() -> impl Strategy<Value = Vec<u8>> {
     let key = (0..6_u32, prop_oneof![Just(0), Just(100), 0..100_u64, any::<u64>()], any::<u64>())
         .prop_map(|(rank, len, address)| SegmentKey { rank: Rank(rank), region: RegionId(1), len, address, rkey: 0 });
     let request = prop_oneof![0..6_u32, any::<u32>()].prop_map(RequestId);
-    let missing = (prop_oneof![0..100_u64, any::<u64>()], prop_oneof![0..50_u32, any::<u32>()], prop_oneof![0..4_u128, any::<u128>()])
+    let missing = (
+        prop_oneof![0..100_u64, any::<u64>()],
+        prop_oneof![0..50_u32, any::<u32>()],
+        prop_oneof![0..4_u128, any::<u128>()],
+    )
         .prop_map(|(at, unit, bits)| Window { at, unit, bits });
     let packet = prop_oneof![
         (0..3_u32, 0..2_u32).prop_map(|(context, tag)| Packet::Eager { context, tag }),

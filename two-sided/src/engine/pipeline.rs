@@ -308,9 +308,11 @@ impl<S> Engine<S> {
             return self.violated(from);
         };
         let (len, is_copied, may_be) = match &part {
-            To::Memory(key) => {
-                (key.len, false, key.rank == *to && matches!(writes.by, Protocol::Rput | Protocol::Pipeline | Protocol::UdZcopy))
-            }
+            To::Memory(key) => (
+                key.len,
+                false,
+                key.rank == *to && matches!(writes.by, Protocol::Rput | Protocol::Pipeline | Protocol::UdZcopy),
+            ),
             To::Packets(len) => (*len, true, true),
             To::Ranges(_) => (0, true, false), // they are not asked for so
         };

@@ -1,8 +1,8 @@
 //! Announced messages that move: the receiver reads them (RGET), exposes memory that the sender
 //! [writes](super::pipeline), or has room for [packets](super::copy).
 
-use onesided_fabric::{Landing, Missing, SegmentKey};
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
+use onesided_fabric::{Landing, Missing, SegmentKey};
 
 use super::Engine;
 use super::copy::is_refused;
@@ -108,9 +108,7 @@ impl<S> Engine<S> {
                         self.sends[send].writes.map_or((0, Protocol::Rput), |writes| (writes.len, writes.by));
                     ToMove::Write { send, from, at, len, to, by }
                 }
-                To::Packets(len) => {
-                    ToMove::Copy { send, to: self.sends[send].to, from, ranges: vec![(at, len)] }
-                }
+                To::Packets(len) => ToMove::Copy { send, to: self.sends[send].to, from, ranges: vec![(at, len)] },
                 To::Ranges(ranges) => ToMove::Copy { send, to: self.sends[send].to, from, ranges },
             });
         }

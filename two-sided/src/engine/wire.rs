@@ -274,7 +274,11 @@ impl Packet {
             Self::RtrCopy { request, receive, len } => packet(RTR_COPY, &[request.0, receive.0], &len.to_le_bytes()),
             Self::Sent { receive } => packet(SENT, &[receive.0], &[]),
             Self::RtrMissing { request, receive, missing: Window { at, unit, bits } } => {
-                let rest: [u8; 24] = bytemuck::cast([at.to_le_bytes(), (bits as u64).to_le_bytes(), ((bits >> 64) as u64).to_le_bytes()]);
+                let rest: [u8; 24] = bytemuck::cast([
+                    at.to_le_bytes(),
+                    (bits as u64).to_le_bytes(),
+                    ((bits >> 64) as u64).to_le_bytes(),
+                ]);
                 packet(RTR_MISSING, &[request.0, receive.0, unit], &rest)
             }
             Self::Data { receive, at } => packet(DATA, &[receive.0], &at.to_le_bytes()),

@@ -11,7 +11,7 @@
 //! | receiver | event | does | then |
 //! |---|---|---|---|
 //! | matched | there is memory and a [`Landing`] | RTR with its key | Moving |
-//! | Moving | SENT | ends the landing, which waits for late ones, and moves what came in another one's place | Moving |
+//! | Moving | SENT | ends the landing, which waits for late ones and moves what came in another one's place | Moving |
 //! | Moving | it is over, or what was asked for is in its place: some are missing | RTR for the next ones | Moving |
 //! | Moving | the same, and none is missing | FIN; has the message | Moved |
 //! | matched, or waiting | there is memory, and no landing | waits for one of the same sender's, or goes over to packets | Moving |
@@ -177,9 +177,9 @@ impl<S> Engine<S> {
             Exposed { memory: Here::Memory(memory), landed: Some(Landed::Left(landing)), .. } => {
                 Some(ToMove::Lift { message, memory, landing })
             }
-            Exposed { memory: Here::Memory(memory), landed: Some(Landed::Fills(Fills { later, came, .. })), .. } => {
-                Some(ToMove::Fill { message, memory, came, later })
-            }
+            Exposed {
+                memory: Here::Memory(memory), landed: Some(Landed::Fills(Fills { later, came, .. })), ..
+            } => Some(ToMove::Fill { message, memory, came, later }),
             _ => None,
         }
     }
@@ -305,7 +305,10 @@ mod tests {
                 panic!("they have come")
             };
             assert!(came.iter().all(|(at, bytes)| bytes.iter().all(|byte| *byte == *at as u8)));
-            assert_eq!(came.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>(), ranges.iter().map(|(_, len)| len).sum());
+            assert_eq!(
+                came.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>(),
+                ranges.iter().map(|(_, len)| len).sum()
+            );
             assert!(engine.received(receive, Waker::noop()).is_none());
             engine.lifted(message, 7, Ok(later));
             let packets = flushed(&mut engine);
@@ -322,18 +325,29 @@ mod tests {
     fn other_bytes_than_the_next_that_are_missing_are_violations() {
         let is_taken = |packets: &[(u64, usize)]| {
             let (mut engine, _, message) = receiver();
-            lacks(&mut engine, message, [1, 299].into_iter());
+            lacks(&mut engine, message, [200, 299].into_iter());
             packets.iter().for_each(|(at, len)| data(&mut engine, message, *at, *len));
             engine.lost(Rank(1)).is_none()
         };
-        assert!(is_taken(&[(10, 10), (2_990, 5)]) && is_taken(&[(10, 1), (11, 9), (2_990, 4), (2_994, 1)]));
-        for wrong in [&[(10, 0)][..], &[(10, 11)], &[(0, 10)], &[(2_990, 5)], &[(10, 9), (2_990, 5)], &[(10, 10), (10, 10)]] {
+        assert!(is_taken(&[(2_000, 10), (2_990, 5)]) && is_taken(&[(2_000, 1), (2_001, 9), (2_990, 4), (2_994, 1)]));
+        for wrong in [
+            &[(2_000, 0)][..],
+            &[(2_000, 11)],
+            &[(10, 10)],
+            &[(2_990, 5)],
+            &[(2_000, 9), (2_990, 5)],
+            &[(2_000, 10), (2_000, 10)],
+            &[(2_000, 10), (2_990, 6)],
+        ] {
             assert!(!is_taken(wrong), "{wrong:?}");
         }
         let (mut engine, _, message) = receiver();
         data(&mut engine, message, 0, 10);
         assert!(engine.lost(Rank(1)).is_some(), "nothing was asked for");
-        for end in [Packet::Written { receive: RequestId(message as u32), status: 0 }, Packet::Sent { receive: RequestId(message as u32) }] {
+        for end in [
+            Packet::Written { receive: RequestId(message as u32), status: 0 },
+            Packet::Sent { receive: RequestId(message as u32) },
+        ] {
             let (mut engine, _, message) = receiver();
             lacks(&mut engine, message, [1].into_iter());
             take_in(&mut engine, Rank(1), end.encode(0).bytes());
@@ -341,15 +355,54 @@ mod tests {
         }
     }
 
+    /// A second message waits for the landing of its sender's first one; that of another rank waits for nobody.
+    #[test]
+    fn without_a_landing_a_message_waits_for_those_of_its_sender() {
+        let (mut engine, _, message) = receiver();
+        let mut next = |from: u32, engine: &mut Engine<u64>| {
+            let key = SegmentKey { rank: Rank(from), len: LEN, ..key() };
+            let rts = Packet::Rts { context: 0, tag: 0, request: RequestId(4), key, by: Protocol::UdZcopy };
+            take_in(engine, Rank(from), rts.encode(0).bytes());
+            posted(engine.receive(Pattern { context: 0, source: Some(from), tag: None }));
+            let Some(ToMove::Expose(ToExpose { by: Protocol::UdZcopy, message, .. })) = engine.next_to_move(|_| true)
+            else {
+                panic!("it is to land")
+            };
+            engine.no_landing(message, 8);
+            message
+        };
+        let awaits = next(1, &mut engine);
+        assert!(engine.next_to_move(|_| true).is_none());
+        let other = next(2, &mut engine);
+        match engine.next_to_move(|_| true) {
+            Some(ToMove::Expose(ToExpose { by: Protocol::Copy, message, .. })) => assert_eq!(message, other),
+            found => panic!("it is to come in packets: {found:?}"),
+        }
+        lacks(&mut engine, message, std::iter::empty());
+        match engine.next_to_move(|_| true) {
+            Some(ToMove::Expose(ToExpose { by: Protocol::UdZcopy, message, memory: Some(8), .. })) => {
+                assert_eq!(message, awaits);
+                engine.no_landing(message, 8); // another has it
+            }
+            found => panic!("it is to land: {found:?}"),
+        }
+        assert!(matches!(engine.next_to_move(|_| true), Some(ToMove::Expose(ToExpose { by: Protocol::Copy, .. }))));
+    }
+
     #[test]
     fn a_receiver_asks_for_datagrams_that_it_may_lack() {
         let is_taken = |by, missing: &[Window]| {
             let mut engine = opened(Rank(1), WINDOW, u32::MAX);
-            let send = engine.send_rendezvous(Rank(0), (0, 0), (SegmentKey { rank: Rank(1), len: LEN, ..key() }, by), 7);
+            let send =
+                engine.send_rendezvous(Rank(0), (0, 0), (SegmentKey { rank: Rank(1), len: LEN, ..key() }, by), 7);
             flushed(&mut engine);
             for missing in missing {
                 let (request, receive) = (RequestId(send as u32), RequestId(0));
-                take_in(&mut engine, Rank(0), Packet::RtrMissing { request, receive, missing: *missing }.encode(0).bytes());
+                take_in(
+                    &mut engine,
+                    Rank(0),
+                    Packet::RtrMissing { request, receive, missing: *missing }.encode(0).bytes(),
+                );
                 let Some(ToMove::Copy { from: 7, ranges, .. }) = engine.next_to_move(|_| true) else { continue };
                 engine.send_data(send, &ranges, DATA_HEAD + 4, |_, _| Ok(()));
                 let sent = flushed(&mut engine).len();

@@ -112,7 +112,8 @@ impl LandingQueue {
 
     fn post_receive(&self, slot: u64, place: Local) -> Result<(), Error> {
         let header = Local { address: self.header.address(), len: HEADER as u32, key: self.header.local_key() };
-        let mut pieces = [header, place].map(|Local { address: addr, len: length, key: lkey }| ibv::ibv_sge { addr, length, lkey });
+        let mut pieces =
+            [header, place].map(|Local { address: addr, len: length, key: lkey }| ibv::ibv_sge { addr, length, lkey });
         let sg_list = pieces.as_mut_ptr();
         let mut request = ibv::ibv_recv_wr { wr_id: slot, next: null_mut(), sg_list, num_sge: 2 };
         let mut bad = null_mut();

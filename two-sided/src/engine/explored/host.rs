@@ -102,7 +102,8 @@ impl Host {
                             .unwrap_or_default()
                     }
                     Mode::Rendezvous | Mode::Synchronous | Mode::Write | Mode::Pipeline | Mode::Copy | Mode::ZCopy => {
-                        let len = if matches!(mode, Mode::Pipeline | Mode::Copy | Mode::ZCopy) { 2 * PIECE } else { PIECE };
+                        let len =
+                            if matches!(mode, Mode::Pipeline | Mode::Copy | Mode::ZCopy) { 2 * PIECE } else { PIECE };
                         let key = SegmentKey { rank: Rank(rank), region: RegionId(1), len, address: number, rkey: 0 };
                         let by = match mode {
                             Mode::Write if to != rank => Protocol::Rput,

@@ -238,12 +238,6 @@ fn a_message_in_datagrams() {
     holds(1_000, &[vec![zcopied(1, 0), eager(1, 0)], receives], vec![NOTHING], troubles(1));
 }
 
-#[test]
-fn a_message_in_datagrams_that_awaits_another() {
-    let receives = vec![receive(Some(0), None), receive_into(None, Some(0))];
-    holds(1_000, &[vec![zcopied(1, 0), zcopied(1, 0)], receives], vec![NOTHING], troubles(1));
-}
-
 /// One or both sides have no memory, and what else may happen then.
 #[test]
 fn a_message_that_comes_in_packets_after_all() {

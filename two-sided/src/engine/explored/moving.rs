@@ -2,8 +2,8 @@
 
 use std::task::{Context, Poll};
 
-use onesided_fabric::{Landing, Missing, SegmentKey};
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
+use onesided_fabric::{Landing, Missing, SegmentKey};
 
 use super::host::Host;
 use super::net::{Net, Plant, number};
@@ -50,9 +50,9 @@ impl Host {
         let is_by =
             |at: &usize, written| self.engine.announced(*at).is_some_and(|message| message.by.is_written() == written);
         *tokens > 0 && (!to_write.is_empty() || announced.iter().any(|at| is_by(at, false)))
-            || to_expose
-                .iter()
-                .any(|at| is_by(at, true) || self.has_more_to_expose(*at) || is_refused(&self.engine, *at) || self.has_landed(*at))
+            || to_expose.iter().any(|at| {
+                is_by(at, true) || self.has_more_to_expose(*at) || is_refused(&self.engine, *at) || self.has_landed(*at)
+            })
     }
 
     fn has_landed(&self, message: usize) -> bool {
@@ -195,7 +195,8 @@ impl Host {
             let len = if by == Protocol::Pipeline { PIECE } else { len };
             let key = SegmentKey { rank: Rank(rank), region: RegionId(1), len, address: number, rkey: 0 };
             // There is one at a time.
-            let is_full = self.exposed.iter().any(|other| other.message != message && !self.is_growing_here(other.message));
+            let is_full =
+                self.exposed.iter().any(|other| other.message != message && !self.is_growing_here(other.message));
             match by {
                 Protocol::UdZcopy if is_full => self.engine.no_landing(message, number),
                 Protocol::UdZcopy => self.engine.expose_landing(message, number, (key, Box::new(AnyLanding))),
