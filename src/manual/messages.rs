@@ -407,16 +407,16 @@
 //! [rules](#protocols) would send it over the connection of the two and there is none (`eager`, `rc-sr`, and what
 //! is read or written). After 16 messages (`ONESIDED_MESSAGES_CONNECT_AFTER`) the connection is made in the
 //! background (koop-2008, section 5.4), and no message waits for it: until it is there, eager messages are
-//! datagrams, and long ones go in packets. A rank has at most 16 such connections
+//! datagrams, and long ones go in packets, from 64 KiB on as datagrams [into memory](#over-datagrams). A rank has at most 16 such connections
 //! (`ONESIDED_MESSAGES_CONNECTIONS`), whoever asked for them; two ranks of which one was at its limit go on
 //! without, and ask again after as many messages. A rank that refused one gives its least used connection back, if
 //! fewer messages took that in a tenth of a second than count for a new one, and the peer agrees:
 //!
 //! ```text
-//! 1000000 bytes to rank 3: copy, by rule 3 of 3 (built in)
+//! 1000000 bytes to rank 3: ud-zcopy, by rule 3 of 3 (built in)
 //!   eager                    passed over: it is longer than a packet
 //!   size>=measured: offered  passed over: this fabric does not copy between processes, or ONESIDED_PROCESS_VM=off is set
-//! > rget                     no connection to rank 3 yet: 7 of 16 messages counted: copied by both, in packets that the receiver has room for
+//! > rget                     no connection to rank 3 yet: 7 of 16 messages counted: copied by the sender, as datagrams to where the receiver has it, when that is ready
 //! ```
 //!
 //! The packets of two ranks have one sequence over both channels, in which they are taken. A connection that
@@ -440,7 +440,8 @@
 //! is made without the setting, because a rank sleeps at once there. A fast path ends with its connection, and is made
 //! anew as it was made.
 //!
-//! A long message needs no connection either (UD-ZCopy: koop-2008, section 3.2), with a rule such as `eager, ud-zcopy`.
+//! A long message needs no connection either (UD-ZCopy: koop-2008, section 3.2): with a rule such as `eager, ud-zcopy`, and from
+//! 64 KiB on if there is none to read or write it over.
 //! For each of its datagrams the receiver posts a receive whose memory is that datagram's place in the message, on one of
 //! four queue pairs for such messages, and tells the sender the number and the key of it. So between
 //! [buffers](crate::Messages::buffer) no CPU copies a byte. Each datagram bears its index as immediate data. A card uses

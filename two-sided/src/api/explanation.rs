@@ -132,7 +132,8 @@ const fn what(by: Protocol) -> &'static str {
 impl<F: Fabric> Messages<F> {
     /// How a [`send`](Self::send) of so many bytes out of a slice goes to a rank, and why. What is longer
     /// than 2 KiB is eager only if there is room at once; and a message whose memory cannot be registered, or
-    /// whose ranks have no connection, goes by [copy](Protocol::Copy) where it would be read or written.
+    /// whose ranks have no connection, goes by [UD-ZCopy](Protocol::UdZcopy) or [copy](Protocol::Copy) where it would be read
+    /// or written.
     ///
     /// ```
     /// use onesided_two_sided::{Messages, Protocol};

@@ -359,7 +359,7 @@ mod tests {
     #[test]
     fn without_a_landing_a_message_waits_for_those_of_its_sender() {
         let (mut engine, _, message) = receiver();
-        let mut next = |from: u32, engine: &mut Engine<u64>| {
+        let next = |from: u32, engine: &mut Engine<u64>| {
             let key = SegmentKey { rank: Rank(from), len: LEN, ..key() };
             let rts = Packet::Rts { context: 0, tag: 0, request: RequestId(4), key, by: Protocol::UdZcopy };
             take_in(engine, Rank(from), rts.encode(0).bytes());
