@@ -117,13 +117,11 @@ impl LandingQueue {
         let sg_list = pieces.as_mut_ptr();
         let mut request = ibv::ibv_recv_wr { wr_id: slot, next: null_mut(), sg_list, num_sge: 2 };
         let mut bad = null_mut();
-        let post = self.pair.domain.context.ops().and_then(|ops| ops.post_recv);
+        let (raw, post) = (self.pair.raw.as_ptr(), self.pair.domain.context.ops().and_then(|ops| ops.post_recv));
         // SAFETY: the queue pair is open, and the call copies the request. The header stays registered for as long as the
         // queue pair. The card writes the place only while it is registered, and registered memory is accessed by racy
         // copies alone.
-        done("ibv_post_recv", || {
-            post.map_or(38, |post| unsafe { post(self.pair.raw.as_ptr(), &mut request, &mut bad) })
-        })
+        done("ibv_post_recv", || post.map_or(38, |post| unsafe { post(raw, &mut request, &mut bad) }))
     }
 
     /// Takes what has arrived: how many receives were used.

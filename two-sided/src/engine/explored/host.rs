@@ -19,6 +19,8 @@ use crate::engine::receives::ReceiveState;
 use crate::engine::wire::head_of;
 use crate::engine::{Direct, Engine, Held, Holding, Posting, Send, SendState, ToExpose, is_refused};
 
+type Ranges = Vec<(u64, u64)>;
+
 pub(super) struct Host {
     pub(super) rank: u32,
     pub(super) engine: Engine<u64>,
@@ -33,7 +35,7 @@ pub(super) struct Host {
     pub(super) posts: Vec<(usize, u64, u64)>,
     pub(super) writes: Vec<(usize, u64, u64)>,
     /// What is being copied to packets: a send, its message, offsets and lengths.
-    pub(super) copies: Vec<(usize, u64, Vec<(u64, u64)>)>,
+    pub(super) copies: Vec<(usize, u64, Ranges)>,
     /// The landings that end.
     pub(super) lifts: Vec<Lifting>,
     pub(super) seen: Seen,
