@@ -56,7 +56,7 @@ pub use crate::any::{Any, endpoint, threads};
 #[doc(hidden)]
 pub use crate::datagrams::{
     Apart, Connecting, DatagramChannel, DatagramCounts, DatagramTransport, DatagramWaits, Datagrams, Identity, Machine,
-    Posted, SharedMachine,
+    Placement, Posted, SharedMachine,
 };
 pub use crate::dispatch::{Either, EitherFuture, EitherPause};
 pub use crate::interface::background::{Background, BackgroundSlot};
@@ -64,6 +64,7 @@ pub use crate::interface::capabilities::{AtomicAgent, Capabilities, Path, keeps_
 pub use crate::interface::endpoint::{Endpoint, Task};
 pub use crate::interface::fabric::Fabric;
 pub use crate::interface::fencing::{Fence, Fencing};
+pub use crate::interface::landing::{Landing, Launch, Missing};
 #[doc(hidden)]
 pub use crate::interface::note::{LockState, Note, NotedLock, NotedMemory, NotedWindow, WhichLock};
 #[doc(hidden)]

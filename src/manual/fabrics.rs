@@ -111,7 +111,9 @@
 //! 30 seconds, the connection is [lost](super::failures#lost-connections). Once they are connected,
 //! operations need no thread of the target. Memory is registered without relaxed ordering, so that
 //! a flag written after data arrives after it. The packets of messages may travel as
-//! [datagrams](super::messages#over-datagrams) instead, by one queue pair for all ranks.
+//! [datagrams](super::messages#over-datagrams) instead, by one queue pair for all ranks. Long ones may be received into
+//! registered memory by up to four further ones, of 0.5 MiB each, and are sent by another one (`ud-zcopy`); all are made at
+//! their first use.
 //!
 //! # Mixed
 //!

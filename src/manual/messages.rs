@@ -220,6 +220,7 @@
 //! | longer | rendezvous (RGET): a packet with the key of registered memory (RTS), an RDMA read by the receiver, a packet back (FIN) | when the receiver has read it |
 //! | longer, where the sender [chose](crate::Messages::set_rendezvous) RPUT | rendezvous: RTS, a packet with the key of memory that the receiver exposes (RTR), an RDMA write by the sender, FIN behind it (over datagrams, and with [rails](#over-several-rails): after it) | when it is written |
 //! | longer, where it chose a pipeline | as RPUT in pieces of 64 to 512 KiB (longer ones from 32 MiB on), each with an RTR and a write of its own; one FIN | when the last one is written |
+//! | longer, where it chose [datagrams into memory](#over-datagrams) | UD-ZCopy: RTS, RTR with the key of a landing, the datagrams, SENT; RTR for those that are missing, which come in packets; FIN | when the receiver has all |
 //! | longer, where it chose packets, or memory cannot be registered | copy: RTS, RTR for the first 128 KiB, packets; for each 64 KiB that have come another RTR; FIN behind the packets | when the FIN is on its way |
 //! | longer, to this rank itself | copied into memory of the library before the call returns | without a receive |
 //!
@@ -406,16 +407,16 @@
 //! [rules](#protocols) would send it over the connection of the two and there is none (`eager`, `rc-sr`, and what
 //! is read or written). After 16 messages (`ONESIDED_MESSAGES_CONNECT_AFTER`) the connection is made in the
 //! background (koop-2008, section 5.4), and no message waits for it: until it is there, eager messages are
-//! datagrams, and long ones go in packets. A rank has at most 16 such connections
+//! datagrams, and long ones go in packets, from 64 KiB on as datagrams [into memory](#over-datagrams). A rank has at most 16 such connections
 //! (`ONESIDED_MESSAGES_CONNECTIONS`), whoever asked for them; two ranks of which one was at its limit go on
 //! without, and ask again after as many messages. A rank that refused one gives its least used connection back, if
 //! fewer messages took that in a tenth of a second than count for a new one, and the peer agrees:
 //!
 //! ```text
-//! 1000000 bytes to rank 3: copy, by rule 3 of 3 (built in)
+//! 1000000 bytes to rank 3: ud-zcopy, by rule 3 of 3 (built in)
 //!   eager                    passed over: it is longer than a packet
 //!   size>=measured: offered  passed over: this fabric does not copy between processes, or ONESIDED_PROCESS_VM=off is set
-//! > rget                     no connection to rank 3 yet: 7 of 16 messages counted: copied by both, in packets that the receiver has room for
+//! > rget                     no connection to rank 3 yet: 7 of 16 messages counted: copied by the sender, as datagrams to where the receiver has it, when that is ready
 //! ```
 //!
 //! The packets of two ranks have one sequence over both channels, in which they are taken. A connection that
@@ -438,6 +439,20 @@
 //! the last millisecond, which wakes it, and for 2 ms behind that a sleeper looks by itself. Where ranks share cores none
 //! is made without the setting, because a rank sleeps at once there. A fast path ends with its connection, and is made
 //! anew as it was made.
+//!
+//! A long message needs no connection either (UD-ZCopy: koop-2008, section 3.2): with a rule such as `eager, ud-zcopy`, and from
+//! 64 KiB on if there is none to read or write it over.
+//! For each of its datagrams the receiver posts a receive whose memory is that datagram's place in the message, on one of
+//! four queue pairs for such messages, and tells the sender the number and the key of it. So between
+//! [buffers](crate::Messages::buffer) no CPU copies a byte. Each datagram bears its index as immediate data. A card uses
+//! receives in the order of arrival: what follows a lost datagram is in the place of the one before, as is what overtook
+//! others, and is moved; what is lost comes in packets, at most 128 datagrams at a time. The receiver waits for what is late for a
+//! millisecond after the last datagram. A message has a key (Q_Key) of its own, so that the card drops late datagrams of an
+//! earlier one; and the queue pair is reset before a message's memory is another's, whatever became of the message: the
+//! death of its sender, a dropped receive. A message of more than 4,096 datagrams (4 MiB where the MTU is 1,024) goes by
+//! copy, and so does one for which no memory can be registered, or all four queue pairs have messages of other ranks.
+//! [Statistics](crate::Messages::statistics) count the datagrams that landed in their place, that were moved, and that were
+//! missing.
 //!
 //! # Over several rails
 //!

@@ -7,6 +7,7 @@ mod packets;
 mod rails;
 mod steps;
 mod stopped;
+mod zcopy;
 
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ pub(crate) const ROLES: &[Role] = &[
     ("messages: connection breaks", connection_breaks),
     ("messages: kept", kept_messages),
     ("messages: fast path", fast_path::dies_behind_messages),
+    ("messages: zcopy", zcopy::lands),
+    ("messages: zcopy until a death", zcopy::dies_between_datagrams),
     ("messages: receiver stops", stopped::receiver_stops),
     ("messages: both wait", floods::both_wait),
     ("messages: device fails", rails::device_fails),
@@ -48,7 +51,7 @@ pub(crate) fn elements(rank: u32, len: usize) -> Vec<u64> {
 
 /// By each protocol.
 fn ring(world: World) {
-    for rendezvous in [Protocol::Rget, Protocol::Rput, Protocol::Pipeline, Protocol::Copy] {
+    for rendezvous in [Protocol::Rget, Protocol::Rput, Protocol::Pipeline, Protocol::UdZcopy, Protocol::Copy] {
         ring_by(&world, Some(rendezvous));
     }
     ok();
@@ -260,7 +263,7 @@ fn connection_breaks(world: World) {
         assert_eq!(messages.recv::<u64>(1, Tag(1)).deadline(DEADLINE).wait().unwrap().0, [7]);
         is_lost(messages.recv::<u64>(1, Tag(2)).deadline(DEADLINE).wait().unwrap_err().fault());
     }
-    for rendezvous in [Protocol::Rget, Protocol::Rput, Protocol::Pipeline, Protocol::Copy] {
+    for rendezvous in [Protocol::Rget, Protocol::Rput, Protocol::Pipeline, Protocol::UdZcopy, Protocol::Copy] {
         messages.set_rendezvous(rendezvous);
         for len in LENGTHS {
             let sent = elements(me, len);
@@ -295,7 +298,7 @@ fn kept_messages(world: World) {
         send.deadline(DEADLINE).wait().unwrap();
         theirs
     };
-    for rendezvous in [Protocol::Rget, Protocol::Rput, Protocol::Pipeline, Protocol::Copy] {
+    for rendezvous in [Protocol::Rget, Protocol::Rput, Protocol::Pipeline, Protocol::UdZcopy, Protocol::Copy] {
         messages.set_rendezvous(rendezvous);
         loop {
             let is_there = !messages.explain(other, 8).unwrap().to_string().contains("; in datagrams");

@@ -9,6 +9,7 @@
 //! | `sender` | packets of one peer until they are acknowledged |
 //! | `receiver` | packets of one peer in order, and their acknowledgement |
 //! | `channel` | all peers of a rank |
+//! | `placement` | which datagrams of a message came where, of those that no machine orders |
 //! | `transport` | the machine over a fabric's [`Datagrams`], and the packets of its rank |
 //!
 //! A packet has a number of 32 bits, which wraps. Every datagram acknowledges: the first packet
@@ -58,6 +59,7 @@
 
 mod channel;
 mod header;
+mod placement;
 mod receiver;
 mod sender;
 #[cfg(test)]
@@ -66,4 +68,5 @@ mod transport;
 mod window;
 
 pub use channel::{DatagramChannel, DatagramCounts, Identity};
+pub use placement::Placement;
 pub use transport::{Apart, Connecting, DatagramTransport, DatagramWaits, Datagrams, Machine, Posted, SharedMachine};

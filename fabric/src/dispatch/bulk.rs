@@ -10,8 +10,8 @@ use crate::dispatch::future::{EitherFuture, aside};
 use crate::dispatch::table::forward;
 use crate::interface::note::Note;
 use crate::{
-    Capabilities, Endpoint, Error, Events, Fabric, Fencing, Path, PeerProcesses, Segment, SegmentKey, SolicitedEvents,
-    UserMemory,
+    Capabilities, Endpoint, Error, Events, Fabric, Fencing, Landing, Launch, Path, PeerProcesses, Segment, SegmentKey,
+    SolicitedEvents, UserMemory,
 };
 
 #[deny(clippy::missing_trait_methods)]
@@ -64,6 +64,9 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         begin fn flush_local(&self, target: Rank) -> Self::Flush<'_>;
         call_of fn read_direct(&self, segment: &Self::Segment, offset: u64, into: &mut [u8]) -> Result<(), Fault>;
         call_of fn write_direct(&self, segment: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault>;
+
+        call fn landing_max(&self, peer: Rank) -> u64;
+        call_of fn land(&self, into: &Self::Segment, len: u64) -> Result<(SegmentKey, Box<dyn Landing>), Fault>;
 
         call fn fencing(&self) -> Option<&dyn Fencing>;
         call fn endpoint(&self) -> &dyn Endpoint;
@@ -122,6 +125,14 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
                 EitherFuture::second(fabric.rdma_write((a, from.1), (b, to.1), len))
             }
             _ => EitherFuture::failed(FOREIGN),
+        }
+    }
+
+    fn launch(&self, from: (&Self::Segment, u64), to: &SegmentKey) -> Result<Launch, Fault> {
+        match (self, from.0) {
+            (First(fabric), First(segment)) => fabric.launch((segment, from.1), to),
+            (Second(fabric), Second(segment)) => fabric.launch((segment, from.1), to),
+            _ => Err(FOREIGN),
         }
     }
 

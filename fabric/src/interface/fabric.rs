@@ -10,7 +10,7 @@ use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 use crate::interface::capabilities::{Capabilities, Path};
 use crate::interface::note::Note;
 use crate::interface::segment::{Segment, SegmentKey};
-use crate::{Endpoint, Error, Events, Fencing, PeerProcesses, SolicitedEvents, Transport, UserMemory};
+use crate::{Endpoint, Error, Events, Fencing, Landing, Launch, PeerProcesses, SolicitedEvents, Transport, UserMemory};
 
 /// A rank's endpoint of a fabric: words ([boundary](onesided_remote_memory)), bulk data, packets.
 ///
@@ -243,6 +243,34 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     /// # Errors
     /// From the future: `OutOfRange`, `NotOwn` (for the destination), `Unknown`, `PeerDied`.
     fn rdma_read(&self, from: (&Self::Segment, u64), into: (&Self::Segment, u64), len: u64) -> Self::Transfer;
+
+    /// The longest message to a peer, or from it, whose datagrams are [received into its memory](Self::land); 0: there are
+    /// none.
+    fn landing_max(&self, peer: Rank) -> u64 {
+        let _ = peer;
+        0
+    }
+
+    /// Has the datagrams of a message received into the first bytes of own memory, from whoever is told the key. It is not
+    /// the key of a segment.
+    ///
+    /// # Errors
+    /// `Unsupported` also for a message that is empty or longer than [may be](Self::landing_max), `Full` while too many
+    /// messages are received so, `NoMemory`, `OutOfRange`.
+    fn land(&self, into: &Self::Segment, len: u64) -> Result<(SegmentKey, Box<dyn Landing>), Fault> {
+        let _ = len;
+        Err(Fault::of(FaultKind::Unsupported, into.rank()))
+    }
+
+    /// Sends bytes of own memory, from an offset on, as datagrams to where they are [received](Self::land), as many as
+    /// there are to be. They may be lost.
+    ///
+    /// # Errors
+    /// `Unsupported`, `NoMemory`, `OutOfRange`; from the future: `ConnectionLost` if they cannot be sent.
+    fn launch(&self, from: (&Self::Segment, u64), to: &SegmentKey) -> Result<Launch, Fault> {
+        let _ = from;
+        Err(Fault::of(FaultKind::Unsupported, to.rank))
+    }
 
     /// Completes, locally and remotely, everything that this rank has posted to `target`, and
     /// reports the first fault of an unawaited operation. After it, any rank that synchronises with

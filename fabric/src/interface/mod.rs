@@ -5,6 +5,7 @@ pub(crate) mod capabilities;
 pub(crate) mod endpoint;
 pub(crate) mod fabric;
 pub(crate) mod fencing;
+pub(crate) mod landing;
 pub(crate) mod note;
 pub(crate) mod offer;
 pub(crate) mod segment;

@@ -88,6 +88,12 @@ pub struct ChannelCounts {
     pub resent: u64,
     /// Packets that came before one that had been sent earlier.
     pub overtook: u64,
+    /// Datagrams that were [received into their place](crate::Fabric::land).
+    pub landed: u64,
+    /// Those that were received into another one's, and moved.
+    pub moved: u64,
+    /// Those that were lost, and came as packets.
+    pub missing: u64,
 }
 
 /// A packet to be sent: the bytes of `head`, then those of `body`.

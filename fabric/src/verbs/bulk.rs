@@ -23,8 +23,8 @@ use crate::verbs::{Verbs, VerbsSegment, VerbsTransport, VerbsWord};
 use crate::waiting::peer_status::{PeerStatus, check_rank};
 use crate::waiting::tasks::endpoint;
 use crate::{
-    Capabilities, Drive, EitherFuture, Endpoint, Error, Events, Fabric, Fence, Fencing, Segment, SegmentKey,
-    SolicitedEvents, UserMemory,
+    Capabilities, Drive, EitherFuture, Endpoint, Error, Events, Fabric, Fence, Fencing, Landing, Launch, Segment,
+    SegmentKey, SolicitedEvents, UserMemory,
 };
 
 /// How many reads of a long get are in flight at once.
@@ -357,6 +357,18 @@ impl Fabric for Verbs {
 
     fn flush_local(&self, target: Rank) -> VerbsFlush<'_> {
         VerbsFlush { fabric: self, target, posted: self.peer(target).map_or(0, |peer| peer.posted()) }
+    }
+
+    fn landing_max(&self, peer: Rank) -> u64 {
+        self.longest_landing(peer)
+    }
+
+    fn land(&self, into: &VerbsSegment, len: u64) -> Result<(SegmentKey, Box<dyn Landing>), Fault> {
+        self.begin_landing(into, len)
+    }
+
+    fn launch(&self, from: (&VerbsSegment, u64), to: &SegmentKey) -> Result<Launch, Fault> {
+        self.begin_launch(from, to)
     }
 
     fn read_direct(&self, segment: &VerbsSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {

@@ -17,6 +17,7 @@ use crate::verbs::device::Device;
 use crate::verbs::drive::DATAGRAM;
 use crate::verbs::endpoint_address::EndpointAddress;
 use crate::verbs::fast_path;
+use crate::verbs::landing::Landings;
 use crate::verbs::raw::{CompletionQueue, DatagramQueue, DatagramRoom, LIST, ProtectionDomain, Received, Written};
 use crate::verbs::traffic::Traffic;
 use crate::verbs::transport::ConnectionTransport;
@@ -82,12 +83,13 @@ struct Port {
 pub(super) struct CardDatagrams {
     port: Arc<Port>,
     pub(super) machine: SharedMachine<VerbsDatagrams>,
+    pub(super) landings: Landings,
 }
 
 impl CardDatagrams {
     /// All ranks have a queue for packets.
     pub(super) fn new(
-        queue: DatagramQueue,
+        (queue, landings): (DatagramQueue, Landings),
         connector: &Arc<Connector>,
         domain: &Arc<ProtectionDomain>,
         rank: Rank,
@@ -112,7 +114,12 @@ impl CardDatagrams {
         let channel = DatagramChannel::new(own, addresses.iter().map(number)).keeping(keeps);
         let bytes = vec![0; port.queue.longest() as usize].into();
         let datagrams = VerbsDatagrams { port: Arc::clone(&port), inner, written: Vec::new(), bytes };
-        Self { port, machine: Machine::new(channel, datagrams) }
+        Self { port, machine: Machine::new(channel, datagrams), landings }
+    }
+
+    /// The longest datagram that all ranks take, in bytes.
+    pub(super) fn longest(&self) -> u32 {
+        self.port.longest
     }
 
     /// Takes in a completion with the mark [`DATAGRAM`].
@@ -285,7 +292,8 @@ impl DatagramWaits for VerbsWaits {
     }
 
     fn connection_counts(&self) -> ChannelCounts {
-        self.0.0.connection_counts()
+        let counts = self.0.0.connection_counts();
+        self.0.0.datagrams.as_ref().map_or(counts, |card| card.landings.counts(counts))
     }
 
     fn connect(&self, to: Rank) {

@@ -87,6 +87,7 @@ mod fast_path;
 mod giving;
 mod hello;
 mod keepalive;
+mod landing;
 mod memory;
 pub mod mixed;
 mod peer;
@@ -123,6 +124,7 @@ use crate::verbs::drive::{EventWait, UnpostedReceives};
 use crate::verbs::endpoint_address::{EndpointAddress, PortAddress};
 use crate::verbs::giving::Limits;
 use crate::verbs::keepalive::Keepalive;
+use crate::verbs::landing::Landings;
 use crate::verbs::mixed::HostPaths;
 use crate::verbs::peer::Peer;
 use crate::verbs::queue::InFlight;
@@ -343,7 +345,7 @@ impl Verbs {
             peers,
             datagrams: packets.map(|queue| {
                 let keeps = (Weak::clone(inner), limits.is_reliable);
-                CardDatagrams::new(queue, &connector, &domain, job.rank, keeps)
+                CardDatagrams::new((queue, Landings::new(device)), &connector, &domain, job.rank, keeps)
             }),
             connector,
             depth,

@@ -17,6 +17,7 @@ mod connections;
 mod cuts;
 mod failures;
 mod flow;
+mod landings;
 mod messages;
 mod on_demand;
 mod operations;

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use onesided_fabric::remote_memory::{At, Chain, Fault, Link, Liveness, Patience, Rank, RemoteMemory};
 use onesided_fabric::shm::Shm;
 use onesided_fabric::{
-    Capabilities, Drive, Endpoint, Error, Events, Fabric, Fencing, Note, PeerProcesses, Polls, SegmentKey,
-    SolicitedEvents, Tasks, UserMemory, delegate,
+    Capabilities, Drive, Endpoint, Error, Events, Fabric, Fencing, Landing, Launch, Note, PeerProcesses, Polls,
+    SegmentKey, SolicitedEvents, Tasks, UserMemory, delegate,
 };
 
 /// The operations of a rank on words, those on its own words included. Loads, stores and waits in
@@ -191,6 +191,9 @@ impl<F: Fabric> Fabric for Counted<F> {
         ) -> Result<(), Fault>;
         fn rdma_write(&self, from: (&Self::Segment, u64), to: (&Self::Segment, u64), len: u64) -> Self::Transfer;
         fn rdma_read(&self, from: (&Self::Segment, u64), into: (&Self::Segment, u64), len: u64) -> Self::Transfer;
+        fn landing_max(&self, peer: Rank) -> u64;
+        fn land(&self, into: &Self::Segment, len: u64) -> Result<(SegmentKey, Box<dyn Landing>), Fault>;
+        fn launch(&self, from: (&Self::Segment, u64), to: &SegmentKey) -> Result<Launch, Fault>;
         fn flush(&self, target: Rank) -> Self::Flush<'_>;
         fn flush_before_release(&self, target: Rank) -> Self::Flush<'_>;
         fn flush_local(&self, target: Rank) -> Self::Flush<'_>;

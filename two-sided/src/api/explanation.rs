@@ -93,6 +93,7 @@ impl fmt::Display for Explanation {
             write!(f, "\n{mark} {:width$}  ", shown[at])?;
             match passed_over {
                 Some(PassedOver::Condition(condition)) => write!(f, "passed over: not {condition}")?,
+                Some(PassedOver::Lacks(why)) if chosen == at => write!(f, "{why}: {}", what(*by))?,
                 Some(PassedOver::Lacks(why)) => write!(f, "passed over: {why}")?,
                 Some(PassedOver::Absent(absent)) if chosen == at => {
                     write!(f, "{}: {}", NoConnection(*to, *absent), what(*by))?;
@@ -123,6 +124,7 @@ const fn what(by: Protocol) -> &'static str {
         Protocol::Rget => "copied by the sender, read by the receiver",
         Protocol::Rput => "copied by the sender, written to the receiver when it is ready",
         Protocol::Pipeline => "as rput, in pieces that are registered while others move",
+        Protocol::UdZcopy => "copied by the sender, as datagrams to where the receiver has it, when that is ready",
         Protocol::Copy => "copied by both, in packets that the receiver has room for",
     }
 }
@@ -130,7 +132,8 @@ const fn what(by: Protocol) -> &'static str {
 impl<F: Fabric> Messages<F> {
     /// How a [`send`](Self::send) of so many bytes out of a slice goes to a rank, and why. What is longer
     /// than 2 KiB is eager only if there is room at once; and a message whose memory cannot be registered, or
-    /// whose ranks have no connection, goes by [copy](Protocol::Copy) where it would be read or written.
+    /// whose ranks have no connection, goes by [UD-ZCopy](Protocol::UdZcopy) or [copy](Protocol::Copy) where it would be read
+    /// or written.
     ///
     /// ```
     /// use onesided_two_sided::{Messages, Protocol};

@@ -239,7 +239,7 @@ impl<'m, 'c, F: Fabric> Content<'m, 'c, F> {
                 None => self.register(messages, to, choice.by)?,
             };
             let key = match by {
-                Protocol::Pipeline | Protocol::Copy => {
+                Protocol::Pipeline | Protocol::UdZcopy | Protocol::Copy => {
                     SegmentKey { rank: progress.fabric.rank(), region: RegionId(0), len: 0, address: 0, rkey: 0 }
                 }
                 _ => memory.segment()?.key(),

@@ -68,13 +68,17 @@ impl Statistics {
         for SentTo { channel, .. } in &self.peers {
             table.count(channel.name(), "peers", Table::NONE, [1, 0]);
         }
-        let ChannelCounts { made, refused, given_back, rings, resent, overtook, .. } = self.channels;
+        let ChannelCounts { made, refused, given_back, rings, resent, overtook, landed, moved, missing, .. } =
+            self.channels;
         for (channel, what, count) in [
             (Channel::Connection, "made", made),
             (Channel::Connection, "refused", refused),
             (Channel::Connection, "given-back", given_back),
             (Channel::Datagrams, "resent", resent),
             (Channel::Datagrams, "overtook", overtook),
+            (Channel::Datagrams, "landed", landed),
+            (Channel::Datagrams, "moved", moved),
+            (Channel::Datagrams, "missing", missing),
             (Channel::FastPath, "made", rings),
         ] {
             if count > 0 {

@@ -180,8 +180,9 @@ fn place(rule: usize, at: Option<usize>) -> String {
 
 const CONDITIONS: &str = "no condition: they are size<=BYTES, size>=BYTES, size>=measured, ranks<=RANKS, \
     ranks>=RANKS, host, remote, registered, progress=MODE, with & between them and a colon at their end";
-const PROTOCOLS: &str = "no protocol: they are eager, rc-sr, ud-sr, rc-fp, offered, rget, rput, pipeline, copy";
-const LAST: &str = "the last rule has no condition, and is rget, rput, pipeline or copy";
+const PROTOCOLS: &str = "no protocol: they are eager, rc-sr, ud-sr, rc-fp, offered, rget, rput, pipeline, \
+    ud-zcopy, copy";
+const LAST: &str = "the last rule has no condition, and is rget, rput, pipeline, ud-zcopy or copy";
 const UNREADABLE: &str = "neither a text of rules nor @ and a file that can be read";
 
 impl Rules {
@@ -367,6 +368,8 @@ mod tests {
             "host & size>=16384: offered, ranks<=4 & size<=900: eager, copy",
             "size<=90: rc-sr, size<=900: ud-sr, rc-sr, rget",
             "size<=90: rc-fp, eager, rget",
+            "eager, size>=9000: ud-zcopy, rget",
+            "eager, ud-zcopy",
             "remote: rput, registered: rget, ranks>=100: copy, progress=two threads: rget, progress=hybrid: rget, pipeline",
         ] {
             assert_eq!(text.parse::<Rules>().unwrap().to_string(), text);

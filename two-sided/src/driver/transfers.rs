@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
-use onesided_fabric::{Fabric, NOBODY, SegmentKey, Transport};
+use onesided_fabric::{Fabric, Landing, Launch, Missing, NOBODY, SegmentKey, Transport};
 
 use crate::Protocol;
 use crate::driver::offered;
@@ -14,9 +14,24 @@ use crate::driver::progress::{Progress, Registered};
 use crate::engine::elements::{Allocate, Elements};
 use crate::engine::{Engine, Here, ToExpose, ToMove, ToRead, is_refused};
 
+/// What moves of an announced message.
+pub(crate) enum Transfer<F: Fabric> {
+    Moves(Moves<F>),
+    /// The datagrams of a send leave.
+    Leaves(usize, Launch),
+    Lands(Lands<F>),
+}
+
+/// The landing of a message that ends, before its memory.
+pub(crate) struct Lands<F: Fabric> {
+    landing: Box<dyn Landing>,
+    message: usize,
+    memory: Registered<F>,
+}
+
 /// A transfer of an announced message whose receive is not waited for now, or which its sender
 /// writes.
-pub(crate) struct Transfer<F: Fabric> {
+pub(crate) struct Moves<F: Fabric> {
     what: What<F>,
     transfer: F::Transfer,
     /// The others, where it goes to or comes from several pieces of memory.
@@ -24,7 +39,7 @@ pub(crate) struct Transfer<F: Fabric> {
     outcome: Result<(), Fault>,
 }
 
-impl<F: Fabric> Transfer<F> {
+impl<F: Fabric> Moves<F> {
     /// What was begun, and why the rest was not.
     fn of(what: What<F>, (mut begun, outcome): (Vec<F::Transfer>, Result<(), Fault>)) -> Option<Self> {
         let transfer = begun.pop()?;
@@ -87,8 +102,23 @@ pub(crate) enum Begun<F: Fabric> {
         send: usize,
         to: Rank,
         from: Registered<F>,
-        at: u64,
-        len: u64,
+        ranges: Vec<(u64, u64)>,
+    },
+    Landing {
+        message: usize,
+        memory: Registered<F>,
+        landing: (SegmentKey, Box<dyn Landing>),
+    },
+    /// There is none now.
+    NoLanding {
+        message: usize,
+        memory: Registered<F>,
+    },
+    /// What was missing of it is in its memory, but for these.
+    Filled {
+        message: usize,
+        memory: Registered<F>,
+        later: Result<Missing, Fault>,
     },
     Moves(Transfer<F>),
     /// Its sender moves it just now.
@@ -110,17 +140,24 @@ impl<F: Fabric> Begun<F> {
             Self::Read { message, here } => engine.read(message, here),
             Self::Exposed { message, at, exposed } => engine.expose(message, at, exposed),
             Self::Elements { message, elements } => engine.expose_elements(message, elements),
-            Self::Copied { send, to, from, at, len } => {
+            Self::Landing { message, memory, landing } => engine.expose_landing(message, memory, landing),
+            Self::NoLanding { message, memory } => engine.no_landing(message, memory),
+            Self::Filled { message, memory, later } => engine.lifted(message, memory, later),
+            Self::Copied { send, to, from, ranges } => {
                 let packet_max = transport.channels(to)[0].packet_max;
-                engine.send_data(send, (at, len), packet_max, |at, into| from.read(on, at, into));
+                engine.send_data(send, &ranges, packet_max, |at, into| from.read(on, at, into));
             }
             Self::Written { send, outcome } => {
                 engine.posted(send, false);
                 engine.written(send, outcome);
             }
             Self::Moves(transfer) => {
-                if let What::Write { send, to } = transfer.what {
-                    engine.posted(send, transport.channels(to)[0].follows_writes && transfer.outcome.is_ok());
+                match &transfer {
+                    Transfer::Moves(Moves { what: What::Write { send, to }, outcome, .. }) => {
+                        engine.posted(*send, transport.channels(*to)[0].follows_writes && outcome.is_ok());
+                    }
+                    Transfer::Leaves(send, _) => engine.posted(*send, false),
+                    Transfer::Moves(_) | Transfer::Lands(_) => {}
                 }
                 transfers.push(transfer);
             }
@@ -141,12 +178,26 @@ pub(crate) fn end<F: Fabric>(
 ) -> bool {
     let (begun, mut at) = (transfers.len(), 0);
     while let Some(next) = transfers.get_mut(at) {
-        match next.poll(cx) {
-            Poll::Ready(outcome) => match transfers.swap_remove(at).what {
-                What::Read { message, into } => engine.read(message, outcome.map(|()| Here::Memory(into))),
-                What::Write { send, .. } => engine.written(send, outcome),
-            },
-            Poll::Pending => at += 1,
+        let outcome = match next {
+            Transfer::Moves(moves) => moves.poll(cx).map_ok(|()| Missing::default()),
+            Transfer::Leaves(_, launch) => launch.as_mut().poll(cx).map_ok(|()| Missing::default()),
+            Transfer::Lands(lands) => lands.landing.poll_over(cx),
+        };
+        let Poll::Ready(outcome) = outcome else {
+            at += 1;
+            continue;
+        };
+        match transfers.swap_remove(at) {
+            Transfer::Moves(Moves { what: What::Read { message, into }, .. }) => {
+                engine.read(message, outcome.map(|_| Here::Memory(into)));
+            }
+            Transfer::Moves(Moves { what: What::Write { send, .. }, .. }) | Transfer::Leaves(send, _) => {
+                engine.written(send, outcome.map(drop));
+            }
+            Transfer::Lands(Lands { landing, message, memory }) => {
+                drop(landing);
+                engine.lifted(message, memory, outcome);
+            }
         }
     }
     transfers.len() < begun
@@ -158,25 +209,47 @@ impl<F: Fabric> Progress<F> {
         match next {
             ToMove::Read(read) => self.begin_read(read),
             ToMove::Expose(expose) => self.begin_expose(expose),
-            ToMove::Write { send, from, at, len, to } => {
+            ToMove::Write { send, from, to, by: Protocol::UdZcopy, .. } => {
+                match from.segment().and_then(|from| self.fabric.launch((from, 0), &to)) {
+                    Ok(launch) => Begun::Moves(Transfer::Leaves(send, launch)),
+                    Err(fault) => Begun::Written { send, outcome: Err(fault) },
+                }
+            }
+            ToMove::Lift { message, memory, landing } => {
+                Begun::Moves(Transfer::Lands(Lands { landing, message, memory }))
+            }
+            ToMove::Fill { message, memory, came, later } => {
+                let filled = came.iter().try_for_each(|(at, bytes)| memory.write(self, *at, bytes));
+                Begun::Filled { message, memory, later: filled.map(|()| later) }
+            }
+            ToMove::Write { send, from, at, len, to, .. } => {
                 let begun = self.begin_write((&from, len), at, &to);
                 let outcome = begun.1;
-                let Some(mut transfer) = Transfer::of(What::Write { send, to: to.rank }, begun) else {
+                let Some(mut transfer) = Moves::of(What::Write { send, to: to.rank }, begun) else {
                     return Begun::Written { send, outcome };
                 };
                 match transfer.poll_all() {
                     Poll::Ready(outcome) => Begun::Written { send, outcome },
-                    Poll::Pending => Begun::Moves(transfer),
+                    Poll::Pending => Begun::Moves(Transfer::Moves(transfer)),
                 }
             }
-            ToMove::Copy { send, to, from, at, len } => Begun::Copied { send, to, from, at, len },
+            ToMove::Copy { send, to, from, ranges } => Begun::Copied { send, to, from, ranges },
         }
     }
 
     /// Registers what is exposed next. What cannot be registered comes in packets.
     fn begin_expose(&self, expose: ToExpose<Registered<F>>) -> Begun<F> {
         let ToExpose { message, len, by, at, memory, allocate } = expose;
-        if by != Protocol::Copy {
+        if by == Protocol::UdZcopy {
+            let memory = memory.filter(|memory| memory.has_room(len)).map_or_else(|| self.memory(len), Ok);
+            if let Ok(memory) = memory {
+                match memory.segment().and_then(|segment| self.fabric.land(segment, len)) {
+                    Ok(landing) => return Begun::Landing { message, memory, landing },
+                    Err(fault) if fault.kind() == FaultKind::Full => return Begun::NoLanding { message, memory },
+                    Err(_) => {}
+                }
+            }
+        } else if by != Protocol::Copy {
             let memory = match memory.filter(|memory| at > 0 || memory.has_room(len)) {
                 None if by == Protocol::Pipeline && len > 0 => Ok(self.pieces(len)),
                 None => self.memory(len),
@@ -241,9 +314,9 @@ impl<F: Fabric> Progress<F> {
         let begun = || {
             let (from, into) = (self.open(&key)?, into.map_or_else(|| self.memory(key.len), Ok)?);
             let transfer = self.fabric.rdma_read((&from, 0), (into.segment()?, 0), key.len);
-            Ok(Transfer { what: What::Read { message, into }, transfer, others: Vec::new(), outcome: Ok(()) })
+            Ok(Moves { what: What::Read { message, into }, transfer, others: Vec::new(), outcome: Ok(()) })
         };
-        begun().map_or_else(|fault| over(Err(fault)), Begun::Moves)
+        begun().map_or_else(|fault| over(Err(fault)), |moves| Begun::Moves(Transfer::Moves(moves)))
     }
 
     /// The elements of a message, as many bytes as it has.

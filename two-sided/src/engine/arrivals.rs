@@ -75,6 +75,12 @@ impl<S> Engine<S> {
                     (Some(Send { to, state: SendState::Announced, .. }), outcome) if *to == from => {
                         self.complete(send, outcome);
                     }
+                    // All that it lacked has come.
+                    (Some(Send { to, state: SendState::Writing(_), writes: Some(writes), .. }), outcome)
+                        if *to == from && writes.fills && writes.is_over() =>
+                    {
+                        self.complete(send, outcome);
+                    }
                     (Some(Send { to, state: SendState::Writing(_), .. }), Err(fault)) if *to == from => {
                         self.no_more_memory(from, send, fault);
                     }
@@ -88,6 +94,8 @@ impl<S> Engine<S> {
                 self.ready_to_receive(from, request, receive, To::Packets(len));
             }
             Packet::Written { receive, status } => self.written_here(from, receive, status),
+            Packet::Sent { receive } => self.sent_here(from, receive),
+            Packet::RtrMissing { request, receive, missing } => self.missing_there(from, request, receive, missing),
             Packet::Credit => {}
             Packet::Ask => {
                 let peer = self.peer(from);

@@ -72,6 +72,9 @@ impl<S> Engine<S> {
         read: impl FnOnce(&mut [u8]),
     ) {
         let (message, flight) = (receive.0 as usize, self.flight);
+        if self.is_filled(message, from) {
+            return self.missing_arrived((from, message), (at, len), read);
+        }
         let Some(Moving {
             announced: Announced { request, key, .. },
             exposed: Some(Exposed { memory: Here::Elements(elements), at: room, came, .. }),
@@ -92,21 +95,23 @@ impl<S> Engine<S> {
         }
     }
 
-    /// The bytes of a message that its receiver has room for, in packets of at most `most` bytes. `read`
-    /// copies those from an offset on.
+    /// The bytes of a message that its receiver has room for, or lacks, in packets of at most `most` bytes: their
+    /// offsets, and as many each. `read` copies those from an offset on.
     pub(crate) fn send_data(
         &mut self,
         send: usize,
-        (at, len): (u64, u64),
+        ranges: &[(u64, u64)],
         most: usize,
         mut read: impl FnMut(u64, &mut [u8]) -> Result<(), Fault>,
     ) {
-        let (end, mut outcome) = (at + len, Ok(()));
+        let (end, mut outcome) = (ranges.last().map_or(0, |(at, len)| at + len), Ok(()));
         if let Send { to, state: SendState::Writing(receive), .. } = self.sends[send]
             && !self.is_without_receiver(send)
         {
             let most = most - DATA_HEAD;
-            for at in (at..end).step_by(most) {
+            let pieces =
+                ranges.iter().flat_map(|(at, len)| (*at..at + len).step_by(most).map(move |next| (next, at + len)));
+            for (at, end) in pieces {
                 let mut body = vec![0; (end - at).min(most as u64) as usize];
                 outcome = read(at, &mut body);
                 if outcome.is_err() {
@@ -115,7 +120,7 @@ impl<S> Engine<S> {
                 self.queue(to, Outgoing::data(Packet::Data { receive, at }.encode(0), body.into()));
             }
         }
-        if let Some(Writes { exposed, failed: None, .. }) = self.sends[send].writes
+        if let Some(Writes { exposed, failed: None, fills: false, .. }) = self.sends[send].writes
             && exposed > end
         {
             self.add_part(Part { send, at: end, to: To::Packets((exposed - end).min(self.flight)) });
@@ -232,7 +237,8 @@ mod tests {
         };
         let (mut room, mut sent) = (FLIGHT, 0);
         ready(&mut engine, room);
-        while let Some(ToMove::Copy { at, len, .. }) = engine.next_to_move(|_| true) {
+        while let Some(ToMove::Copy { ranges, .. }) = engine.next_to_move(|_| true) {
+            let (at, len) = ranges[0];
             assert_eq!(at, sent);
             if room < LEN {
                 let more = half.min(LEN - room);
@@ -240,7 +246,7 @@ mod tests {
                 ready(&mut engine, more);
                 assert!(engine.next_to_move(|_| true).is_none(), "the part before is being copied");
             }
-            engine.send_data(send, (at, len), half as usize, |_, _| Ok(()));
+            engine.send_data(send, &ranges, half as usize, |_, _| Ok(()));
             let eager = engine.send_eager(Rank(0), (0, 0), &[], |_, _, _| PostOutcome::Busy).unwrap_or_default();
             let packets = flushed(&mut engine);
             assert!(matches!(packets[0], Packet::Eager { .. }) && eager.is_some());

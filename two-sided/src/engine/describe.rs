@@ -103,9 +103,10 @@ impl<S> Engine<S> {
         let sends = self.sends.iter().filter_map(|(_, send)| {
             let state = match (&send.state, send.writes) {
                 (SendState::Queued, _) => "queued",
-                (SendState::Announced, Some(Writes { by: Protocol::Rput | Protocol::Pipeline, .. })) => {
-                    "announced, to be written when its receiver is ready"
-                }
+                (
+                    SendState::Announced,
+                    Some(Writes { by: Protocol::Rput | Protocol::Pipeline | Protocol::UdZcopy, .. }),
+                ) => "announced, to be written when its receiver is ready",
                 (SendState::Announced, Some(Writes { by: Protocol::Copy, .. })) => {
                     "announced, to be sent in packets when its receiver is ready"
                 }

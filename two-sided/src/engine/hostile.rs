@@ -1,6 +1,9 @@
 //! Hostile packets.
 
+use std::task::{Context, Poll};
+
 use onesided_fabric::remote_memory::RegionId;
+use onesided_fabric::{Landing, Missing};
 use proptest::prelude::*;
 
 use super::tests::{WINDOW, eager, key, opened, posted, take_in};
@@ -8,6 +11,17 @@ use super::*;
 use crate::Protocol;
 use crate::engine::elements::allocate;
 use crate::engine::matching::{COLLECTIVE, Pattern};
+use crate::engine::wire::Window;
+
+/// A landing that nobody asks what came.
+#[derive(Debug)]
+struct Landed;
+
+impl Landing for Landed {
+    fn poll_over(&mut self, _: &mut Context<'_>) -> Poll<Result<Missing, Fault>> {
+        Poll::Pending
+    }
+}
 
 /// A rank does this while ranks from 3 on are hostile.
 #[derive(Clone, Debug)]
@@ -40,11 +54,18 @@ fn hostile() -> impl Strategy<Value = Vec<u8>> {
         Just(Protocol::Offered),
         Just(Protocol::Rput),
         Just(Protocol::Pipeline),
-        Just(Protocol::Copy)
+        Just(Protocol::Copy),
+        Just(Protocol::UdZcopy)
     ];
     let key = (0..6_u32, prop_oneof![Just(0), Just(100), 0..100_u64, any::<u64>()], any::<u64>())
         .prop_map(|(rank, len, address)| SegmentKey { rank: Rank(rank), region: RegionId(1), len, address, rkey: 0 });
     let request = prop_oneof![0..6_u32, any::<u32>()].prop_map(RequestId);
+    let missing = (
+        prop_oneof![0..100_u64, any::<u64>()],
+        prop_oneof![0..50_u32, any::<u32>()],
+        prop_oneof![0..4_u128, any::<u128>()],
+    )
+        .prop_map(|(at, unit, bits)| Window { at, unit, bits });
     let packet = prop_oneof![
         (0..3_u32, 0..2_u32).prop_map(|(context, tag)| Packet::Eager { context, tag }),
         (0..3_u32, any::<u32>())
@@ -61,6 +82,12 @@ fn hostile() -> impl Strategy<Value = Vec<u8>> {
             .prop_map(|(request, receive, len)| Packet::RtrCopy { request, receive, len }),
         (request.clone(), prop_oneof![Just(0), 0..120_u64, any::<u64>()])
             .prop_map(|(receive, at)| Packet::Data { receive, at }),
+        request.clone().prop_map(|receive| Packet::Sent { receive }),
+        (request.clone(), request.clone(), missing).prop_map(|(request, receive, missing)| Packet::RtrMissing {
+            request,
+            receive,
+            missing
+        }),
         (request, any::<u8>()).prop_map(|(receive, status)| Packet::Written { receive, status }),
         (0..3_u32).prop_map(|context| Packet::Batch { context }),
         Just(Packet::Credit),
@@ -112,7 +139,7 @@ fn steps() -> impl Strategy<Value = Step> {
         8 => (3..6_u32, prop_oneof![9 => hostile(), 3 => batch(), 1 => bytes]).prop_map(|(from, packet)| Step::Hostile { from, packet }),
         2 => pattern().prop_map(Step::Receive),
         1 => pattern().prop_map(Step::Probe),
-        2 => (3..6_u32, prop::option::of(prop_oneof![Just(Protocol::Rget), Just(Protocol::Rput), Just(Protocol::Copy)])).prop_map(|(to, by)| Step::Send { to, by }),
+        2 => (3..6_u32, prop::option::of(prop_oneof![Just(Protocol::Rget), Just(Protocol::Rput), Just(Protocol::Copy), Just(Protocol::UdZcopy)])).prop_map(|(to, by)| Step::Send { to, by }),
         2 => any::<bool>().prop_map(Step::Flush),
         1 => any::<bool>().prop_map(Step::Move),
         1 => Just(Step::Poll),
@@ -161,12 +188,24 @@ proptest! {
                             match (by, elements) {
                                 (_, Some(elements)) => engine.expose_elements(message, elements),
                                 (Protocol::Copy, None) => engine.expose(message, at, Err(Fault::new(FaultKind::NoMemory))),
+                                (Protocol::UdZcopy, None) if is_moved => engine.expose_landing(message, 2, (key.unwrap(), Box::new(Landed))),
                                 _ => engine.expose(message, at, Ok((2, key))),
                             }
                         }
-                        Some(ToMove::Copy { send, from, at, len, .. }) => {
-                            prop_assert_eq!((from, at + len <= 100), (1, true));
-                            engine.send_data(send, (at, len), 50, |_, _| Ok(()));
+                        Some(ToMove::Lift { message, memory, .. }) => {
+                            let len = engine.matcher.message(message).body.len();
+                            let datagrams = (0..len.div_ceil(10).min(9) as u32).step_by(3).collect();
+                            let missing = Missing { unit: 10, datagrams };
+                            engine.lifted(message, memory, outcome.map(|()| missing));
+                        }
+                        Some(ToMove::Fill { message, memory, came, later }) => {
+                            let len = engine.matcher.message(message).body.len();
+                            prop_assert!(came.iter().all(|(at, bytes)| at + bytes.len() as u64 <= len));
+                            engine.lifted(message, memory, outcome.map(|()| later));
+                        }
+                        Some(ToMove::Copy { send, from, ranges, .. }) => {
+                            prop_assert_eq!((from, ranges.iter().all(|(at, len)| at + len <= 100)), (1, true));
+                            engine.send_data(send, &ranges, 50, |_, _| Ok(()));
                         }
                         Some(ToMove::Write { send, from, .. }) => {
                             prop_assert_eq!(from, 1);

@@ -15,6 +15,10 @@
 //! pipeline     sender    RTS; at each RTR: writes a piece by RDMA; FIN after the last one, done
 //!              receiver  on a match: for each piece: exposes memory, RTR with its key; as RPUT
 //!
+//! UD-ZCopy     sender    RTS; at RTR: sends datagrams to the landing, SENT; DATA for missing ones, done at FIN
+//!              receiver  on a match: receives datagrams into memory, RTR with the key of the landing; at
+//!                        SENT: RTR for missing ones, FIN
+//!
 //! copy         sender    RTS; at each RTR: DATA, as many as there is room for; FIN behind them, done
 //!              receiver  on a match, and when half of the room is used: RTR with new room
 //! ```
@@ -65,6 +69,7 @@ pub(crate) mod source;
 #[cfg(test)]
 mod tests;
 pub(crate) mod wire;
+mod zcopy;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -149,6 +154,8 @@ pub(crate) struct Engine<S> {
     announced: VecDeque<usize>,
     /// Messages that their senders write, once memory is exposed for them.
     to_expose: VecDeque<usize>,
+    /// Those of them that wait for a landing.
+    awaiting: Vec<usize>,
     /// Parts of messages that their receivers have memory for.
     to_write: VecDeque<Part>,
     /// How many more announced messages may be read or written at the same time.
@@ -226,6 +233,7 @@ impl<S> Engine<S> {
             matcher: Matcher::new(),
             announced: VecDeque::new(),
             to_expose: VecDeque::new(),
+            awaiting: Vec::new(),
             to_write: VecDeque::new(),
             tokens,
             flight: FLIGHT,

@@ -38,6 +38,7 @@ use super::copy::is_refused;
 use super::peer::Outgoing;
 use super::receives::{Announced, Body, Moving};
 use super::rendezvous::{Here, ToMove};
+use super::zcopy::Landed;
 use super::{Engine, Send, SendState};
 use crate::Protocol;
 use crate::engine::elements::Allocate;
@@ -54,6 +55,8 @@ pub(super) struct Writes {
     pub(super) by: Protocol,
     /// Whether it goes in packets.
     pub(super) is_copied: bool,
+    /// Whether those are what [datagrams](super::zcopy) have not brought: the receiver says when it has all.
+    pub(super) fills: bool,
     /// How much of it the receiver has exposed memory or has room for.
     pub(super) exposed: u64,
     /// The parts whose write has not ended, and of those them whose write is not posted.
@@ -61,7 +64,7 @@ pub(super) struct Writes {
     unposted: u32,
     pub(super) failed: Option<Fault>,
     pub(super) fin: Fin,
-    /// Whether the FIN asks the receiver to take the message in packets.
+    /// Whether the FIN asks the receiver to take the message in packets, or its missing datagrams.
     asks: bool,
 }
 
@@ -78,7 +81,7 @@ impl Writes {
     /// Of a message that was announced so.
     pub(super) const fn of(len: u64, by: Protocol) -> Self {
         let (exposed, left, unposted, failed) = (0, 0, 0, None);
-        Self { len, by, is_copied: false, exposed, left, unposted, failed, fin: Fin::NotYet, asks: false }
+        Self { len, by, is_copied: false, fills: false, exposed, left, unposted, failed, fin: Fin::NotYet, asks: false }
     }
 
     /// The lengths that the next part may have. So there are not too many parts, and not too many bytes
@@ -91,6 +94,11 @@ impl Writes {
             _ => (rest, rest),
         };
         shortest.min(rest)..=longest.min(rest)
+    }
+
+    /// Whether no write is left.
+    pub(super) const fn is_over(&self) -> bool {
+        self.left == 0
     }
 
     fn outcome(&self) -> Result<(), Fault> {
@@ -114,11 +122,15 @@ pub(super) enum To {
     Memory(SegmentKey),
     /// Of this length, in packets.
     Packets(u64),
+    /// Its bytes at these offsets, as many each, in packets.
+    Ranges(Vec<(u64, u64)>),
 }
 
 /// Memory that a message is written to, or elements for one that comes in packets.
 #[derive(Debug)]
 pub(super) struct Exposed<S> {
+    /// Of one that comes in datagrams. It ends before the memory.
+    pub(super) landed: Option<Landed>,
     pub(super) memory: Here<S>,
     /// How much of the message the sender knows the keys of, or may send.
     pub(super) at: u64,
@@ -145,7 +157,7 @@ pub(crate) struct ToExpose<S> {
 
 impl<S> Exposed<S> {
     pub(super) const fn new(memory: Here<S>, at: u64) -> Self {
-        Self { memory, at, came: 0, failed: None }
+        Self { landed: None, memory, at, came: 0, failed: None }
     }
 
     /// Whether memory is to be exposed for the rest of a message of so many bytes.
@@ -155,7 +167,7 @@ impl<S> Exposed<S> {
 
     /// Whether a message of so many bytes may be here when its sender says so.
     fn may_be_whole(&self, len: u64) -> bool {
-        self.at == len && (matches!(self.memory, Here::Memory(_)) || self.came == len)
+        self.at == len && self.landed.is_none() && (matches!(self.memory, Here::Memory(_)) || self.came == len)
     }
 }
 
@@ -167,10 +179,18 @@ impl<S> Engine<S> {
             if let Some(announced) = announced {
                 self.begin_move(message, announced);
             }
-            let Some(Moving { announced: Announced { key, .. }, exposed, is_refused }) = self.moving(message) else {
+            if let Some(next) = self.next_of_landed(message) {
+                return Some(next);
+            }
+            let Some(Moving { announced: Announced { key, .. }, exposed, is_refused, awaits }) = self.moving(message)
+            else {
                 continue;
             };
             let len = key.len;
+            if let Some(memory) = awaits.take() {
+                let (by, memory) = (Protocol::UdZcopy, Some(memory));
+                return Some(ToMove::Expose(ToExpose { message, len, by, at: 0, memory, allocate: None }));
+            }
             let first =
                 announced.map(|announced| announced.by).or(std::mem::take(is_refused).then_some(Protocol::Copy));
             if let Some(by) = first {
@@ -238,6 +258,7 @@ impl<S> Engine<S> {
     pub(super) fn written_here(&mut self, from: Rank, RequestId(message): RequestId, status: u8) {
         let message = message as usize;
         let Some(exposed) = self.exposed(message, from) else { return self.violated(from) };
+        self.look_for_landings();
         match (status, exposed.failed) {
             (0, None) if exposed.may_be_whole(self.matcher.message(message).body.len()) => {
                 self.end_written(message, Ok(exposed.memory));
@@ -248,7 +269,14 @@ impl<S> Engine<S> {
             }
             // After a failure bytes may still come: the memory is not used again.
             (status, failed) => match not_moved(from, status) {
-                fault if is_refused(fault) && matches!(exposed.memory, Here::Memory(_)) => self.copy_instead(message),
+                fault
+                    if is_refused(fault)
+                        && matches!(exposed.memory, Here::Memory(_))
+                        && !matches!(exposed.landed, Some(Landed::Fills(_))) =>
+                {
+                    drop(exposed); // a landing ends
+                    self.copy_instead(message);
+                }
                 fault => self.end_written(message, Err(failed.unwrap_or(fault))),
             },
         }
@@ -268,6 +296,7 @@ impl<S> Engine<S> {
                 self.end_written(message, Err(fault));
             }
         }
+        self.look_for_landings();
     }
 
     /// The receiver of a message has memory or room for its next part.
@@ -279,10 +308,13 @@ impl<S> Engine<S> {
             return self.violated(from);
         };
         let (len, is_copied, may_be) = match &part {
-            To::Memory(key) => {
-                (key.len, false, key.rank == *to && matches!(writes.by, Protocol::Rput | Protocol::Pipeline))
-            }
+            To::Memory(key) => (
+                key.len,
+                false,
+                key.rank == *to && matches!(writes.by, Protocol::Rput | Protocol::Pipeline | Protocol::UdZcopy),
+            ),
             To::Packets(len) => (*len, true, true),
+            To::Ranges(_) => (0, true, false), // they are not asked for so
         };
         let is_next = match state {
             SendState::Announced => true,
@@ -332,6 +364,9 @@ impl<S> Engine<S> {
         let Some(writes) = &mut self.sends[send].writes else { return };
         writes.left -= 1;
         if let Err(fault) = lost.map_or(outcome, Err) {
+            if writes.fills {
+                writes.exposed = writes.len; // no more are sent
+            }
             self.fail_writes(send, fault);
         }
         self.end_writes(send);
@@ -390,9 +425,12 @@ impl<S> Engine<S> {
             return;
         };
         writes.fin = Fin::Queued;
-        writes.asks = !writes.is_copied && writes.failed.is_some_and(is_refused);
+        let is_sent = writes.by == Protocol::UdZcopy && !writes.is_copied && writes.failed.is_none();
+        writes.asks = is_sent || !writes.is_copied && writes.failed.is_some_and(is_refused);
         let status = writes.failed.map_or(0, |fault| fault.kind() as u8);
-        let (to, packet) = (*to, Packet::Written { receive: *receive, status }.encode(0));
+        let receive = *receive;
+        let packet = if is_sent { Packet::Sent { receive } } else { Packet::Written { receive, status } };
+        let (to, packet) = (*to, packet.encode(0));
         let fin = Outgoing::fin(send, writes.is_copied, packet);
         self.queue(to, fin);
     }

@@ -29,9 +29,15 @@ entries! {
         /// a card each side registers a piece while the one before moves. It pays for memory that no
         /// earlier message had.
         Pipeline => "pipeline",
+        /// The sender sends it as datagrams that the receiver's card puts into registered memory (UD-ZCopy: koop-2008), when
+        /// the receiver has said where to: nothing is copied, and no connection is needed. Those that are lost come in
+        /// packets. A message of up to 4096 datagrams between ranks of cards: from 64 KiB on any that would be read or
+        /// written, and for which the two have no connection.
+        UdZcopy => "ud-zcopy",
         /// In packets of which at most 128 KiB are on their way: both sides copy them, and no memory is
         /// registered (copy: woodall-2006). Any message goes so whose memory cannot be registered (the limit
-        /// of `ulimit -l`), at either side, or for which the two have no connection to read or write over.
+        /// of `ulimit -l`), at either side, or for which the two have no connection to read or write over and no [other
+        /// way](Self::UdZcopy).
         Copy => "copy",
     }
     pub(crate) const ALL;
@@ -56,6 +62,6 @@ impl Protocol {
 
     /// Whether the sender moves an announced message.
     pub(crate) const fn is_written(self) -> bool {
-        matches!(self, Self::Rput | Self::Pipeline | Self::Copy)
+        matches!(self, Self::Rput | Self::Pipeline | Self::UdZcopy | Self::Copy)
     }
 }

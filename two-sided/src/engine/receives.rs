@@ -79,6 +79,8 @@ pub(crate) struct Moving<S> {
     pub(super) exposed: Option<Exposed<S>>,
     /// Whether it could not be moved, and is to come in packets.
     pub(super) is_refused: bool,
+    /// The memory of one that waits for a landing.
+    pub(super) awaits: Option<S>,
 }
 
 impl<S> Body<S> {

@@ -1,8 +1,8 @@
 //! Announced messages that move: the receiver reads them (RGET), exposes memory that the sender
 //! [writes](super::pipeline), or has room for [packets](super::copy).
 
-use onesided_fabric::SegmentKey;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
+use onesided_fabric::{Landing, Missing, SegmentKey};
 
 use super::Engine;
 use super::copy::is_refused;
@@ -37,14 +37,28 @@ pub(crate) enum ToMove<S> {
         /// The message's length.
         len: u64,
         to: SegmentKey,
+        /// Whether they are [datagrams](super::zcopy).
+        by: Protocol,
     },
-    /// So many bytes of it [go in packets](Engine::send_data).
+    /// The landing of a message [is to end](Engine::lifted): its datagrams have left.
+    Lift {
+        message: usize,
+        memory: S,
+        landing: Box<dyn Landing>,
+    },
+    /// These bytes of it, at their offsets, [are to be written](Engine::lifted) to its memory.
+    Fill {
+        message: usize,
+        memory: S,
+        came: Vec<(u64, Box<[u8]>)>,
+        later: Missing,
+    },
+    /// Its bytes at these offsets, as many each, [go in packets](Engine::send_data).
     Copy {
         send: usize,
         to: Rank,
         from: S,
-        at: u64,
-        len: u64,
+        ranges: Vec<(u64, u64)>,
     },
 }
 
@@ -90,10 +104,12 @@ impl<S> Engine<S> {
             self.tokens -= 1;
             return Some(match to {
                 To::Memory(to) => {
-                    let len = self.sends[send].writes.map_or(0, |writes| writes.len);
-                    ToMove::Write { send, from, at, len, to }
+                    let (len, by) =
+                        self.sends[send].writes.map_or((0, Protocol::Rput), |writes| (writes.len, writes.by));
+                    ToMove::Write { send, from, at, len, to, by }
                 }
-                To::Packets(len) => ToMove::Copy { send, to: self.sends[send].to, from, at, len },
+                To::Packets(len) => ToMove::Copy { send, to: self.sends[send].to, from, ranges: vec![(at, len)] },
+                To::Ranges(ranges) => ToMove::Copy { send, to: self.sends[send].to, from, ranges },
             });
         }
         self.next_to_read(still).map(ToMove::Read)
@@ -114,7 +130,7 @@ impl<S> Engine<S> {
     }
 
     pub(super) fn begin_move(&mut self, message: usize, announced: Announced) {
-        let moving = Moving { announced, exposed: None, is_refused: false };
+        let moving = Moving { announced, exposed: None, is_refused: false, awaits: None };
         self.matcher.message_mut(message).body = Body::Moving(Box::new(moving));
     }
 

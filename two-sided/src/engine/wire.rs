@@ -20,6 +20,9 @@
 //! | 12 | RTR for packets, the answer to any RTS but that of a slice | the sender's request 4, the receiver's 4, length 8 |
 //! | 13 | DATA | the receiver's request 4, offset 8, the bytes |
 //! | 14 | several EAGER of a list ([batch](crate::engine)) | context 4, zero 4; of each: tag 4, length 4, the message up to a multiple of 8 |
+//! | 15 | RTS of a message that comes in datagrams ([zcopy](crate::engine)) | as RTS of RPUT |
+//! | 16 | SENT: all of these datagrams have left | the receiver's request 4 |
+//! | 17 | RTR for those that are missing | the sender's request 4, the receiver's 4, their length 4, offset 8, from there on which ones, a bit each, 16 |
 //!
 //! In a pipeline the key of each RTR is that of the bytes behind those of the RTR before, and there
 //! is one FIN of the write. Each RTR for packets has room for the bytes behind those of the one before;
@@ -97,8 +100,49 @@ pub(crate) enum Packet {
         receive: RequestId,
         status: u8,
     },
+    /// The datagrams of the message have left.
+    Sent {
+        receive: RequestId,
+    },
+    /// Datagrams did not come: their bytes are to come in packets.
+    RtrMissing {
+        request: RequestId,
+        receive: RequestId,
+        missing: Window,
+    },
     Credit,
     Ask,
+}
+
+/// Which datagrams of a message are missing, of so many from an offset on as there are bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    /// The offset of the first one in bytes.
+    pub(crate) at: u64,
+    /// The bytes of each, but of the message's last one.
+    pub(crate) unit: u32,
+    pub(crate) bits: u128,
+}
+
+impl Window {
+    /// The first of these datagrams of a message, which are in order and not empty.
+    pub(crate) fn first(datagrams: &[u32], unit: u32) -> (Self, usize) {
+        let first = datagrams[0];
+        let count = datagrams.partition_point(|number| number - first < u128::BITS);
+        let bits = datagrams[..count].iter().fold(0, |bits, number| bits | 1 << (number - first));
+        (Self { at: u64::from(first) * u64::from(unit), unit, bits }, count)
+    }
+
+    /// Where they are in a message of so many bytes: each offset and length. None if one is beyond its end.
+    pub(crate) fn ranges(&self, len: u64) -> Option<Vec<(u64, u64)>> {
+        let unit = u64::from(self.unit);
+        let set = (0..u128::BITS).filter(|bit| self.bits >> bit & 1 == 1);
+        let range = |bit: u32| {
+            let at = self.at.checked_add(u64::from(bit) * unit).filter(|at| *at < len)?;
+            Some((at, unit.min(len - at)))
+        };
+        set.map(range).collect()
+    }
 }
 
 const EAGER: u8 = 1;
@@ -115,14 +159,18 @@ const RTS_COPY: u8 = 11;
 const RTR_COPY: u8 = 12;
 const DATA: u8 = 13;
 const BATCH: u8 = 14;
+const RTS_ZCOPY: u8 = 15;
+const SENT: u8 = 16;
+const RTR_MISSING: u8 = 17;
 
 /// The kinds of an RTS, by its protocol.
-const ANNOUNCED: [(u8, Protocol); 5] = [
+const ANNOUNCED: [(u8, Protocol); 6] = [
     (RTS, Protocol::Rget),
     (RTS_OFFERED, Protocol::Offered),
     (RTS_WRITTEN, Protocol::Rput),
     (RTS_PIPELINE, Protocol::Pipeline),
     (RTS_COPY, Protocol::Copy),
+    (RTS_ZCOPY, Protocol::UdZcopy),
 ];
 
 /// Whether a packet moves a message on, which its receiver may wait for in its sleep. A FIN that says why
@@ -130,7 +178,8 @@ const ANNOUNCED: [(u8, Protocol); 5] = [
 /// answer moves it; a rank wakes [its own threads](crate::engine::Engine::wake_own) by one.
 pub(crate) fn starts_transfer(head: &[u8], is_own: bool) -> bool {
     match head {
-        [RTS | RTS_OFFERED | RTS_WRITTEN | RTS_PIPELINE | RTS_COPY | RTR | RTR_COPY | DATA, ..] => true,
+        [RTS | RTS_OFFERED | RTS_WRITTEN | RTS_PIPELINE | RTS_COPY | RTS_ZCOPY, ..] => true,
+        [RTR | RTR_COPY | RTR_MISSING | DATA | SENT, ..] => true,
         [CREDIT | ASK, ..] => !is_own,
         [FIN | WRITTEN, ..] => head.get(HEADER + 4).is_some_and(|status| *status != 0),
         _ => false,
@@ -223,6 +272,15 @@ impl Packet {
             Self::Written { receive, status } => packet(WRITTEN, &[receive.0], &[status]),
             Self::Rtr { request, receive, key } => packet(RTR, &[request.0, receive.0], &key.to_bytes()),
             Self::RtrCopy { request, receive, len } => packet(RTR_COPY, &[request.0, receive.0], &len.to_le_bytes()),
+            Self::Sent { receive } => packet(SENT, &[receive.0], &[]),
+            Self::RtrMissing { request, receive, missing: Window { at, unit, bits } } => {
+                let rest: [u8; 24] = bytemuck::cast([
+                    at.to_le_bytes(),
+                    (bits as u64).to_le_bytes(),
+                    ((bits >> 64) as u64).to_le_bytes(),
+                ]);
+                packet(RTR_MISSING, &[request.0, receive.0, unit], &rest)
+            }
             Self::Data { receive, at } => packet(DATA, &[receive.0], &at.to_le_bytes()),
             Self::Batch { context } => packet(BATCH, &[context, 0], &[]),
             Self::Credit => packet(CREDIT, &[], &[]),
@@ -248,6 +306,17 @@ impl Packet {
                 let ([request, receive], rest) = numbers(rest)?;
                 let len = u64::from_le_bytes(rest.try_into().ok()?);
                 Self::RtrCopy { request: RequestId(request), receive: RequestId(receive), len }
+            }
+            SENT => match numbers(rest)? {
+                ([receive], []) => Self::Sent { receive: RequestId(receive) },
+                _ => return None,
+            },
+            RTR_MISSING => {
+                let ([request, receive, unit], rest) = numbers(rest)?;
+                let (at, bits) = rest.split_first_chunk()?;
+                let missing =
+                    Window { at: u64::from_le_bytes(*at), unit, bits: u128::from_le_bytes(bits.try_into().ok()?) };
+                Self::RtrMissing { request: RequestId(request), receive: RequestId(receive), missing }
             }
             DATA => {
                 let ([receive], rest) = numbers(rest)?;
@@ -310,7 +379,14 @@ mod tests {
             Packet::Rts { context: 1, tag: 2, request: RequestId(3), key: key(), by: Protocol::Rput },
             Packet::Rts { context: 1, tag: 2, request: RequestId(3), key: key(), by: Protocol::Pipeline },
             Packet::Rts { context: 1, tag: 2, request: RequestId(3), key: key(), by: Protocol::Copy },
+            Packet::Rts { context: 1, tag: 2, request: RequestId(3), key: key(), by: Protocol::UdZcopy },
             Packet::Rtr { request: RequestId(3), receive: RequestId(4), key: key() },
+            Packet::Sent { receive: RequestId(4) },
+            Packet::RtrMissing {
+                request: RequestId(3),
+                receive: RequestId(4),
+                missing: Window { at: 1 << 40, unit: 1024, bits: 5 << 100 | 1 },
+            },
             Packet::RtrCopy { request: RequestId(3), receive: RequestId(4), len: u64::MAX },
             Packet::Data { receive: RequestId(4), at: 1 << 40 },
             Packet::Batch { context: 1 },
@@ -334,6 +410,16 @@ mod tests {
             assert_eq!(eager_fields(&head, EAGER_HEAD - 1), None);
         }
         assert_eq!(packets[1].encode(0).bytes().len(), HEAD_MAX);
+    }
+
+    #[test]
+    fn a_window_has_what_is_missing() {
+        let missing = [3, 4, 130, 131, 700];
+        let (window, count) = Window::first(&missing, 10);
+        assert_eq!((window, count), (Window { at: 30, unit: 10, bits: 1 << 127 | 3 }, 3));
+        assert_eq!(window.ranges(1_305), Some(vec![(30, 10), (40, 10), (1_300, 5)]));
+        assert_eq!(window.ranges(1_300), None);
+        assert_eq!(Window { at: u64::MAX, unit: 1, bits: 2 }.ranges(u64::MAX), None);
     }
 
     proptest! {

@@ -49,11 +49,12 @@ macro_rules! loops {
     };
 }
 
-pub(super) static LOOPS: [Loop; 10] = loops! {
+pub(super) static LOOPS: [Loop; 12] = loops! {
     "rc-sr": "rc-sr, copy", EAGER;
     "rc-fp": "rc-fp, copy", EAGER;
     "ud-sr": "ud-sr, copy", EAGER;
     "rc-rdma": "rget", LONG;
+    "ud-zcopy": "ud-zcopy", LONG;
     "copy": "copy", LONG;
 };
 

@@ -12,7 +12,7 @@ use super::{CompletionQueue, MemoryRegion, Owned, ProtectionDomain, Route, SIGNA
 use crate::Error;
 
 /// What the card writes before each received one: the global route header, or nothing in its space.
-const HEADER: u64 = 40;
+pub(super) const HEADER: u64 = 40;
 /// Datagrams are checked by their content, so that one key is enough for all jobs.
 const KEY: u32 = 0x1051_DED0;
 
@@ -285,5 +285,9 @@ impl AddressHandle {
         // SAFETY: the domain is open, the attributes are set.
         let raw = made("ibv_create_ah", || unsafe { ibv::ibv_create_ah(domain.raw.as_ptr(), &mut route.address()) })?;
         Ok(Self { raw, _domain: Arc::clone(domain) })
+    }
+
+    pub(super) const fn as_ptr(&self) -> *mut ibv::ibv_ah {
+        self.raw.as_ptr()
     }
 }

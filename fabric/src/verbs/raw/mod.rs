@@ -3,6 +3,7 @@
 
 mod completion_queue;
 mod datagrams;
+mod landing;
 mod pair;
 
 use std::ffi::CStr;
@@ -20,6 +21,7 @@ use crate::{Error, UserMemory};
 
 pub(super) use self::completion_queue::{BATCH, CompletionQueue};
 pub(super) use self::datagrams::{AddressHandle, DatagramQueue, DatagramRoom, LIST, Received, Written};
+pub(super) use self::landing::{LandingQueue, LaunchQueue};
 pub(super) use self::pair::{INLINE, Local, Mtu, QueuePair, RawWorkRequest, RawWorkRequests, Remote, Route, Verb};
 
 /// Of sends that are under way one of so many is signalled. When it has completed, those before it

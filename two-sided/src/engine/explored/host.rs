@@ -8,7 +8,7 @@ use std::task::Waker;
 use onesided_fabric::SegmentKey;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
 
-use super::moving::{FLIGHT, Moving, PIECE};
+use super::moving::{FLIGHT, Lifting, Moving, PIECE};
 use super::net::{Message, Net, Plant, number, number_of};
 use super::request::{Mode, Op, Request, Woken};
 use super::seen::Seen;
@@ -18,6 +18,8 @@ use crate::engine::matching::oracle::Oracle;
 use crate::engine::receives::ReceiveState;
 use crate::engine::wire::head_of;
 use crate::engine::{Direct, Engine, Held, Holding, Posting, Send, SendState, ToExpose, is_refused};
+
+type Ranges = Vec<(u64, u64)>;
 
 pub(super) struct Host {
     pub(super) rank: u32,
@@ -32,8 +34,10 @@ pub(super) struct Host {
     /// under way.
     pub(super) posts: Vec<(usize, u64, u64)>,
     pub(super) writes: Vec<(usize, u64, u64)>,
-    /// What is being copied to packets: a send, its message, an offset and a length.
-    pub(super) copies: Vec<(usize, u64, u64, u64)>,
+    /// What is being copied to packets: a send, its message, offsets and lengths.
+    pub(super) copies: Vec<(usize, u64, Ranges)>,
+    /// The landings that end.
+    pub(super) lifts: Vec<Lifting>,
     pub(super) seen: Seen,
     sends: u64,
 }
@@ -77,6 +81,7 @@ impl Host {
             posts: vec![],
             writes: vec![],
             copies: vec![],
+            lifts: vec![],
             seen: Seen::default(),
             sends: 0,
         }
@@ -98,16 +103,18 @@ impl Host {
                             .send_eager(Rank(to), (0, tag), &bytes, |to, head, body| net.post(rank, to, head, body))
                             .unwrap_or_default()
                     }
-                    Mode::Rendezvous | Mode::Synchronous | Mode::Write | Mode::Pipeline | Mode::Copy => {
-                        let len = if matches!(mode, Mode::Pipeline | Mode::Copy) { 2 * PIECE } else { PIECE };
+                    Mode::Rendezvous | Mode::Synchronous | Mode::Write | Mode::Pipeline | Mode::Copy | Mode::ZCopy => {
+                        let len =
+                            if matches!(mode, Mode::Pipeline | Mode::Copy | Mode::ZCopy) { 2 * PIECE } else { PIECE };
                         let key = SegmentKey { rank: Rank(rank), region: RegionId(1), len, address: number, rkey: 0 };
                         let by = match mode {
                             Mode::Write if to != rank => Protocol::Rput,
                             Mode::Pipeline if to != rank => Protocol::Pipeline,
                             Mode::Copy if to != rank => Protocol::Copy,
+                            Mode::ZCopy if to != rank => Protocol::UdZcopy,
                             _ => Protocol::Rget,
                         };
-                        net.message(number).len = len;
+                        (net.message(number).len, net.message(number).is_in_datagrams) = (len, by == Protocol::UdZcopy);
                         let send = self.engine.send_rendezvous(Rank(to), (0, tag), (key, by), number);
                         if let Mode::Synchronous = mode {
                             self.engine.make_synchronous(send);

@@ -106,6 +106,10 @@ const fn copied(to: u32, tag: u32) -> Op {
     Op::Send { to, tag, mode: Mode::Copy }
 }
 
+const fn zcopied(to: u32, tag: u32) -> Op {
+    Op::Send { to, tag, mode: Mode::ZCopy }
+}
+
 /// One, so that a second message that is announced waits until the first one was read or written; two
 /// for the pieces of a message.
 fn tokens(programs: &[Vec<Op>]) -> u32 {
@@ -225,6 +229,13 @@ fn a_message_in_packets() {
     holds(15_000, &[one.clone(), receives], vec![NOTHING], troubles(1));
     let probe = Op::Probe { pattern: pattern(None, None), takes: true };
     holds(4_000, &[one, vec![probe, receive(None, None)]], vec![NOTHING], troubles(1));
+}
+
+#[test]
+fn a_message_in_datagrams() {
+    let receives = vec![receive(Some(0), None)];
+    holds(1_000, &[vec![zcopied(1, 0)], receives.clone()], troubles(1), troubles(2));
+    holds(1_000, &[vec![zcopied(1, 0), eager(1, 0)], receives], vec![NOTHING], troubles(1));
 }
 
 /// One or both sides have no memory, and what else may happen then.
@@ -376,7 +387,8 @@ fn ops(ranks: u32) -> impl Strategy<Value = Op> {
         Just(Mode::Synchronous),
         Just(Mode::Write),
         Just(Mode::Pipeline),
-        Just(Mode::Copy)
+        Just(Mode::Copy),
+        Just(Mode::ZCopy)
     ];
     let patterns =
         (prop::option::of(0..ranks), prop::option::of(0..2_u32)).prop_map(|(source, tag)| pattern(source, tag));

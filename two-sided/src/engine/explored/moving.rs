@@ -1,12 +1,14 @@
 //! Messages of a rank that move: reads, exposed memory and writes.
 
-use onesided_fabric::SegmentKey;
+use std::task::{Context, Poll};
+
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
+use onesided_fabric::{Landing, Missing, SegmentKey};
 
 use super::host::Host;
 use super::net::{Net, Plant, number};
 use crate::Protocol;
-use crate::engine::pipeline::Fin;
+use crate::engine::pipeline::{Exposed, Fin};
 use crate::engine::receives::{Body, Moving as MovingHere};
 use crate::engine::wire::DATA_HEAD;
 use crate::engine::{Engine, Here, ToExpose, ToMove, ToRead};
@@ -23,6 +25,24 @@ pub(super) struct Moving {
     pub(super) number: u64,
 }
 
+/// A landing that ends, before its memory.
+#[derive(Debug)]
+pub(super) struct Lifting {
+    _landing: Box<dyn Landing>,
+    message: usize,
+    memory: u64,
+}
+
+/// What lands is chosen at its end.
+#[derive(Debug)]
+struct AnyLanding;
+
+impl Landing for AnyLanding {
+    fn poll_over(&mut self, _: &mut Context<'_>) -> Poll<Result<Missing, Fault>> {
+        unreachable!("what is missing is chosen")
+    }
+}
+
 impl Host {
     /// Whether there is something to be done for an announced message.
     pub(super) fn has_to_move(&self) -> bool {
@@ -30,9 +50,14 @@ impl Host {
         let is_by =
             |at: &usize, written| self.engine.announced(*at).is_some_and(|message| message.by.is_written() == written);
         *tokens > 0 && (!to_write.is_empty() || announced.iter().any(|at| is_by(at, false)))
-            || to_expose
-                .iter()
-                .any(|at| is_by(at, true) || self.has_more_to_expose(*at) || is_refused(&self.engine, *at))
+            || to_expose.iter().any(|at| {
+                is_by(at, true) || self.has_more_to_expose(*at) || is_refused(&self.engine, *at) || self.has_landed(*at)
+            })
+    }
+
+    fn has_landed(&self, message: usize) -> bool {
+        let exposed = moving(&self.engine, message).and_then(|moving| moving.exposed.as_ref());
+        exposed.is_some_and(Exposed::has_landed)
     }
 
     fn has_more_to_expose(&self, message: usize) -> bool {
@@ -95,12 +120,24 @@ impl Host {
                     _ => self.finish_post(net, self.posts.len() - 1),
                 }
             }
-            Some(ToMove::Copy { send, from: number, at, len, .. }) => {
-                self.copies.push((send, number, at, len));
+            Some(ToMove::Copy { send, from: number, ranges, .. }) => {
+                self.copies.push((send, number, ranges));
                 // Another thread may do something meanwhile.
                 if !net.follows {
                     self.finish_copy(net, self.copies.len() - 1);
                 }
+            }
+            Some(ToMove::Lift { message, memory, landing }) => {
+                self.exposed.retain(|exposed| exposed.message != message);
+                self.lifts.push(Lifting { _landing: landing, message, memory });
+            }
+            Some(ToMove::Fill { message, memory: number, came, later }) => {
+                let bytes = came.iter().flat_map(|(at, bytes)| (*at..).zip(&**bytes));
+                for (at, byte) in bytes {
+                    assert_eq!(*byte, number.to_le_bytes()[at as usize % 8], "torn: {came:?}");
+                }
+                self.exposed.retain(|exposed| exposed.message != message);
+                self.lift(net, (message, number), later.datagrams);
             }
             Some(ToMove::Read(ToRead { message, .. })) => {
                 let moving = self.moving(message);
@@ -113,7 +150,7 @@ impl Host {
                 }
                 let by = expose.by;
                 self.exposing.push(expose);
-                if by == Protocol::Rput {
+                if matches!(by, Protocol::Rput | Protocol::UdZcopy) {
                     self.finish_exposing(net, self.exposing.len() - 1);
                 }
             }
@@ -123,6 +160,10 @@ impl Host {
 
     fn moving(&self, message: usize) -> Moving {
         Moving { message, number: number(&self.engine, message as u32).unwrap() }
+    }
+
+    fn is_growing_here(&self, message: usize) -> bool {
+        Self::is_growing((&self.exposing, &self.engine), message)
     }
 
     /// Whether a message is to have memory or room.
@@ -153,7 +194,14 @@ impl Host {
         } else if !fails {
             let len = if by == Protocol::Pipeline { PIECE } else { len };
             let key = SegmentKey { rank: Rank(rank), region: RegionId(1), len, address: number, rkey: 0 };
-            self.engine.expose(message, at, Ok((number, Ok(key))));
+            // There is one at a time.
+            let is_full =
+                self.exposed.iter().any(|other| other.message != message && !self.is_growing_here(other.message));
+            match by {
+                Protocol::UdZcopy if is_full => self.engine.no_landing(message, number),
+                Protocol::UdZcopy => self.engine.expose_landing(message, number, (key, Box::new(AnyLanding))),
+                _ => self.engine.expose(message, at, Ok((number, Ok(key)))),
+            }
         }
         let is_over = net.message(number).is_old && !net.unaware.contains(&rank);
         if fails && at == 0 || is_over || self.engine.lost(Rank(from)).is_some() {
@@ -175,7 +223,8 @@ impl Host {
         let post @ (send, number, len) = self.posts.remove(at);
         net.message(number).posted += len;
         if net.plant != Plant::FinBeforePost {
-            self.engine.posted(send, net.follows);
+            let follows = net.follows && !net.message(number).is_in_datagrams;
+            self.engine.posted(send, follows);
         }
         self.writes.push(post);
     }
@@ -192,18 +241,38 @@ impl Host {
         message.writes -= 1;
         message.is_lost |= fails && failed != Some(FaultKind::NoMemory) && !message.has_fin; // it may have come
         message.written += if fails { 0 } else { len };
-        message.is_read = message.written == message.len;
+        message.is_read |= !message.is_in_datagrams && message.written == message.len;
         self.engine.written(send, failed.map_or(Ok(()), |kind| Err(Fault::of(kind, Rank(to)))));
+    }
+
+    /// A landing is over, and its memory lacks some datagrams.
+    pub(super) fn finish_lift(&mut self, net: &mut Net, at: usize) {
+        let Lifting { message, memory: number, .. } = self.lifts.remove(at);
+        let all = [vec![], vec![1]];
+        let chosen = net.choose(all.len());
+        net.note(self.rank, chosen);
+        if net.plant == Plant::HoleForgotten {
+            return self.engine.lifted(message, number, Ok(Missing::default()));
+        }
+        self.lift(net, (message, number), all[chosen].clone());
+    }
+
+    fn lift(&mut self, net: &mut Net, (message, number): (usize, u64), datagrams: Vec<u32>) {
+        net.message(number).is_read |= datagrams.is_empty();
+        self.engine.lifted(message, number, Ok(Missing { unit: PIECE as u32, datagrams }));
+        if moving(&self.engine, message).is_some_and(|moving| moving.exposed.is_some()) {
+            self.exposed.push(Moving { message, number });
+        }
     }
 
     /// Bytes of a message are in packets.
     pub(super) fn finish_copy(&mut self, net: &mut Net, at: usize) {
-        let (send, number, at, mut len) = self.copies.remove(at);
+        let (send, number, mut ranges) = self.copies.remove(at);
         if net.plant == Plant::NoRoom {
-            len = net.message(number).len - at;
+            ranges[0].1 = net.message(number).len - ranges[0].0;
         }
-        let at = at + u64::from(net.plant == Plant::WrongOffset);
-        self.engine.send_data(send, (at, len), DATA_HEAD + FLIGHT as usize / 2, |at, into| {
+        ranges[0].0 += u64::from(net.plant == Plant::WrongOffset);
+        self.engine.send_data(send, &ranges, DATA_HEAD + FLIGHT as usize / 2, |at, into| {
             (at..).zip(into).for_each(|(at, byte)| *byte = number.to_le_bytes()[at as usize % 8]);
             Ok(())
         });
@@ -212,7 +281,7 @@ impl Host {
 
 /// Whether a message is to come in packets, which it was not to at first.
 fn is_refused(engine: &Engine<u64>, message: usize) -> bool {
-    moving(engine, message).is_some_and(|moving| moving.is_refused)
+    moving(engine, message).is_some_and(|moving| moving.is_refused || moving.awaits.is_some())
 }
 
 fn moving(engine: &Engine<u64>, message: usize) -> Option<&MovingHere<u64>> {

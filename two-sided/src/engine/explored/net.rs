@@ -71,6 +71,8 @@ pub(super) enum Plant {
     NoRoom,
     /// The last DATA of a message is lost.
     LastLost,
+    /// A datagram that is missing is not asked for.
+    HoleForgotten,
     /// The rest of a packet with several messages is forgotten when another packet comes.
     LostRest,
 }
@@ -103,6 +105,9 @@ pub(super) struct Message {
     pub(super) has_fin: bool,
     /// Whether it goes in packets; how much there was room for, and has come.
     pub(super) is_copied: bool,
+    /// Whether it goes in datagrams, and which bytes of those are to come in packets.
+    pub(super) is_in_datagrams: bool,
+    lacks: VecDeque<(u64, u64)>,
     room: u64,
     came: u64,
 }
@@ -126,6 +131,8 @@ impl Message {
             is_old: false,
             has_fin: false,
             is_copied: false,
+            is_in_datagrams: false,
+            lacks: VecDeque::new(),
             room: 0,
             came: 0,
         }
@@ -397,12 +404,31 @@ impl Net {
                 let len = packet.len() as u64 - DATA_HEAD as u64;
                 let plant = self.plant;
                 let message = self.message(self.exposed[&(to, receive.0)]);
+                if let Some(next) = message.lacks.front_mut() {
+                    assert!(next.0 == at && len <= next.1, "{packet:?} is not the next one that is missing");
+                    *next = (at + len, next.1 - len);
+                    if next.1 == 0 {
+                        message.lacks.pop_front();
+                    }
+                    return self.put(from, to, packet);
+                }
                 assert!(message.posted == at || plant == Plant::WrongOffset, "{packet:?} is not the next one");
                 message.posted += len;
                 assert!(message.posted <= message.room, "no room for {packet:?}");
                 if plant == Plant::LastLost && message.posted == message.len {
                     return;
                 }
+            }
+            Packet::Sent { receive } => {
+                let message = self.message(self.exposed[&(to, receive.0)]);
+                assert!(message.writes == 0 && message.written == message.len, "SENT before datagrams have left");
+            }
+            Packet::RtrMissing { request, receive, missing } => {
+                let number = self.announced[&(to, from, request.0)];
+                assert_eq!(self.exposed[&(from, receive.0)], number);
+                let message = self.message(number);
+                assert!(message.lacks.is_empty(), "too much is asked for at a time");
+                message.lacks = missing.ranges(message.len).unwrap().into();
             }
             Packet::Written { receive, status } => {
                 let number = self.exposed[&(to, receive.0)];

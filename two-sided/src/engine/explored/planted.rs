@@ -16,6 +16,7 @@ fn caught(plant: Plant, expected: &str) {
         Plant::WrongOffset | Plant::NoRoom | Plant::LastLost | Plant::LostPacket(12 | 13) => {
             vec![vec![copied(1, 0)], receives]
         }
+        Plant::HoleForgotten | Plant::LostPacket(16 | 17) => vec![vec![zcopied(1, 0)], receives],
         Plant::CreditTwice | Plant::LostPacket(_) | Plant::OldCredit | Plant::Untold => {
             vec![vec![eager(1, 0), eager(1, 0), eager(1, 0)], receives]
         }
@@ -53,6 +54,9 @@ fn planted_bugs_are_caught() {
         (Plant::LostPacket(13), "does not end"), // DATA
         (Plant::LastLost, "has lost"),
         (Plant::LostPacket(12), "credit given back"), // room for it
+        (Plant::HoleForgotten, "FIN without a read"),
+        (Plant::LostPacket(16), "does not end"), // SENT
+        (Plant::LostPacket(17), "does not end"), // what is missing
         (Plant::LostRest, "the rest comes first"),
         (Plant::LostWake, "does not end"),
         (Plant::LostPacket(4), "credit given back"), // CREDIT

@@ -41,6 +41,8 @@ pub(super) enum Mode {
     Pipeline,
     /// In packets.
     Copy,
+    /// In two datagrams.
+    ZCopy,
 }
 
 /// What a handle of a user has.

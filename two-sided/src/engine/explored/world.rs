@@ -26,6 +26,7 @@ pub(super) enum Action {
     EndPost(usize),
     EndWrite(usize),
     EndCopy(usize),
+    EndLift(usize),
     Flush,
     Lose(u32),
     Renew(u32),
@@ -104,6 +105,7 @@ impl World {
             (0..host.posts.len()).for_each(|post| can(Action::EndPost(post)));
             (0..host.writes.len()).for_each(|write| can(Action::EndWrite(write)));
             (0..host.copies.len()).for_each(|copy| can(Action::EndCopy(copy)));
+            (0..host.lifts.len()).for_each(|lift| can(Action::EndLift(lift)));
             // On a broken connection there is no room.
             if host.engine.is_busy() && self.net.unaware.is_empty() {
                 can(Action::Flush);
@@ -149,6 +151,7 @@ impl World {
             Action::EndPost(post) => host.finish_post(net, post),
             Action::EndWrite(write) => host.finish_write(net, write),
             Action::EndCopy(copy) => host.finish_copy(net, copy),
+            Action::EndLift(lift) => host.finish_lift(net, lift),
             Action::Flush => {}
             Action::Lose(peer) => host.lose(net, peer),
             Action::Renew(peer) => host.renew(net, peer),

@@ -1,0 +1,200 @@
+//! Which datagram of a message came in which receive (UD-ZCopy: koop-2008, section 3.2).
+//!
+//! A receive is posted for each datagram, in their order, into the place of that datagram. A card uses receives in the
+//! order of arrival, so all that follow a lost datagram arrive one place too early. Each says its number as immediate data.
+
+use crate::Missing;
+
+/// The datagrams of a message, by the receives that they came in.
+#[derive(Debug)]
+pub struct Placement {
+    len: u64,
+    unit: u32,
+    /// Of each receive the number of its datagram.
+    slots: Vec<Option<u32>>,
+    has_come: Vec<bool>,
+    /// How many receives were used.
+    used: u32,
+}
+
+impl Placement {
+    /// Of a message of so many bytes in datagrams of `unit` bytes, of which there are fewer than 2<sup>32</sup>.
+    #[must_use]
+    pub fn new(len: u64, unit: u32) -> Self {
+        let count = len.div_ceil(unit.into()) as usize;
+        Self { len, unit, slots: vec![None; count], has_come: vec![false; count], used: 0 }
+    }
+
+    /// How many datagrams there are.
+    #[must_use]
+    pub const fn count(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// The offset and the length of a datagram.
+    #[must_use]
+    pub fn place(&self, number: u32) -> (u64, u32) {
+        let at = u64::from(number) * u64::from(self.unit);
+        (at, (self.len - at).min(self.unit.into()) as u32)
+    }
+
+    /// A datagram of so many bytes came in a receive, and says that it is `number`. One that came before, or has another
+    /// length, does not count; its receive is used all the same.
+    pub fn arrived(&mut self, slot: u32, number: Option<u32>, len: u32) {
+        self.used += 1;
+        let is_new = |number: &u32| *number < self.count() && self.place(*number).1 == len;
+        let Some(number) = number.filter(is_new) else { return };
+        if let Some(at) = self.slots.get_mut(slot as usize)
+            && !std::mem::replace(&mut self.has_come[number as usize], true)
+        {
+            *at = Some(number);
+        }
+    }
+
+    /// Whether all receives were used.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.used >= self.count()
+    }
+
+    /// What is to be moved, from the place of one datagram to that of another, in this order; and what is missing. The
+    /// number behind the last one is a place apart, for one of those that are in one another's places.
+    #[must_use]
+    pub fn end(self) -> (Vec<(u32, u32)>, Missing) {
+        let (apart, mut moves) = (self.count(), Vec::new());
+        // Of each number the place that it is to leave.
+        let mut found = vec![None; self.slots.len() + 1];
+        for (slot, number) in (0..).zip(&self.slots) {
+            if let Some(number) = number.filter(|number| *number != slot) {
+                found[number as usize] = Some(slot);
+            }
+        }
+        // What goes to a free place leaves the next one free.
+        for place in (0..apart).filter(|place| self.slots[*place as usize].is_none()) {
+            follow(place, &mut found, &mut moves);
+        }
+        for place in 0..apart {
+            if let (Some(_), Some(number)) = (found[place as usize], self.slots[place as usize]) {
+                moves.push((place, apart));
+                found[number as usize] = Some(apart);
+                follow(place, &mut found, &mut moves);
+            }
+        }
+        let missing = (0..).zip(&self.has_come).filter(|(_, has_come)| !**has_come).map(|(number, _)| number);
+        (moves, Missing { unit: self.unit, datagrams: missing.collect() })
+    }
+}
+
+/// Fills a free place, and the one that this leaves.
+fn follow(mut place: u32, found: &mut [Option<u32>], moves: &mut Vec<(u32, u32)>) {
+    while let Some(from) = found[place as usize].take() {
+        moves.push((from, place));
+        place = from;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const UNIT: usize = 4;
+
+    fn message(len: usize) -> Vec<u8> {
+        (0..len).map(|at| (at as u8).wrapping_mul(37) | 1).collect()
+    }
+
+    /// Memory after datagrams came in this order; `None`: one that is nonsense. And what is missing.
+    fn received(len: usize, order: &[Option<u32>]) -> (Vec<u8>, Missing) {
+        let (whole, mut memory) = (message(len), vec![0; len]);
+        let mut placement = Placement::new(len as u64, UNIT as u32);
+        for (slot, number) in (0..placement.count()).zip(order) {
+            let ((at, room), number) = (placement.place(slot), *number);
+            let bytes = match number.filter(|number| *number < placement.count()) {
+                Some(number) => &whole[placement.place(number).0 as usize..][..placement.place(number).1 as usize],
+                None => &[0xee; UNIT],
+            };
+            // A card refuses what is longer than its receive.
+            match bytes.len() <= room as usize {
+                true => memory[at as usize..][..bytes.len()].copy_from_slice(bytes),
+                false => {
+                    placement.arrived(slot, None, 0);
+                    continue;
+                }
+            }
+            placement.arrived(slot, number, bytes.len() as u32);
+        }
+        let places: Vec<_> = (0..placement.count()).map(|number| placement.place(number)).collect();
+        let (moves, missing) = placement.end();
+        let room = places.len() * UNIT; // and the place apart behind it
+        memory.resize(room + UNIT, 0);
+        for (from, to) in moves {
+            let (from, to) = (from as usize * UNIT, to as usize * UNIT);
+            memory.copy_within(from..from + UNIT, to);
+        }
+        memory.truncate(len);
+        (memory, missing)
+    }
+
+    #[test]
+    fn what_comes_in_order_is_in_its_place() {
+        let mut placement = Placement::new(9, 4);
+        for (number, len) in [(0, 4), (1, 4), (2, 1)] {
+            assert!(!placement.is_full());
+            placement.arrived(number, Some(number), len);
+        }
+        assert!(placement.is_full());
+        assert_eq!(placement.end(), (vec![], Missing { unit: 4, datagrams: vec![] }));
+    }
+
+    #[test]
+    fn what_follows_a_hole_is_moved() {
+        let mut placement = Placement::new(16, 4);
+        for (slot, number) in [(0, 0), (1, 2), (2, 3)] {
+            placement.arrived(slot, Some(number), 4);
+        }
+        assert!(!placement.is_full());
+        assert_eq!(placement.end(), (vec![(2, 3), (1, 2)], Missing { unit: 4, datagrams: vec![1] }));
+    }
+
+    #[test]
+    fn what_overtook_others_is_moved() {
+        let mut placement = Placement::new(16, 4);
+        for (slot, number) in [(0, 2), (1, 1), (2, 3), (3, 0)] {
+            placement.arrived(slot, Some(number), 4);
+        }
+        let moves = vec![(0, 4), (3, 0), (2, 3), (4, 2)];
+        assert_eq!(placement.end(), (moves, Missing { unit: 4, datagrams: vec![] }));
+    }
+
+    #[test]
+    fn what_no_message_has_does_not_count() {
+        for (number, len) in [(Some(2), 4), (Some(u32::MAX), 4), (None, 4), (Some(0), 3), (Some(1), 4), (Some(1), 0)] {
+            let mut placement = Placement::new(7, 4);
+            placement.arrived(0, number, len);
+            placement.arrived(9, Some(0), 4); // there is no such receive
+            placement.arrived(1, Some(1), 3);
+            let (moves, missing) = placement.end();
+            assert_eq!((moves.len(), missing.datagrams), (0, vec![0]), "{number:?} of {len} bytes");
+        }
+    }
+
+    proptest! {
+            /// Lost, doubled and overtaken datagrams, and nonsense: what is not missing is in its place.
+            #[test]
+            fn all_that_is_not_missing_is_in_its_place(
+                len in 1..80_usize,
+                order in prop::collection::vec(prop::option::weighted(0.9, 0..22_u32), 0..22),
+    ) {
+                let (memory, missing) = received(len, &order);
+                let whole = message(len);
+                for (number, (is, should)) in (0..).zip(memory.chunks(UNIT).zip(whole.chunks(UNIT))) {
+                    prop_assert!(missing.datagrams.contains(&number) || is == should, "{} of {:?}", number, order);
+                }
+                let came = |number: &u32| order[..order.len().min(len.div_ceil(UNIT))].contains(&Some(*number));
+                let lost = missing.datagrams.iter().filter(|number| came(number)).count();
+                prop_assert!(lost <= 1, "{:?} of {:?}", missing, order); // one may not have fitted the last receive
+            }
+        }
+}
