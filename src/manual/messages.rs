@@ -440,19 +440,19 @@
 //! is made without the setting, because a rank sleeps at once there. A fast path ends with its connection, and is made
 //! anew as it was made.
 //!
-//! A long message needs no connection either (UD-ZCopy: koop-2008, section 3.2): with a rule such as `eager, ud-zcopy`, and from
-//! 64 KiB on if there is none to read or write it over.
-//! For each of its datagrams the receiver posts a receive whose memory is that datagram's place in the message, on one of
-//! four queue pairs for such messages, and tells the sender the number and the key of it. So between
-//! [buffers](crate::Messages::buffer) no CPU copies a byte. Each datagram bears its index as immediate data. A card uses
-//! receives in the order of arrival: what follows a lost datagram is in the place of the one before, as is what overtook
-//! others, and is moved; what is lost comes in packets, at most 128 datagrams at a time. The receiver waits for what is late for a
-//! millisecond after the last datagram. A message has a key (Q_Key) of its own, so that the card drops late datagrams of an
-//! earlier one; and the queue pair is reset before a message's memory is another's, whatever became of the message: the
-//! death of its sender, a dropped receive. A message of more than 4,096 datagrams (4 MiB where the MTU is 1,024) goes by
-//! copy, and so does one for which no memory can be registered, or all four queue pairs have messages of other ranks.
-//! [Statistics](crate::Messages::statistics) count the datagrams that landed in their place, that were moved, and that were
-//! missing.
+//! A long message needs no connection either (UD-ZCopy: koop-2008, section 3.2): with a rule such as `eager, ud-zcopy`,
+//! and from 64 KiB on if there is none to read or write it over. For each of its datagrams the receiver posts a receive
+//! whose memory is that datagram's place in the message, on one of four queue pairs for such messages, and tells the
+//! sender the number and the key of it. So between [buffers](crate::Messages::buffer) no CPU copies a byte. Each
+//! datagram bears its index as immediate data. A card uses receives in the order of arrival: what follows a lost
+//! datagram is in the place of the one before, as is what overtook others, and is moved; what is lost comes in packets,
+//! at most 128 datagrams at a time. The receiver waits for what is late for a millisecond after the last datagram. A
+//! message has a key (Q_Key) of its own, so that the card drops late datagrams of an earlier one; and the queue pair is
+//! reset before a message's memory is another's, whatever became of the message: the death of its sender, a dropped
+//! receive. A message of more than 4,096 datagrams (4 MiB where the MTU is 1,024) goes by copy, and so does one for
+//! which no memory can be registered, or all four queue pairs have messages of other ranks.
+//! [Statistics](crate::Messages::statistics) count the datagrams that landed in their place, that were moved, and that
+//! were missing.
 //!
 //! # Over several rails
 //!

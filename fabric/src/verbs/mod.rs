@@ -24,7 +24,8 @@
 //! ([`DatagramChannel`](crate::DatagramChannel)) is driven in every wait, by one thread at a time. Packets to
 //! a peer may go over its connection as well, in one sequence with the datagrams: once it is there, which
 //! messages that are counted ask for, within a limit of connections for each rank; short ones by a ring in the
-//! receiver's memory, which that polls (`fast_path`). The packets of the two are
+//! receiver's memory, which that polls (`fast_path`). Long messages need no connection: their datagrams are received
+//! into their memory, by queue pairs of a small pool (`landing`). The packets of the two are
 //! lost with that connection, which is not made anew, unless packets are kept ([`MESSAGES_RELIABLE`]).
 //!
 //! # Guarantees and assumptions
