@@ -181,20 +181,20 @@ mod tests {
     }
 
     proptest! {
-            /// Lost, doubled and overtaken datagrams, and nonsense: what is not missing is in its place.
-            #[test]
-            fn all_that_is_not_missing_is_in_its_place(
-                len in 1..80_usize,
-                order in prop::collection::vec(prop::option::weighted(0.9, 0..22_u32), 0..22),
-    ) {
-                let (memory, missing) = received(len, &order);
-                let whole = message(len);
-                for (number, (is, should)) in (0..).zip(memory.chunks(UNIT).zip(whole.chunks(UNIT))) {
-                    prop_assert!(missing.datagrams.contains(&number) || is == should, "{} of {:?}", number, order);
-                }
-                let came = |number: &u32| order[..order.len().min(len.div_ceil(UNIT))].contains(&Some(*number));
-                let lost = missing.datagrams.iter().filter(|number| came(number)).count();
-                prop_assert!(lost <= 1, "{:?} of {:?}", missing, order); // one may not have fitted the last receive
+        /// Lost, doubled and overtaken datagrams, and nonsense: what is not missing is in its place.
+        #[test]
+        fn all_that_is_not_missing_is_in_its_place(
+            len in 1..80_usize,
+            order in prop::collection::vec(prop::option::weighted(0.9, 0..22_u32), 0..22),
+        ) {
+            let (memory, missing) = received(len, &order);
+            let whole = message(len);
+            for (number, (is, should)) in (0..).zip(memory.chunks(UNIT).zip(whole.chunks(UNIT))) {
+                prop_assert!(missing.datagrams.contains(&number) || is == should, "{} of {:?}", number, order);
             }
+            let came = |number: &u32| order[..order.len().min(len.div_ceil(UNIT))].contains(&Some(*number));
+            let lost = missing.datagrams.iter().filter(|number| came(number)).count();
+            prop_assert!(lost <= 1, "{:?} of {:?}", missing, order); // one may not have fitted the last receive
         }
+    }
 }
