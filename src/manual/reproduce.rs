@@ -26,14 +26,14 @@
 //! |---|---|---|
 //! | `infinihost` | InfiniHost MT23108 over PCI-X, two processors a node (jiang-2004) | published microbenchmarks; 12.83 us of jiang-2004; some shares are assumed |
 //! | `connectx7` | ConnectX-7 NDR | the card's manual; latencies of another card of its driver |
-//! | `shm` | two cores that share memory | `docs/locks.json`, 27 November 2026: a store seen by the other core, 48.9 ns; a compare-and-swap; `memcpy`; a futex wake |
+//! | `shm` | two cores that share memory | `bench locks`, 27 November 2026: a store seen by the other core, 48.9 ns; a compare-and-swap; `memcpy`; a futex wake |
 //! | `soft-roce` | Soft-RoCE | a compare-and-swap, 14.4 us, and the bandwidth, 104 MB/s, on an emulated machine with one processor, 27 November 2026; the shares are assumed |
 //!
 //! What is measured beyond that says how far a profile holds:
 //!
 //! | | measured | simulated | because |
 //! |---|---|---|---|
-//! | `shm`: a free lock, acquired and released (`docs/locks.json`) | 6.8 ns (`test-and-set`), 16 (`mcs`), 27 (`two-level`) | 100, 105, 560 ns | its words stay in one core's cache; on the profile each operation crosses to the other core |
+//! | `shm`: a free lock, acquired and released (`docs/locks.json`) | 7.1 ns (`test-and-set`), 9.6 (`mcs`), 24 (`two-level`) | 100, 105, 560 ns | its words stay in one core's cache; on the profile each operation crosses to the other core |
 //! | `shm`: `mcs` from owner to owner | 166 ns | 49 ns | several words move from cache to cache, one after the other |
 //! | `soft-roce`: `test-and-set`, lock and unlock | 27.4 us | 16.4 us | one processor does what the card does on the profile: what is posted takes its time |
 //! | `soft-roce`: a get of 8 B and a flush | 20 us | 14.4 us (a read) | the same |
