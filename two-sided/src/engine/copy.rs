@@ -138,9 +138,8 @@ mod tests {
 
     use super::*;
     use crate::Protocol;
-    use crate::engine::matching::Pattern;
-    use crate::engine::tests::{WINDOW, key, opened, posted, take_in};
-    use crate::engine::{Holding, PostOutcome, ToExpose, ToMove};
+    use crate::engine::tests::{WINDOW, announced, flushed, key, opened, take_in};
+    use crate::engine::{Holding, PostOutcome, ToMove};
 
     const LEN: u64 = 2 * FLIGHT + 5;
 
@@ -148,27 +147,9 @@ mod tests {
         [Packet::Data { receive: RequestId(message as u32), at }.encode(0).bytes(), bytes].concat()
     }
 
-    fn flushed(engine: &mut Engine<u64>) -> Vec<Packet> {
-        let mut packets = Vec::new();
-        engine.flush(|_, head, _| {
-            packets.push(Packet::decode(head).unwrap().0);
-            PostOutcome::SENT
-        });
-        packets
-    }
-
     /// A receiver of rank 1's message that has asked for its first packets.
     fn receiver() -> (Engine<u64>, usize, usize) {
-        let mut engine = opened(Rank(0), WINDOW, u32::MAX);
-        let key = SegmentKey { rank: Rank(1), len: LEN, ..key() };
-        let rts = Packet::Rts { context: 0, tag: 0, request: RequestId(3), key, by: Protocol::Copy };
-        take_in(&mut engine, Rank(1), rts.encode(0).bytes());
-        let receive = posted(engine.receive(Pattern { context: 0, source: Some(1), tag: None }));
-        let Some(ToMove::Expose(ToExpose { by: Protocol::Copy, len: LEN, message, .. })) =
-            engine.next_to_move(|_| true)
-        else {
-            panic!("there is to be room for it")
-        };
+        let (mut engine, receive, message) = announced(Protocol::Copy, LEN);
         engine.expose_elements(message, Box::new(vec![0_u8; LEN as usize]));
         (engine, receive, message)
     }

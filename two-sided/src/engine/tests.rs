@@ -40,6 +40,29 @@ pub(super) fn posted(posting: Posting) -> usize {
     receive
 }
 
+/// The packets that are to be sent.
+pub(super) fn flushed(engine: &mut Engine<u64>) -> Vec<Packet> {
+    let mut packets = Vec::new();
+    engine.flush(|_, head, _| {
+        packets.push(Packet::decode(head).unwrap().0);
+        PostOutcome::SENT
+    });
+    packets
+}
+
+/// A receiver that has a message of rank 1's, whose request there is 3, to expose; its receive, and the message.
+pub(super) fn announced(by: Protocol, len: u64) -> (Engine<u64>, usize, usize) {
+    let mut engine = opened(Rank(0), WINDOW, u32::MAX);
+    let key = SegmentKey { rank: Rank(1), len, ..key() };
+    let rts = Packet::Rts { context: 0, tag: 0, request: RequestId(3), key, by };
+    take_in(&mut engine, Rank(1), rts.encode(0).bytes());
+    let receive = posted(engine.receive(Pattern { context: 0, source: Some(1), tag: None }));
+    match engine.next_to_move(|_| true) {
+        Some(ToMove::Expose(expose)) if (expose.by, expose.len) == (by, len) => (engine, receive, expose.message),
+        _ => panic!("it is to be exposed"),
+    }
+}
+
 pub(super) fn key() -> SegmentKey {
     SegmentKey { rank: Rank(0), region: RegionId(1), len: 100, address: 0, rkey: 0 }
 }

@@ -230,10 +230,10 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
+    use crate::engine::ToExpose;
     use crate::engine::matching::Pattern;
-    use crate::engine::tests::{WINDOW, key, opened, posted, take_in};
+    use crate::engine::tests::{WINDOW, announced, flushed, key, opened, posted, take_in};
     use crate::engine::wire::DATA_HEAD;
-    use crate::engine::{PostOutcome, ToExpose};
 
     const UNIT: u32 = 10;
     const LEN: u64 = 2_995;
@@ -247,27 +247,10 @@ mod tests {
         }
     }
 
-    fn flushed(engine: &mut Engine<u64>) -> Vec<Packet> {
-        let mut packets = Vec::new();
-        engine.flush(|_, head, _| {
-            packets.push(Packet::decode(head).unwrap().0);
-            PostOutcome::SENT
-        });
-        packets
-    }
-
     /// A receiver of rank 1's message that has told its landing.
     fn receiver() -> (Engine<u64>, usize, usize) {
-        let mut engine = opened(Rank(0), WINDOW, u32::MAX);
+        let (mut engine, receive, message) = announced(Protocol::UdZcopy, LEN);
         let key = SegmentKey { rank: Rank(1), len: LEN, ..key() };
-        let rts = Packet::Rts { context: 0, tag: 0, request: RequestId(3), key, by: Protocol::UdZcopy };
-        take_in(&mut engine, Rank(1), rts.encode(0).bytes());
-        let receive = posted(engine.receive(Pattern { context: 0, source: Some(1), tag: None }));
-        let Some(ToMove::Expose(ToExpose { by: Protocol::UdZcopy, len: LEN, message, .. })) =
-            engine.next_to_move(|_| true)
-        else {
-            panic!("it is to land")
-        };
         engine.expose_landing(message, 7, (key, Box::new(Nothing)));
         let rtr = Packet::Rtr { request: RequestId(3), receive: RequestId(message as u32), key };
         assert_eq!(flushed(&mut engine), [rtr]);
