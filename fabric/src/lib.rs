@@ -56,7 +56,7 @@ pub use crate::any::{Any, endpoint, threads};
 #[doc(hidden)]
 pub use crate::datagrams::{
     Apart, Connecting, DatagramChannel, DatagramCounts, DatagramTransport, DatagramWaits, Datagrams, Identity, Machine,
-    Placement, Posted, SharedMachine,
+    Placement, Places, Posted, SharedMachine,
 };
 pub use crate::dispatch::{Either, EitherFuture, EitherPause};
 pub use crate::interface::background::{Background, BackgroundSlot};

@@ -68,5 +68,5 @@ mod transport;
 mod window;
 
 pub use channel::{DatagramChannel, DatagramCounts, Identity};
-pub use placement::Placement;
+pub use placement::{Placement, Places};
 pub use transport::{Apart, Connecting, DatagramTransport, DatagramWaits, Datagrams, Machine, Posted, SharedMachine};

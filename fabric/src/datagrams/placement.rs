@@ -5,11 +5,44 @@
 
 use crate::Missing;
 
+/// Where the datagrams of a message lie in it: all have as many bytes, but the last one.
+#[derive(Clone, Copy, Debug)]
+pub struct Places {
+    len: u64,
+    unit: u32,
+}
+
+impl Places {
+    /// Of a message of so many bytes in datagrams of `unit` bytes, of which there are fewer than 2<sup>32</sup>.
+    #[must_use]
+    pub const fn new(len: u64, unit: u32) -> Self {
+        Self { len, unit }
+    }
+
+    /// How many datagrams there are.
+    #[must_use]
+    pub const fn count(self) -> u32 {
+        self.len.div_ceil(self.unit as u64) as u32
+    }
+
+    /// The offset and the length of a datagram. `None`: there is none of this number.
+    #[must_use]
+    pub fn of(self, number: u32) -> Option<(u64, u32)> {
+        let at = u64::from(number) * u64::from(self.unit);
+        let left = self.len.checked_sub(at).filter(|left| *left > 0)?;
+        Some((at, left.min(self.unit.into()) as u32))
+    }
+
+    /// All of them, in order.
+    pub fn all(self) -> impl Iterator<Item = (u64, u32)> {
+        (0..).map_while(move |number| self.of(number))
+    }
+}
+
 /// The datagrams of a message, by the receives that they came in.
 #[derive(Debug)]
 pub struct Placement {
-    len: u64,
-    unit: u32,
+    places: Places,
     /// Of each receive the number of its datagram.
     slots: Vec<Option<u32>>,
     has_come: Vec<bool>,
@@ -18,32 +51,25 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Of a message of so many bytes in datagrams of `unit` bytes, of which there are fewer than 2<sup>32</sup>.
+    /// Of a message with these datagrams, none of which has come.
     #[must_use]
-    pub fn new(len: u64, unit: u32) -> Self {
-        let count = len.div_ceil(unit.into()) as usize;
-        Self { len, unit, slots: vec![None; count], has_come: vec![false; count], used: 0 }
+    pub fn new(places: Places) -> Self {
+        let count = places.count() as usize;
+        Self { places, slots: vec![None; count], has_come: vec![false; count], used: 0 }
     }
 
-    /// How many datagrams there are.
+    /// The places of the datagrams.
     #[must_use]
-    pub const fn count(&self) -> u32 {
-        self.slots.len() as u32
-    }
-
-    /// The offset and the length of a datagram.
-    #[must_use]
-    pub fn place(&self, number: u32) -> (u64, u32) {
-        let at = u64::from(number) * u64::from(self.unit);
-        (at, (self.len - at).min(self.unit.into()) as u32)
+    pub const fn places(&self) -> Places {
+        self.places
     }
 
     /// A datagram of so many bytes came in a receive, and says that it is `number`. One that came before, or has another
     /// length, does not count; its receive is used all the same.
     pub fn arrived(&mut self, slot: u32, number: Option<u32>, len: u32) {
         self.used += 1;
-        let is_new = |number: &u32| *number < self.count() && self.place(*number).1 == len;
-        let Some(number) = number.filter(is_new) else { return };
+        let is_whole = |number: &u32| self.places.of(*number).is_some_and(|(_, whole)| whole == len);
+        let Some(number) = number.filter(is_whole) else { return };
         if let Some(at) = self.slots.get_mut(slot as usize)
             && !std::mem::replace(&mut self.has_come[number as usize], true)
         {
@@ -54,14 +80,14 @@ impl Placement {
     /// Whether all receives were used.
     #[must_use]
     pub const fn is_full(&self) -> bool {
-        self.used >= self.count()
+        self.used >= self.places.count()
     }
 
     /// What is to be moved, from the place of one datagram to that of another, in this order; and what is missing. The
     /// number behind the last one is a place apart, for one of those that are in one another's places.
     #[must_use]
-    pub fn end(self) -> (Vec<(u32, u32)>, Missing) {
-        let (apart, mut moves) = (self.count(), Vec::new());
+    pub fn end(&self) -> (Vec<(u32, u32)>, Missing) {
+        let (apart, mut moves) = (self.places.count(), Vec::new());
         // Of each number the place that it is to leave.
         let mut found = vec![None; self.slots.len() + 1];
         for (slot, number) in (0..).zip(&self.slots) {
@@ -81,7 +107,7 @@ impl Placement {
             }
         }
         let missing = (0..).zip(&self.has_come).filter(|(_, has_come)| !**has_come).map(|(number, _)| number);
-        (moves, Missing { unit: self.unit, datagrams: missing.collect() })
+        (moves, Missing { unit: self.places.unit, datagrams: missing.collect() })
     }
 }
 
@@ -105,27 +131,30 @@ mod tests {
         (0..len).map(|at| (at as u8).wrapping_mul(37) | 1).collect()
     }
 
+    fn placement(len: u64) -> Placement {
+        Placement::new(Places::new(len, UNIT as u32))
+    }
+
     /// Memory after datagrams came in this order; `None`: one that is nonsense. And what is missing.
     fn received(len: usize, order: &[Option<u32>]) -> (Vec<u8>, Missing) {
         let (whole, mut memory) = (message(len), vec![0; len]);
-        let mut placement = Placement::new(len as u64, UNIT as u32);
-        for (slot, number) in (0..placement.count()).zip(order) {
-            let ((at, room), number) = (placement.place(slot), *number);
-            let bytes = match number.filter(|number| *number < placement.count()) {
-                Some(number) => &whole[placement.place(number).0 as usize..][..placement.place(number).1 as usize],
+        let mut placement = placement(len as u64);
+        let places: Vec<_> = placement.places().all().collect();
+        for ((slot, (at, room)), number) in (0..).zip(&places).zip(order) {
+            let bytes = match number.and_then(|number| placement.places().of(number)) {
+                Some((at, len)) => &whole[at as usize..][..len as usize],
                 None => &[0xee; UNIT],
             };
             // A card refuses what is longer than its receive.
-            match bytes.len() <= room as usize {
-                true => memory[at as usize..][..bytes.len()].copy_from_slice(bytes),
+            match bytes.len() <= *room as usize {
+                true => memory[*at as usize..][..bytes.len()].copy_from_slice(bytes),
                 false => {
                     placement.arrived(slot, None, 0);
                     continue;
                 }
             }
-            placement.arrived(slot, number, bytes.len() as u32);
+            placement.arrived(slot, *number, bytes.len() as u32);
         }
-        let places: Vec<_> = (0..placement.count()).map(|number| placement.place(number)).collect();
         let (moves, missing) = placement.end();
         let room = places.len() * UNIT; // and the place apart behind it
         memory.resize(room + UNIT, 0);
@@ -139,7 +168,7 @@ mod tests {
 
     #[test]
     fn what_comes_in_order_is_in_its_place() {
-        let mut placement = Placement::new(9, 4);
+        let mut placement = placement(9);
         for (number, len) in [(0, 4), (1, 4), (2, 1)] {
             assert!(!placement.is_full());
             placement.arrived(number, Some(number), len);
@@ -150,7 +179,7 @@ mod tests {
 
     #[test]
     fn what_follows_a_hole_is_moved() {
-        let mut placement = Placement::new(16, 4);
+        let mut placement = placement(16);
         for (slot, number) in [(0, 0), (1, 2), (2, 3)] {
             placement.arrived(slot, Some(number), 4);
         }
@@ -160,7 +189,7 @@ mod tests {
 
     #[test]
     fn what_overtook_others_is_moved() {
-        let mut placement = Placement::new(16, 4);
+        let mut placement = placement(16);
         for (slot, number) in [(0, 2), (1, 1), (2, 3), (3, 0)] {
             placement.arrived(slot, Some(number), 4);
         }
@@ -171,7 +200,7 @@ mod tests {
     #[test]
     fn what_no_message_has_does_not_count() {
         for (number, len) in [(Some(2), 4), (Some(u32::MAX), 4), (None, 4), (Some(0), 3), (Some(1), 4), (Some(1), 0)] {
-            let mut placement = Placement::new(7, 4);
+            let mut placement = placement(7);
             placement.arrived(0, number, len);
             placement.arrived(9, Some(0), 4); // there is no such receive
             placement.arrived(1, Some(1), 3);

@@ -19,7 +19,7 @@ use std::task::{Context, Poll};
 use onesided_job::lock;
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId, RemoteMemory, debug};
 
-use crate::datagrams::Placement;
+use crate::datagrams::{Placement, Places};
 use crate::verbs::Verbs;
 use crate::verbs::datagrams::CardDatagrams;
 use crate::verbs::device::Device;
@@ -97,7 +97,7 @@ struct VerbsLanding {
     until: Option<u64>,
 }
 
-debug!([] VerbsLanding, |this| "VerbsLanding({} datagrams, {})", this.placement.count(), this.fabric.0.rank);
+debug!([] VerbsLanding, |this| "VerbsLanding({} datagrams, {})", this.placement.places().count(), this.fabric.0.rank);
 
 impl VerbsLanding {
     /// Ends what is received, so that the next message may have the queue pair.
@@ -136,26 +136,23 @@ impl Landing for VerbsLanding {
             }
         }
         self.close();
-        let count = self.placement.count();
-        let placement = std::mem::replace(&mut self.placement, Placement::new(0, 1));
-        let places: Vec<_> = (0..count).map(|number| placement.place(number)).collect();
-        let (moves, missing) = placement.end();
-        let unit = places.first().map_or(0, |(_, len)| *len as usize);
-        let (mut bytes, mut apart) = (vec![0; unit], vec![0; unit]);
+        let (places, (moves, missing)) = (self.placement.places(), self.placement.end());
+        let longest = if moves.is_empty() { 0 } else { missing.unit as usize };
+        let (mut bytes, mut apart) = (vec![0; longest], vec![0; longest]);
         for (from, to) in &moves {
-            match (places.get(*from as usize), places.get(*to as usize)) {
-                (Some((from, len)), None) => self.into.read(*from, &mut apart[..*len as usize])?,
-                (None, Some((to, len))) => self.into.write(*to, &apart[..*len as usize])?,
+            match (places.of(*from), places.of(*to)) {
+                (Some((from, len)), None) => self.into.read(from, &mut apart[..len as usize])?,
+                (None, Some((to, len))) => self.into.write(to, &apart[..len as usize])?,
                 (Some((from, _)), Some((to, len))) => {
-                    let bytes = &mut bytes[..*len as usize];
-                    self.into.read(*from, bytes)?;
-                    self.into.write(*to, bytes)?;
+                    let bytes = &mut bytes[..len as usize];
+                    self.into.read(from, bytes)?;
+                    self.into.write(to, bytes)?;
                 }
                 (None, None) => {}
             }
         }
         if let Some(CardDatagrams { landings, .. }) = self.fabric.landings() {
-            let lost = missing.datagrams.len() as u64;
+            let (count, lost) = (places.count(), missing.datagrams.len() as u64);
             landings.missing.fetch_add(lost, Ordering::Relaxed);
             // One that was apart meanwhile is moved twice.
             let moved = moves.iter().filter(|(_, to)| *to < count).count() as u64;
@@ -173,7 +170,7 @@ struct VerbsLaunch {
     from: VerbsSegment,
     offset: u64,
     to: (Rank, u32, u32),
-    placement: Placement,
+    places: Places,
     next: u32,
     /// When it has left, all have.
     last: Option<u64>,
@@ -183,17 +180,17 @@ impl Future for VerbsLaunch {
     type Output = Result<(), Fault>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { fabric, queue, from, offset, to: (rank, number, key), placement, next, last } = &mut *self;
+        let Self { fabric, queue, from, offset, to: (rank, number, key), places, next, last } = &mut *self;
         let Some(handle) = fabric.0.connector.handle(&fabric.0.domain, fabric.0.rank, *rank) else {
             return Poll::Ready(Err(Fault::of(FaultKind::ConnectionLost, *rank)));
         };
-        let (start, count) = (from.local(*offset)?, placement.count());
+        let (start, count) = (from.local(*offset)?, places.count());
         let mut queue = lock(queue);
         queue.poll();
         while !queue.is_broken && *next < count {
-            let pieces = (*next..count).map(|number| {
-                let (at, len) = placement.place(number);
-                (number, Local { address: start.address + at, len, ..start })
+            let pieces = (*next..).map_while(|number| {
+                let (at, len) = places.of(number)?;
+                Some((number, Local { address: start.address + at, len, ..start }))
             });
             let (posted, end) = queue.post((handle, *number, *key), pieces, |number| number + 1 == count);
             if posted == 0 {
@@ -244,18 +241,16 @@ impl Verbs {
                 None if queues.made == QUEUES => return Err(refused(FaultKind::Full)),
                 None => {
                     let made = LandingQueue::new(&self.0.domain, landings.port, landings.receives);
+                    let made = made.map_err(|_| refused(FaultKind::NoMemory))?;
                     queues.made += 1;
-                    made.map_err(|_| {
-                        queues.made -= 1;
-                        refused(FaultKind::NoMemory)
-                    })?
+                    made
                 }
             };
             (queue, queues.key)
         };
         let address = u64::from(queue.number()) | u64::from(unit) << u32::BITS;
-        let placement = Placement::new(len, unit);
-        let places = (0..placement.count()).map(|number| placement.place(number));
+        let placement = Placement::new(Places::new(len, unit));
+        let places = placement.places().all();
         let places = places.map(|(at, len)| Local { address: start.address + at, len, ..start });
         let is_open = queue.open(key, places).is_ok();
         // What is dropped here is closed.
@@ -298,7 +293,7 @@ impl Verbs {
             from: from.clone(),
             offset,
             to: (rank, number, rkey),
-            placement: Placement::new(len, unit),
+            places: Places::new(len, unit),
             next: 0,
             last: None,
         }))

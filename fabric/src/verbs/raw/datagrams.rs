@@ -15,6 +15,8 @@ use crate::Error;
 pub(super) const HEADER: u64 = 40;
 /// Datagrams are checked by their content, so that one key is enough for all jobs.
 const KEY: u32 = 0x1051_DED0;
+/// A change of state that takes nothing besides.
+const NO_MORE: ibv::ibv_qp_attr_mask = ibv::ibv_qp_attr_mask(0);
 
 /// How many datagrams a queue has room for, and the longest one in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +69,72 @@ pub(in crate::verbs) struct Written {
     pub(in crate::verbs) is_solicited: bool,
 }
 
+impl RawQueuePair {
+    /// A queue pair for datagrams, in the reset state, with one queue for its completions. `pieces`: the most that a receive
+    /// has.
+    ///
+    /// # Safety
+    /// Domain and queue are open, and are destroyed after it.
+    pub(super) unsafe fn for_datagrams(
+        domain: &ProtectionDomain,
+        completions: &CompletionQueue,
+        sends: u32,
+        (receives, pieces): (u32, u32),
+    ) -> Result<Self, Error> {
+        let mut attributes = ibv::ibv_qp_init_attr {
+            send_cq: completions.raw.as_ptr(),
+            recv_cq: completions.raw.as_ptr(),
+            qp_type: ibv::ibv_qp_type::IBV_QPT_UD,
+            ..Default::default()
+        };
+        attributes.cap = ibv::ibv_qp_cap {
+            max_send_wr: sends,
+            max_recv_wr: receives,
+            max_send_sge: 1,
+            max_recv_sge: pieces,
+            max_inline_data: 0,
+        };
+        // SAFETY: the caller vouches for domain and queue.
+        unsafe { Self::new(domain, &mut attributes) }
+    }
+
+    /// From the reset state to one in which receives may be posted, for datagrams with this key.
+    pub(super) fn initialise(&self, port: u8, key: u32) -> Result<(), Error> {
+        use ibv::ibv_qp_attr_mask as mask;
+        let attributes = ibv::ibv_qp_attr { port_num: port, qkey: key, ..Default::default() };
+        self.enter(
+            ibv::ibv_qp_state::IBV_QPS_INIT,
+            attributes,
+            mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_QKEY,
+        )
+    }
+
+    pub(super) fn begin_receiving(&self) -> Result<(), Error> {
+        self.enter(ibv::ibv_qp_state::IBV_QPS_RTR, ibv::ibv_qp_attr::default(), NO_MORE)
+    }
+
+    /// Once it receives.
+    pub(super) fn begin_sending(&self) -> Result<(), Error> {
+        let first = ibv::ibv_qp_attr_mask::IBV_QP_SQ_PSN;
+        self.enter(ibv::ibv_qp_state::IBV_QPS_RTS, ibv::ibv_qp_attr::default(), first)
+    }
+
+    /// From any state.
+    pub(super) fn reset(&self) -> Result<(), Error> {
+        self.enter(ibv::ibv_qp_state::IBV_QPS_RESET, ibv::ibv_qp_attr::default(), NO_MORE)
+    }
+
+    fn enter(
+        &self,
+        state: ibv::ibv_qp_state::Type,
+        attributes: ibv::ibv_qp_attr,
+        with: ibv::ibv_qp_attr_mask,
+    ) -> Result<(), Error> {
+        let mut attributes = ibv::ibv_qp_attr { qp_state: state, ..attributes };
+        self.modify(&mut attributes, ibv::ibv_qp_attr_mask::IBV_QP_STATE | with)
+    }
+}
+
 /// A datagram that has arrived: in this receive, until it is posted again.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::verbs) struct Received {
@@ -95,36 +163,17 @@ impl DatagramQueue {
         room: DatagramRoom,
         mark: u64,
     ) -> Result<Self, Error> {
-        use ibv::ibv_qp_attr_mask as mask;
         let DatagramRoom { receives, sends, .. } = room;
         let memory = MemoryRegion::new(domain, room.at(receives + sends))?;
-        let mut attributes = ibv::ibv_qp_init_attr {
-            send_cq: completions.raw.as_ptr(),
-            recv_cq: completions.raw.as_ptr(),
-            qp_type: ibv::ibv_qp_type::IBV_QPT_UD,
-            ..Default::default()
-        };
-        attributes.cap = ibv::ibv_qp_cap {
-            max_send_wr: sends,
-            max_recv_wr: receives,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline_data: 0,
-        };
         // SAFETY: domain and queue are open, and are kept below.
-        let raw = unsafe { RawQueuePair::new(domain, &mut attributes) }?;
+        let raw = unsafe { RawQueuePair::for_datagrams(domain, completions, sends, (receives, 1)) }?;
         assert!(u64::from(sends) >= SIGNALLED, "a full queue has a signalled send");
         let (completions, domain) = (Arc::clone(completions), Arc::clone(domain));
         let queue = Self { raw, memory, room, mark, sends: Mutex::default(), completions, domain };
-
-        let modify = |mut attributes, set| queue.raw.modify(&mut attributes, set);
-        let to = |state| ibv::ibv_qp_attr { qp_state: state, ..Default::default() };
-        let init = ibv::ibv_qp_attr { port_num: port, qkey: KEY, ..to(ibv::ibv_qp_state::IBV_QPS_INIT) };
-        let port = mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_QKEY;
-        modify(init, mask::IBV_QP_STATE | port)?;
+        queue.raw.initialise(port, KEY)?;
         (0..receives).try_for_each(|slot| queue.post_receive(slot))?;
-        modify(to(ibv::ibv_qp_state::IBV_QPS_RTR), mask::IBV_QP_STATE)?;
-        modify(to(ibv::ibv_qp_state::IBV_QPS_RTS), mask::IBV_QP_STATE | mask::IBV_QP_SQ_PSN)?;
+        queue.raw.begin_receiving()?;
+        queue.raw.begin_sending()?;
         Ok(queue)
     }
 

@@ -25,33 +25,9 @@ impl Pair {
     /// In the reset state, for so many sends and receives.
     fn new(domain: &Arc<ProtectionDomain>, port: u8, sends: u32, receives: u32) -> Result<Self, Error> {
         let completions = CompletionQueue::new(&domain.context, sends + receives)?;
-        let mut attributes = ibv::ibv_qp_init_attr {
-            send_cq: completions.raw.as_ptr(),
-            recv_cq: completions.raw.as_ptr(),
-            qp_type: ibv::ibv_qp_type::IBV_QPT_UD,
-            ..Default::default()
-        };
-        attributes.cap = ibv::ibv_qp_cap {
-            max_send_wr: sends,
-            max_recv_wr: receives,
-            max_send_sge: 1,
-            max_recv_sge: 2,
-            max_inline_data: 0,
-        };
         // SAFETY: domain and queue are open, and are kept below.
-        let raw = unsafe { RawQueuePair::new(domain, &mut attributes) }?;
+        let raw = unsafe { RawQueuePair::for_datagrams(domain, &completions, sends, (receives, 2)) }?;
         Ok(Self { raw, completions, domain: Arc::clone(domain), port })
-    }
-
-    fn modify(&self, mut attributes: ibv::ibv_qp_attr, with: ibv::ibv_qp_attr_mask) -> Result<(), Error> {
-        self.raw.modify(&mut attributes, ibv::ibv_qp_attr_mask::IBV_QP_STATE | with)
-    }
-
-    /// From the reset state to one in which receives may be posted, for datagrams with this key.
-    fn initialise(&self, key: u32) -> Result<(), Error> {
-        use ibv::ibv_qp_attr_mask as mask;
-        let with = mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_QKEY;
-        self.modify(ibv::ibv_qp_attr { port_num: self.port, qkey: key, ..to(ibv::ibv_qp_state::IBV_QPS_INIT) }, with)
     }
 
     fn poll(&self, mut completed: impl FnMut(&ibv::ibv_wc)) -> usize {
@@ -66,12 +42,6 @@ impl Pair {
         }
     }
 }
-
-fn to(state: ibv::ibv_qp_state::Type) -> ibv::ibv_qp_attr {
-    ibv::ibv_qp_attr { qp_state: state, ..Default::default() }
-}
-
-const NO_MORE: ibv::ibv_qp_attr_mask = ibv::ibv_qp_attr_mask(0);
 
 /// A queue pair that receives the datagrams of one message after the other, each into its place.
 #[derive(Debug)]
@@ -93,19 +63,18 @@ impl LandingQueue {
         self.pair.raw.number()
     }
 
-    /// Receives datagrams with this key into these places, and none with another key. Nothing may be posted.
+    /// Receives datagrams with this key into these places, and none with another key. It is new, or was [closed](Self::close).
     pub(in crate::verbs) fn open(&self, key: u32, places: impl Iterator<Item = Local>) -> Result<(), Error> {
-        self.close()?;
-        self.pair.initialise(key)?;
+        self.pair.raw.initialise(self.pair.port, key)?;
         for (slot, place) in (0..).zip(places) {
             self.post_receive(slot, place)?;
         }
-        self.pair.modify(to(ibv::ibv_qp_state::IBV_QPS_RTR), NO_MORE)
+        self.pair.raw.begin_receiving()
     }
 
     /// From now on nothing is received.
     pub(in crate::verbs) fn close(&self) -> Result<(), Error> {
-        self.pair.modify(to(ibv::ibv_qp_state::IBV_QPS_RESET), NO_MORE)?;
+        self.pair.raw.reset()?;
         self.pair.poll(|_| {});
         Ok(())
     }
@@ -152,9 +121,9 @@ pub(in crate::verbs) struct LaunchQueue {
 impl LaunchQueue {
     pub(in crate::verbs) fn new(domain: &Arc<ProtectionDomain>, port: u8, sends: u32) -> Result<Self, Error> {
         let pair = Pair::new(domain, port, sends, 1)?;
-        pair.initialise(0)?;
-        pair.modify(to(ibv::ibv_qp_state::IBV_QPS_RTR), NO_MORE)?;
-        pair.modify(to(ibv::ibv_qp_state::IBV_QPS_RTS), ibv::ibv_qp_attr_mask::IBV_QP_SQ_PSN)?;
+        pair.raw.initialise(port, 0)?;
+        pair.raw.begin_receiving()?;
+        pair.raw.begin_sending()?;
         Ok(Self { pair, sends: sends.into(), posted: 0, left: 0, is_broken: false })
     }
 
