@@ -13,7 +13,7 @@
 //!   more; and so does the other rank when it hears that.
 //! - Or it keeps the connection, and the other rank goes on with it.
 //!
-//! Where both give the connection back at the same time, the lower rank's wish counts.
+//! Where both give the connection back at the same time, both agree.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -23,7 +23,8 @@ use onesided_remote_memory::Liveness;
 use crate::verbs::Inner;
 use crate::verbs::datagrams::{CONNECT_AFTER, CONNECTIONS, COUNTED, MESSAGES_CHANNEL, MESSAGES_RELIABLE};
 use crate::verbs::fast_path::{FAST_PATHS, SLOTS};
-use crate::verbs::peer::{Peer, Revocation};
+use crate::verbs::peer::Peer;
+use crate::verbs::revoke::Revocation;
 use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::{ChannelCounts, Error};
 
@@ -75,64 +76,22 @@ impl Limits {
     }
 }
 
-/// What becomes of a connection that a rank gives back.
+/// How many requests had been posted on a connection when that was last looked at.
 #[derive(Debug, Default)]
-pub(super) struct Giving {
-    /// The number of this rank's wish, or 0; and of its last one.
-    number: AtomicU32,
-    last: AtomicU32,
-    /// The peer's wish that this rank has not agreed to.
-    kept: AtomicU32,
-    /// How many requests had been posted when that was last looked at.
-    posted: AtomicU64,
-}
-
-impl Giving {
-    pub(super) fn number(&self) -> u32 {
-        self.number.load(Ordering::Acquire)
-    }
-
-    pub(super) fn is_under_way(&self) -> bool {
-        self.number() != 0
-    }
-
-    pub(super) fn end(&self) {
-        self.number.store(0, Ordering::Release);
-    }
-}
+pub(super) struct Use(AtomicU64);
 
 impl Peer {
     /// How many requests were posted since this was last asked.
     fn used(&self) -> u64 {
-        let posted = self.posted();
-        posted.saturating_sub(self.giving.posted.swap(posted, Ordering::Relaxed))
+        let posted = self.queue.posted();
+        posted.saturating_sub(self.used.0.swap(posted, Ordering::Relaxed))
     }
 
     /// Posts nothing any more, if nothing is in flight. A rank `is_asked` that may not post yet agrees.
-    fn begin_to_give(&self, is_asked: bool) -> bool {
-        let connecting = lock(&self.connecting); // nothing makes it ready meanwhile
-        let posting = lock(&self.posting);
-        let is_made = self.is_ready() || is_asked && connecting.connected.is_some();
+    pub(super) fn begin_to_give(&self, is_asked: bool) -> bool {
         // What is in the peer's ring is found there.
-        let is_over = !self.is_busy() && !posting.has_unproven_slots();
-        let may = is_made && is_over && !self.is_broken() && !self.giving.is_under_way();
-        if may {
-            let last = self.giving.last.load(Ordering::Relaxed).wrapping_add(1).max(1);
-            self.giving.last.store(last, Ordering::Relaxed);
-            self.giving.number.store(last, Ordering::Release);
-            self.set_unready();
-        }
-        may
-    }
-
-    /// The peer keeps the connection.
-    pub(super) fn keep(&self) {
-        let _connecting = lock(&self.connecting);
-        // Unless it broke meanwhile, and another one is to be made.
-        if self.giving.is_under_way() {
-            self.giving.end();
-            self.set_ready();
-        }
+        let idle = || self.queue.hold_idle().filter(|posting| !posting.has_unproven_slots());
+        self.connection.begin_to_give(is_asked, idle)
     }
 }
 
@@ -155,7 +114,7 @@ impl Inner {
             true => self.is_limited(peer.id),
             false => peer.id.traffic != Traffic::Memory && peer.id.rank != self.rank,
         };
-        let is_whole = |peer: &&Peer| peer.is_connected() && !peer.giving.is_under_way();
+        let is_whole = |peer: &&Peer| peer.connection.is_connected() && peer.connection.gives().is_none();
         let is_alive = |peer: &&Peer| self.job_segment.liveness(peer.id.rank) == Liveness::Alive;
         let connected: Vec<_> = self.known_peers().filter(is_of_messages).filter(is_whole).filter(is_alive).collect();
         let most = self.limits.most.load(Ordering::Relaxed) as usize;
@@ -178,22 +137,11 @@ impl Inner {
         used < if self.limits.beside_datagrams { self.limits.connect_after.into() } else { 1 }
     }
 
-    /// Whether this rank gives back a connection as its peer wishes; if so, it has.
-    pub(super) fn agrees_to_give(&self, peer: &Peer, number: u32) -> bool {
-        if peer.giving.kept.load(Ordering::Relaxed) == number {
-            return false;
-        }
+    /// Whether a peer's connection is so little used that this rank agrees to give it back.
+    pub(super) fn may_spare(&self, peer: &Peer) -> bool {
         self.progress(); // the rank may compute
         self.report_packets(peer);
-        let own_counts = peer.giving.is_under_way() && self.rank < peer.id.rank;
-        let stops = || peer.giving.is_under_way() || peer.begin_to_give(true);
-        if own_counts || !self.is_little(peer.used()) || peer.is_waited_on() || !stops() {
-            peer.giving.kept.store(number, Ordering::Relaxed);
-            return false;
-        }
-        self.give_back(peer);
-        self.ring();
-        true
+        self.is_little(peer.used()) && !peer.is_waited_on()
     }
 
     /// What became of the connections of messages so far.
@@ -209,7 +157,7 @@ impl Inner {
         let Ok([memory, ..]) = self.peers_of(peer.id.rank) else { return };
         // Held against a cut.
         let revocation = lock(&memory.revocation);
-        let is_to_end = peer.giving.is_under_way() && !peer.is_broken();
+        let is_to_end = peer.connection.gives().is_some() && !peer.connection.is_broken();
         if is_to_end && matches!(*revocation, Revocation::Not) {
             self.save();
             self.end_connection(peer);
