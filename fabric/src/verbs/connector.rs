@@ -36,7 +36,7 @@ use crate::verbs::connection::{self, Connection, End, Pairs};
 use crate::verbs::device::Device;
 use crate::verbs::endpoint_address::EndpointAddress;
 use crate::verbs::fast_path::{self, Ring, RingAddress};
-use crate::verbs::giving::SCAN;
+use crate::verbs::giving::{SCAN, UNSAID};
 use crate::verbs::hello::{Hello, MAGIC};
 use crate::verbs::peer::Peer;
 use crate::verbs::raw::{AddressHandle, BATCH, DatagramQueue, DatagramRoom, ProtectionDomain, QueuePair, Route};
@@ -230,7 +230,9 @@ impl Inner {
     #[inline]
     pub(super) fn count_short(&self, peer: &Peer) {
         let enough = self.limits.connect_after.saturating_mul(fast_path::TIMES);
-        if peer.short.fetch_add(1, Ordering::Relaxed) + 1 >= enough && self.limits.fast_paths != Some(0) {
+        if peer.short.fetch_add(1, Ordering::Relaxed) + 1 >= enough
+            && self.limits.fast_paths.load(Ordering::Relaxed) > 0
+        {
             peer.short.store(0, Ordering::Relaxed);
             lock(&self.connector.frequent).push(peer.id);
             self.connector.wake_up.ring();
@@ -251,8 +253,13 @@ impl Inner {
             works && self.job_segment.liveness(*rank) == Liveness::Alive
         };
         let is_crowded = || self.oversubscription.is(&self.job_segment, self.rank);
-        let most = self.limits.fast_paths.unwrap_or_else(|| if is_crowded() { 0 } else { fast_path::MOST });
+        let most = match self.limits.fast_paths.load(Ordering::Relaxed) {
+            UNSAID if is_crowded() => return None,
+            UNSAID => fast_path::MOST,
+            most => most,
+        };
         if arrivals.ranks_with_rings().iter().filter(|rank| is_of_use(rank)).count() >= most as usize {
+            self.limits.wants_ring_back.store(true, Ordering::Relaxed);
             return None;
         }
         let slots = self.limits.slots.load(Ordering::Relaxed) as u8;

@@ -4,6 +4,7 @@
 //! Beside datagrams a rank never has more. One that had to refuse a connection gives the least used one back:
 //! one that carried fewer requests for a while than messages count for a new one. Packets to that peer are
 //! datagrams again, in the same sequence, and those that were refused ask again when enough messages count.
+//! So does a [fast path](super::fast_path) that was refused: the least used ring goes with its connection.
 //!
 //! A connection ends by agreement. The rank that gives it back has no request in flight, posts none any
 //! more, and says so, with a number. Its peer decides once for each number:
@@ -35,6 +36,9 @@ pub const MESSAGES_CONNECTIONS: &str = "ONESIDED_MESSAGES_CONNECTIONS";
 /// How often a rank with too many looks for idle ones, in nanoseconds.
 pub(super) const SCAN: u64 = 100_000_000;
 
+/// Nothing was said of how many fast paths there may be.
+pub(super) const UNSAID: u32 = u32::MAX;
+
 /// The limits of connections of messages, and how many there are.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
@@ -47,10 +51,12 @@ pub(super) struct Limits {
     pub(super) most: AtomicU32,
     /// Whether one was refused for that limit since one was last given back.
     pub(super) wants_one_back: AtomicBool,
-    /// How many ranks have a [fast path](super::fast_path) to this one at most, if that was said; and how many slots
+    /// How many ranks have a [fast path](super::fast_path) to this one at most, or [`UNSAID`]; and how many slots
     /// one has.
-    pub(super) fast_paths: Option<u32>,
+    pub(super) fast_paths: AtomicU32,
     pub(super) slots: AtomicU32,
+    /// Whether one was refused since one was last given back.
+    pub(super) wants_ring_back: AtomicBool,
     /// How many of those were made.
     pub(super) rings: AtomicU64,
     /// How many to others were made, were refused, and were given back.
@@ -65,7 +71,7 @@ impl Limits {
         let count = |name| setting::number(name, 1_u32.., "of at least 1");
         let most = count(MESSAGES_CONNECTIONS)?.unwrap_or(if beside_datagrams { CONNECTIONS } else { u32::MAX });
         let connect_after = count(CONNECT_AFTER)?.unwrap_or(COUNTED);
-        let fast_paths = setting::number(FAST_PATHS, 0_u32.., "of at least 0")?;
+        let fast_paths = setting::number(FAST_PATHS, 0_u32..UNSAID, "of at least 0")?.unwrap_or(UNSAID).into();
         let is_reliable = setting::chosen(MESSAGES_RELIABLE, ["off", "on"])? == 1;
         if is_reliable && !beside_datagrams {
             let what = format!("{MESSAGES_RELIABLE}=on needs {MESSAGES_CHANNEL}=both");
@@ -100,7 +106,9 @@ impl Inner {
     pub(super) fn has_limit(&self) -> bool {
         let most = self.limits.most.load(Ordering::Relaxed) as usize;
         let all = Traffic::RAILS.len() * (self.connector.addresses.len() - 1);
-        most < all && (self.datagrams.is_none() || self.limits.wants_one_back.load(Ordering::Relaxed))
+        let wants_ring_back = self.limits.wants_ring_back.load(Ordering::Relaxed);
+        let wants_one_back = self.datagrams.is_none() || self.limits.wants_one_back.load(Ordering::Relaxed);
+        wants_ring_back || most < all && wants_one_back
     }
 
     /// The idle connections that are to be given back now, if there are too many; nothing is posted on
@@ -129,7 +137,16 @@ impl Inner {
         idle.sort_by_key(|(used, _)| *used);
         idle.iter().for_each(|(_, peer)| self.report_packets(peer));
         let begun = idle.into_iter().filter(|(_, peer)| peer.begin_to_give(false)).map(|(_, peer)| peer.id);
-        Some(begun.take(over?).collect())
+        Some(begun.take(over.unwrap_or(0)).chain(self.least_used_ring()).collect())
+    }
+
+    /// The connection with the least used ring, if one is wanted back and it is to be given back now.
+    fn least_used_ring(&self) -> Option<ConnectionId> {
+        let arrivals = self.arrivals.get().filter(|_| self.limits.wants_ring_back.load(Ordering::Relaxed))?;
+        let (rank, used) = arrivals.uses_of_rings().into_iter().min_by_key(|(_, used)| *used)?;
+        let peer = self.messages(rank).ok()?;
+        self.report_packets(peer);
+        (self.is_little(used) && peer.begin_to_give(false)).then_some(peer.id)
     }
 
     /// Whether so many requests since the last look are so few that the connection may be given back.
@@ -163,6 +180,7 @@ impl Inner {
             self.end_connection(peer);
             self.limits.given_back.fetch_add(u64::from(peer.id.traffic == Traffic::Messages), Ordering::Relaxed);
             self.limits.wants_one_back.store(false, Ordering::Relaxed);
+            self.limits.wants_ring_back.store(false, Ordering::Relaxed);
         }
         drop(revocation);
         self.ring();

@@ -281,6 +281,12 @@ impl Verbs {
         self.0.connector.wake();
     }
 
+    /// Overrides [`FAST_PATHS`], for tests.
+    #[doc(hidden)]
+    pub fn set_most_fast_paths(&self, most: u32) {
+        self.0.limits.fast_paths.store(most, Ordering::Relaxed);
+    }
+
     /// How many slots this rank's further [fast paths](FAST_PATHS) have, for tests.
     #[doc(hidden)]
     pub fn set_slots(&self, slots: u8) {
