@@ -209,7 +209,7 @@
 //! | `ONESIDED_FULL_AFTER` | on verbs, how many seconds a post waits for room at a rank that makes no progress, 0.1 or more (see [failures](super::failures)) | 60 |
 //! | `ONESIDED_MESSAGES_CONNECTIONS` | on verbs, how many connections of messages, each rail counted, a rank has before it [gives idle ones back](super::fabrics#verbs); with the channel `both`, how many it has at most | no limit; with `both` 16 |
 //! | `ONESIDED_MESSAGES_CONNECT_AFTER` | on verbs with the channel `both`, how many messages to a rank count before its connection is made | 16 |
-//! | `ONESIDED_MESSAGES_FAST_PATHS` | on verbs with the channel `both`, how many ranks have a [fast path](super::messages#over-datagrams) to this one at most; 0: none | 8; 0 where there are more ranks than cores |
+//! | `ONESIDED_MESSAGES_FAST_PATHS` | on verbs with the channel `both`, how many ranks have a [fast path](super::messages#over-datagrams) to this one at most, of which the least used gives way; 0: none | 8; 0 where there are more ranks than cores |
 //! | `ONESIDED_MESSAGES_CHANNEL` | on verbs, over what the packets of messages travel, the same at all ranks: connections (`rc`), [datagrams](super::messages#over-datagrams) (`ud`), or datagrams first and then connections (`both`) | `rc` |
 //! | `ONESIDED_MESSAGES_RELIABLE` | on verbs with the channel `both`, the same at all ranks: whether messages [survive a connection that breaks](super::messages#over-datagrams) (`on`, `off`) | `off` |
 //! | `ONESIDED_MESSAGES_QUEUES` | on verbs, in how many completion queues this rank's requests complete: `two`, of which one has the packets of messages, or `one` ([progress](super::progress)); with datagrams always one | `two` |

@@ -116,6 +116,12 @@ impl Arrivals {
         self.arrived.lock().rings.iter().map(|ring| ring.from).collect()
     }
 
+    /// The same, with how many packets came by each since this was last asked.
+    pub(super) fn uses_of_rings(&self) -> Vec<(Rank, u64)> {
+        let mut arrived = self.arrived.lock();
+        arrived.rings.iter_mut().map(|ring| (ring.from, std::mem::take(&mut ring.used))).collect()
+    }
+
     pub(super) fn add_ring(&self, ring: Ring) {
         self.arrived.lock().rings.push(ring);
     }

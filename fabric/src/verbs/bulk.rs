@@ -145,7 +145,7 @@ impl Future for VerbsFlush<'_> {
             Err(fault) => return Poll::Ready(Err(fault)),
         };
         // For a close target, the completions are there at the first poll.
-        let done = || peer.has_completed(self.posted);
+        let done = || peer.queue.has_completed(self.posted);
         if !done() && (self.fabric.progress() == 0 || !done()) {
             fork::check()?;
             self.fabric.0.report_packets(peer);
@@ -343,7 +343,7 @@ impl Fabric for Verbs {
         if let Ok(peer) = self.peer(target) {
             // A read that another thread posts after them is counted as posted, or a second one is
             // posted.
-            if peer.is_unproven() {
+            if peer.queue.is_unproven() {
                 match self.0.take_slot(8) {
                     Ok(taken) => {
                         self.0.post_and_forget(peer.id, WorkRequest::new(Verb::Read { from: peer.home }, &taken, 8))
@@ -356,7 +356,7 @@ impl Fabric for Verbs {
     }
 
     fn flush_local(&self, target: Rank) -> VerbsFlush<'_> {
-        VerbsFlush { fabric: self, target, posted: self.peer(target).map_or(0, |peer| peer.posted()) }
+        VerbsFlush { fabric: self, target, posted: self.peer(target).map_or(0, |peer| peer.queue.posted()) }
     }
 
     fn landing_max(&self, peer: Rank) -> u64 {
@@ -406,13 +406,13 @@ impl Verbs {
 
     /// How many requests were posted to a rank so far.
     pub(super) fn posted(&self, rank: Rank) -> u64 {
-        self.peer(rank).map_or(0, Peer::posted)
+        self.peer(rank).map_or(0, |peer| peer.queue.posted())
     }
 
     /// Whether the first `count` requests to a rank have completed, and the writes among the first
     /// `writes` are known to be in memory.
     pub(super) fn has_placed(&self, rank: Rank, count: u64, writes: u64) -> bool {
-        let settled = |peer: &Peer| peer.has_completed(count) && peer.has_proven(writes);
+        let settled = |peer: &Peer| peer.queue.has_completed(count) && peer.queue.has_proven(writes);
         self.peer(rank).is_ok_and(|peer| settled(peer) || (self.progress() > 0 && settled(peer)))
     }
 

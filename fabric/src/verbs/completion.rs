@@ -9,8 +9,9 @@ use onesided_remote_memory::{Fault, FaultKind};
 
 use crate::verbs::Inner;
 use crate::verbs::bounce_buffers::Outcome;
-use crate::verbs::peer::{Entry, NO_SPACE, REFUSED};
+use crate::verbs::peer::{NO_SPACE, REFUSED};
 use crate::verbs::queue::{NUMBER, NUMBER_BITS};
+use crate::verbs::send_queue::Entry;
 use crate::verbs::traffic::{ConnectionId, Traffic};
 
 impl Inner {
@@ -26,14 +27,14 @@ impl Inner {
     pub(super) fn complete(&self, id: u64, status: u32) {
         let Ok(peer) = self.peer(ConnectionId::of(id >> NUMBER_BITS)) else { return };
         if status != 0 {
-            let _ = peer.broken.compare_exchange(0, status, Ordering::AcqRel, Ordering::Relaxed);
+            peer.connection.break_by(status);
             if peer.id.traffic != Traffic::Memory {
                 self.has_to_renew.store(true, Ordering::Relaxed); // a thread that never sleeps looks, too
             }
         }
-        let first = peer.completed.load(Ordering::Relaxed);
+        let first = peer.queue.completed.load(Ordering::Relaxed);
         let ahead = id.wrapping_sub(first) & NUMBER;
-        if ahead >= peer.depth as u64 {
+        if ahead >= peer.queue.depth as u64 {
             return peer.fail(); // a duplicate: no correct card sends one, and no wait may follow
         }
         let last = first + ahead;
@@ -42,7 +43,7 @@ impl Inner {
             // It was written before the request was posted, so the loop ends at once; reading it
             // orders its slot as well.
             let entry = loop {
-                let entry = Entry(peer.entry(number).load(Ordering::Acquire));
+                let entry = Entry(peer.queue.entry(number).load(Ordering::Acquire));
                 if entry.is_of(number) {
                     break entry;
                 }
@@ -52,7 +53,7 @@ impl Inner {
                 lock(&self.in_flight).remove(&entry.slot());
             }
             self.report(peer.id, self.buffers.complete(entry.slot(), if number == last { status } else { 0 }));
-            peer.completed.store(number + 1, Ordering::Release);
+            peer.queue.completed.store(number + 1, Ordering::Release);
             if number == last {
                 break;
             }
@@ -64,7 +65,7 @@ impl Inner {
     /// timeout](Self::detection_until).
     pub(super) fn fault(&self, to: ConnectionId, status: u32) -> Fault {
         let rank = to.rank;
-        let broken = self.peer(to).map_or(0, |peer| peer.broken.load(Ordering::Acquire));
+        let broken = self.peer(to).map_or(0, |peer| peer.connection.broken());
         // The rank's end takes precedence over the library's status.
         if let Err(ended) = self.job_segment.liveness(rank).needed(rank) {
             return ended;

@@ -32,12 +32,13 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::Error;
 use crate::verbs::arrivals::Arrivals;
+use crate::verbs::connection::{self, Connection, End, Pairs};
 use crate::verbs::device::Device;
 use crate::verbs::endpoint_address::EndpointAddress;
 use crate::verbs::fast_path::{self, Ring, RingAddress};
-use crate::verbs::giving::SCAN;
+use crate::verbs::giving::{SCAN, UNSAID};
 use crate::verbs::hello::{Hello, MAGIC};
-use crate::verbs::peer::{Connecting, Peer, is_after_break};
+use crate::verbs::peer::Peer;
 use crate::verbs::raw::{AddressHandle, BATCH, DatagramQueue, DatagramRoom, ProtectionDomain, QueuePair, Route};
 use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::verbs::wake_up::WakeUp;
@@ -154,7 +155,7 @@ impl Inner {
     /// Asks for the connection to a peer, once. The end of the answer wakes this rank's threads.
     #[cold]
     pub(super) fn ask_to_connect(&self, peer: &Peer) {
-        if !peer.is_ready() && !peer.is_refused() && !peer.asked.swap(true, Ordering::AcqRel) {
+        if peer.connection.ask() {
             lock(&self.connector.asked).push(peer.id);
             self.connector.wake_up.ring();
         }
@@ -168,71 +169,25 @@ impl Inner {
         start_thread("onesided-connect", "start the thread that connects ranks", move || thread.run(&inner))
     }
 
-    /// Connects this rank's queue pair for a peer to the peer's. Says which it is, and whether requests
-    /// may be posted from now on.
-    fn connect(&self, peer: &Peer, hello: &Hello) -> Option<(u32, bool)> {
-        let rank = peer.id.rank;
-        let mut connecting = lock(&peer.connecting);
-        // One that only says that a connection broke names no queue pair, and may come late.
-        let is_of_it = peer.generation() == hello.generation && hello.queue_pair != 0;
-        if !is_of_it || peer.is_broken() || self.job_segment.liveness(rank) != Liveness::Alive {
-            return None;
-        }
-        let pair = self.queue_pair_of(peer, &mut connecting)?;
-        let card = self.cards.of(peer.id.traffic);
-        match connecting.connected {
-            Some(earlier) if earlier != hello.queue_pair => return None,
-            Some(_) => {}
-            None if card.is_some_and(|card| now() < card.again.load(Ordering::Relaxed)) => return None,
-            None => {
-                let route = self.connector.route(self.rank, peer.id, (hello.queue_pair, hello.generation));
-                if pair.connect(&route).is_err() {
-                    card.inspect(|card| card.again.store(now() + AFTER_FAILURE, Ordering::Relaxed));
-                    return None;
-                }
-                connecting.connected = Some(hello.queue_pair);
-            }
-        }
-        let becomes_ready = hello.knows && !peer.is_ready() && !peer.giving.is_under_way();
-        if becomes_ready {
-            peer.set_ready();
-            let counts = peer.id.traffic == Traffic::Messages && rank != self.rank;
-            self.limits.made.fetch_add(counts.into(), Ordering::Relaxed);
-        }
-        Some((pair.number(), becomes_ready))
-    }
-
     /// Whether a rank has a limit of such connections: packets can do without.
     pub(super) fn is_limited(&self, id: ConnectionId) -> bool {
         self.limits.beside_datagrams && id.traffic == Traffic::Messages && id.rank != self.rank
-    }
-
-    /// There is to be no such connection for now. The next one is of another generation: of each, either
-    /// both ranks have a queue pair, or one of them never has.
-    fn refuse_connection(&self, peer: &Peer) {
-        self.limits.refused.fetch_add(1, Ordering::Relaxed);
-        if self.is_full() {
-            self.limits.wants_one_back.store(true, Ordering::Relaxed);
-        }
-        peer.refused.store(true, Ordering::Release);
-        self.end_connection(peer);
-        self.ring(); // who waits for it
     }
 
     /// Whether there are as many connections beside datagrams as there may be. Those that are broken, and those
     /// to ranks that have ended, stay to the end and take no place.
     pub(super) fn is_full(&self) -> bool {
         let takes_place = |peer: &&Peer| {
-            let is_of_use = !peer.is_broken() && self.job_segment.liveness(peer.id.rank) == Liveness::Alive;
-            self.is_limited(peer.id) && is_of_use && lock(&peer.posting).pair.is_some()
+            let is_of_use = !peer.connection.is_broken() && self.job_segment.liveness(peer.id.rank) == Liveness::Alive;
+            self.is_limited(peer.id) && is_of_use && peer.queue.pair().is_some()
         };
         self.known_peers().filter(takes_place).count() >= self.limits.most.load(Ordering::Relaxed) as usize
     }
 
     /// This rank's queue pair for a peer, made at the first call for a connection.
-    fn queue_pair_of(&self, peer: &Peer, connecting: &mut Connecting) -> Option<Arc<QueuePair>> {
-        if let Some(pair) = &connecting.pair {
-            return Some(Arc::clone(pair));
+    fn queue_pair_of(&self, peer: &Peer, pairs: &mut Pairs) -> Option<u32> {
+        if pairs.own.is_some() {
+            return pairs.own;
         }
         // One thread makes them.
         let is_limited = self.is_limited(peer.id);
@@ -251,9 +206,8 @@ impl Inner {
         if let Some(arrivals) = arrivals {
             arrivals.are_of(peer.id.rank, pair.number());
         }
-        peer.set_pair(connecting, pair);
-        peer.refused.store(false, Ordering::Release);
-        connecting.pair.clone()
+        peer.set_pair(pairs, pair);
+        pairs.own
     }
 
     fn brings_packets(&self, peer: &Peer) -> bool {
@@ -262,21 +216,23 @@ impl Inner {
 
     /// Ends a connection of packets that were [saved](Arrivals::save). `false`: requests are in flight.
     pub(super) fn end_connection(&self, peer: &Peer) -> bool {
-        let generation = peer.generation();
+        let generation = peer.connection.generation();
         if let Some(pair) = peer.end() {
             if let Some(arrivals) = self.arrivals.get() {
                 arrivals.forget(pair.number());
             }
             self.cards.of(peer.id.traffic).map_or(&self.completions, |card| &card.completions).give_room(self.depth);
         }
-        peer.generation() != generation
+        peer.connection.generation() != generation
     }
 
     /// A short packet of a peer has come over the queue: enough of them make a [ring](super::fast_path) for it.
     #[inline]
     pub(super) fn count_short(&self, peer: &Peer) {
         let enough = self.limits.connect_after.saturating_mul(fast_path::TIMES);
-        if peer.short.fetch_add(1, Ordering::Relaxed) + 1 >= enough && self.limits.fast_paths != Some(0) {
+        if peer.short.fetch_add(1, Ordering::Relaxed) + 1 >= enough
+            && self.limits.fast_paths.load(Ordering::Relaxed) > 0
+        {
             peer.short.store(0, Ordering::Relaxed);
             lock(&self.connector.frequent).push(peer.id);
             self.connector.wake_up.ring();
@@ -286,23 +242,28 @@ impl Inner {
     /// This rank's ring for a peer, over the connection of a generation. It is made if there may be one more; without
     /// a setting only where no ranks share a core, because those sleep, and are woken by the queue.
     fn ring_for(&self, peer: &Peer) -> Option<(u64, RingAddress)> {
-        let connecting = lock(&peer.connecting); // it does not end meanwhile
-        let pair = connecting.pair.as_ref().filter(|_| peer.is_ready() && !peer.is_broken())?;
-        let (arrivals, generation) = (self.arrivals.get()?, peer.generation());
-        if let Some(address) = arrivals.ring_of(pair.number()) {
+        let pairs = lock(&peer.connection.pairs); // it does not end meanwhile
+        let pair = pairs.own.filter(|_| peer.connection.is_ready() && !peer.connection.is_broken())?;
+        let (arrivals, generation) = (self.arrivals.get()?, peer.connection.generation());
+        if let Some(address) = arrivals.ring_of(pair) {
             return Some((generation, address));
         }
         let is_of_use = |rank: &Rank| {
-            let works = self.messages(*rank).is_ok_and(|peer| !peer.is_broken());
+            let works = self.messages(*rank).is_ok_and(|peer| !peer.connection.is_broken());
             works && self.job_segment.liveness(*rank) == Liveness::Alive
         };
         let is_crowded = || self.oversubscription.is(&self.job_segment, self.rank);
-        let most = self.limits.fast_paths.unwrap_or_else(|| if is_crowded() { 0 } else { fast_path::MOST });
+        let most = match self.limits.fast_paths.load(Ordering::Relaxed) {
+            UNSAID if is_crowded() => return None,
+            UNSAID => fast_path::MOST,
+            most => most,
+        };
         if arrivals.ranks_with_rings().iter().filter(|rank| is_of_use(rank)).count() >= most as usize {
+            self.limits.wants_ring_back.store(true, Ordering::Relaxed);
             return None;
         }
         let slots = self.limits.slots.load(Ordering::Relaxed) as u8;
-        let ring = Ring::new(&self.domain, slots, (peer.id.rank, pair.number())).ok()?;
+        let ring = Ring::new(&self.domain, slots, (peer.id.rank, pair)).ok()?;
         let address = ring.address();
         arrivals.add_ring(ring);
         self.limits.rings.fetch_add(1, Ordering::Relaxed);
@@ -364,8 +325,8 @@ impl Thread {
         }
         for id in std::mem::take(&mut *lock(&self.connector.frequent)) {
             if let Some((generation, ring)) = inner.peer(id).ok().and_then(|peer| inner.ring_for(peer)) {
-                let hello = self.hello(inner, id.rank);
-                self.say(inner, id.rank, Hello { traffic: id.traffic, generation, ring: Some(ring), ..hello });
+                let hello = Hello { traffic: id.traffic, generation, ring: Some(ring), ..Hello::default() };
+                self.say(inner, id.rank, hello);
             }
         }
         let asked = std::mem::take(&mut *lock(&self.connector.asked));
@@ -395,10 +356,8 @@ impl Thread {
     /// Tells a peer of a connection that is given back, when it is time. Returns whether that goes on.
     fn give(&self, inner: &Inner, given: &mut Asking, now: u64) -> bool {
         let Ok(peer) = inner.peer(given.id) else { return false };
-        let gives = peer.giving.number();
-        if gives == 0 || peer.is_broken() || inner.job_segment.liveness(given.id.rank) != Liveness::Alive {
-            return false;
-        }
+        let is_over = peer.connection.is_broken() || inner.job_segment.liveness(given.id.rank) != Liveness::Alive;
+        let Some(gives) = peer.connection.gives().filter(|_| !is_over) else { return false };
         if now >= given.until {
             peer.fail();
             inner.ring();
@@ -406,76 +365,32 @@ impl Thread {
         }
         if now >= given.again {
             given.again = now + REPEAT;
-            let (traffic, generation) = (given.id.traffic, peer.generation());
-            self.say(inner, given.id.rank, Hello { traffic, generation, gives, ..self.hello(inner, given.id.rank) });
+            let (traffic, generation) = (given.id.traffic, peer.connection.generation());
+            self.say(inner, given.id.rank, Hello { traffic, generation, gives, ..Hello::default() });
         }
         true
-    }
-
-    /// Takes in a wish to give a connection back, or its answer.
-    fn take_giving(&self, inner: &Inner, peer: &Peer, hello: Hello, mine: Hello) {
-        let is_of_it = hello.generation == peer.generation();
-        if hello.keeps || hello.given {
-            if is_of_it && peer.giving.number() == hello.gives {
-                if hello.given {
-                    inner.give_back(peer)
-                } else {
-                    peer.keep()
-                }
-                inner.ring();
-            }
-            return;
-        }
-        let mine = Hello { gives: hello.gives, ..mine };
-        let answer = match hello.generation < peer.generation() {
-            true if is_after_break(peer.generation(), hello.generation) => {
-                Hello { generation: peer.generation(), gives: 0, ..mine }
-            }
-            true => Hello { given: true, ..mine },
-            false if is_of_it && inner.agrees_to_give(peer, hello.gives) => Hello { given: true, ..mine },
-            false if is_of_it => Hello { keeps: true, ..mine },
-            false => return,
-        };
-        self.say(inner, peer.id.rank, answer);
     }
 
     /// Asks a peer when it is time. Returns whether the peer stays among those that are asked.
     fn ask(&self, inner: &Inner, asked: &mut Asking, now: u64) -> bool {
         let ConnectionId { rank, traffic } = asked.id;
         let Ok(peer) = inner.peer(asked.id) else { return false };
-        if peer.is_ready()
-            || peer.is_broken()
-            || peer.is_refused()
-            || inner.job_segment.liveness(rank) != Liveness::Alive
-        {
-            inner.ring(); // the waiting threads look again
-            return false;
-        }
-        let (number, knows, generation) = {
-            let mut connecting = lock(&peer.connecting);
-            let pair = inner.queue_pair_of(peer, &mut connecting);
-            (pair.map(|pair| pair.number()), connecting.connected.is_some(), peer.generation())
-        };
-        if number.is_none() && inner.is_limited(asked.id) {
-            inner.refuse_connection(peer);
-            return false;
-        }
-        let Some(number) = number.filter(|_| now < asked.until) else {
+        let Some(asks) = connection::ask(&Here { thread: self, inner, peer }) else { return false };
+        if now >= asked.until {
             peer.fail();
             inner.ring();
             return false;
-        };
+        }
         if now >= asked.again {
             asked.again = now + REPEAT;
-            let asks = Hello { traffic, generation, queue_pair: number, asks: true, knows, ..self.hello(inner, rank) };
-            self.say(inner, rank, asks);
+            self.say(inner, rank, Hello { traffic, ..asks });
         }
         true
     }
 
     fn hello(&self, inner: &Inner, to: Rank) -> Hello {
         let incarnations = [inner.rank, to].map(|rank| self.connector.addresses[rank.index()].incarnation);
-        let breaks = inner.messages(to).map_or(0, Peer::breaks);
+        let breaks = inner.messages(to).map_or(0, |peer| peer.connection.breaks());
         Hello { magic: MAGIC, from: inner.rank.0, incarnations, breaks, ..Hello::default() }
     }
 
@@ -485,8 +400,8 @@ impl Thread {
         if from.index() >= self.connector.addresses.len() {
             return;
         }
-        let mine = Hello { traffic: hello.traffic, generation: hello.generation, ..self.hello(inner, from) };
-        if hello.incarnations != [mine.incarnations[1], mine.incarnations[0]] {
+        let [mine, theirs] = self.hello(inner, from).incarnations;
+        if hello.incarnations != [theirs, mine] {
             return;
         }
         if hello.refuses {
@@ -494,95 +409,143 @@ impl Thread {
             return inner.ring();
         }
         let Ok(peer) = inner.peer(ConnectionId { rank: from, traffic: hello.traffic }) else { return };
-        let is_limited = inner.is_limited(peer.id);
         if let Some(ring) = hello.ring {
-            return if is_limited {
+            return if inner.is_limited(peer.id) {
                 peer.set_ring(ring, hello.generation)
             };
-        }
-        let may_be_refused = is_limited && !peer.is_ready() && !peer.is_broken();
-        if hello.full {
-            if may_be_refused && hello.generation == peer.generation() {
-                inner.refuse_connection(peer);
-            }
-            return;
         }
         if hello.waits {
             let until = now() + GIVE_UP_AFTER;
             return self.asking.iter_mut().filter(|asked| asked.id == peer.id).for_each(|asked| asked.until = until);
         }
-        if hello.gives > 0 {
-            return self.take_giving(inner, peer, hello, mine);
+        if let Some(answer) = connection::take(&Here { thread: self, inner, peer }, &hello) {
+            self.say(inner, from, Hello { traffic: hello.traffic, ..answer });
         }
-        if hello.traffic.is_further_rail() {
-            peer.hear(hello.generation);
-        }
-        // It has refused the one that this rank may have asked for, and asks for a later one itself.
-        let is_ahead = hello.generation > peer.generation() && !is_after_break(hello.generation, peer.generation());
-        if may_be_refused && hello.asks && is_ahead && !peer.giving.is_under_way() {
-            peer.hear(hello.generation);
-            inner.end_connection(peer);
-        }
-        // It has agreed, and asks for the next one.
-        if peer.giving.is_under_way() && hello.generation == peer.generation() + 1 {
-            inner.give_back(peer);
-        }
-        if hello.traffic.is_further_rail() && !self.are_of_one(inner, &hello, mine) {
-            return;
-        }
-        let answer = match inner.connect(peer, &hello) {
-            Some((queue_pair, becomes_ready)) => {
-                if becomes_ready {
-                    inner.ring();
-                }
-                if is_limited {
-                    inner.ask_to_connect(peer); // packets take it at both ends once it is there
-                }
-                // A peer that has answered would ask before it sends.
-                if !(hello.asks || becomes_ready && peer.asked.load(Ordering::Acquire)) {
-                    return;
-                }
-                Hello { queue_pair, knows: true, ..mine }
-            }
-            None if peer.is_closed() || inner.is_revoked(from) => Hello { refuses: true, ..mine },
-            None if inner.begins_anew(peer, hello.generation) && hello.asks => Hello { waits: true, ..mine },
-            // It has not noticed that the connection broke.
-            None if hello.asks && is_after_break(peer.generation(), hello.generation) => {
-                Hello { generation: peer.generation(), ..mine }
-            }
-            // It has not heard that this rank refused.
-            None if hello.asks && is_limited && hello.generation < peer.generation() => Hello { full: true, ..mine },
-            None if hello.asks && is_limited && !peer.is_broken() && lock(&peer.connecting).pair.is_none() => {
-                inner.refuse_connection(peer);
-                Hello { full: true, ..mine }
-            }
-            // Its card cannot connect it. That it has ended the one before counts.
-            None if hello.asks && hello.traffic.is_further_rail() && hello.generation == peer.generation() => mine,
-            None => return,
-        };
-        self.say(inner, from, answer);
     }
 
     /// Whether both ranks mean a rail of the same connection of messages. If one of them has not noticed
     /// that an earlier one broke, it learns it.
-    fn are_of_one(&self, inner: &Inner, hello: &Hello, mine: Hello) -> bool {
-        let Ok(messages) = inner.messages(Rank(hello.from)) else { return false };
-        if messages.is_closed() || !messages.is_broken() && mine.breaks == hello.breaks {
+    fn are_of_one(&self, inner: &Inner, from: Rank, hello: &Hello) -> bool {
+        let Ok(messages) = inner.messages(from) else { return false };
+        let breaks = messages.connection.breaks();
+        if messages.connection.is_closed() || !messages.connection.is_broken() && breaks == hello.breaks {
             return true;
         }
         let is_ahead = inner.begins_anew(messages, u64::from(hello.breaks) << 32);
-        if !is_ahead && hello.asks && hello.breaks < mine.breaks {
-            let generation = messages.generation();
-            self.say(inner, messages.id.rank, Hello { traffic: Traffic::Messages, generation, ..mine });
+        if !is_ahead && hello.asks && hello.breaks < breaks {
+            let generation = messages.connection.generation();
+            self.say(inner, from, Hello { traffic: Traffic::Messages, generation, ..Hello::default() });
         }
         false
     }
 
+    /// What every hello has is filled in.
     fn say(&self, inner: &Inner, to: Rank, hello: Hello) {
         let address = &self.connector.addresses[to.index()];
+        let Hello { magic, from, incarnations, breaks, .. } = self.hello(inner, to);
+        let hello = Hello { magic, from, incarnations, breaks, ..hello };
         if let Some(handle) = self.connector.handle(&inner.domain, inner.rank, to) {
             // One that finds no room is lost like others.
             self.datagrams.send(handle, address.datagrams, hello.write(&mut [0; ROOM.longest as usize]));
         }
+    }
+}
+
+/// This rank's end of a connection.
+struct Here<'a> {
+    thread: &'a Thread,
+    inner: &'a Inner,
+    peer: &'a Peer,
+}
+
+impl End for Here<'_> {
+    fn connection(&self) -> &Connection {
+        &self.peer.connection
+    }
+
+    fn is_alive(&self) -> bool {
+        self.inner.job_segment.liveness(self.peer.id.rank) == Liveness::Alive
+    }
+
+    fn is_revoked(&self) -> bool {
+        self.inner.is_revoked(self.peer.id.rank)
+    }
+
+    fn is_limited(&self) -> bool {
+        self.inner.is_limited(self.peer.id)
+    }
+
+    fn is_of_one(&self, hello: &Hello) -> bool {
+        if !hello.traffic.is_further_rail() {
+            return true;
+        }
+        self.peer.connection.hear(hello.generation);
+        self.thread.are_of_one(self.inner, self.peer.id.rank, hello)
+    }
+
+    fn may_lack_a_pair(&self) -> bool {
+        self.peer.id.traffic.is_further_rail()
+    }
+
+    fn pair(&self, pairs: &mut Pairs) -> Option<u32> {
+        self.inner.queue_pair_of(self.peer, pairs)
+    }
+
+    fn connect(&self, hello: &Hello) -> bool {
+        let card = self.inner.cards.of(self.peer.id.traffic);
+        if card.is_some_and(|card| now() < card.again.load(Ordering::Relaxed)) {
+            return false;
+        }
+        let theirs = (hello.queue_pair, hello.generation);
+        let route = self.thread.connector.route(self.inner.rank, self.peer.id, theirs);
+        let is_connected = self.peer.queue.pair().is_some_and(|pair| pair.connect(&route).is_ok());
+        if !is_connected {
+            card.inspect(|card| card.again.store(now() + AFTER_FAILURE, Ordering::Relaxed));
+        }
+        is_connected
+    }
+
+    fn end(&self) {
+        self.inner.end_connection(self.peer);
+    }
+
+    fn count_refusal(&self) {
+        self.inner.limits.refused.fetch_add(1, Ordering::Relaxed);
+        if self.inner.is_full() {
+            self.inner.limits.wants_one_back.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn count_made(&self) {
+        let counts = self.peer.id.traffic == Traffic::Messages && self.peer.id.rank != self.inner.rank;
+        self.inner.limits.made.fetch_add(counts.into(), Ordering::Relaxed);
+    }
+
+    fn fail(&self) {
+        self.peer.fail();
+    }
+
+    fn begins_anew(&self, generation: u64) -> bool {
+        self.inner.begins_anew(self.peer, generation)
+    }
+
+    fn may_spare(&self) -> bool {
+        self.inner.may_spare(self.peer)
+    }
+
+    fn agree(&self) -> bool {
+        self.peer.begin_to_give(true)
+    }
+
+    fn give_back(&self) {
+        self.inner.give_back(self.peer);
+    }
+
+    fn want(&self) {
+        self.inner.ask_to_connect(self.peer);
+    }
+
+    fn ring(&self) {
+        self.inner.ring();
     }
 }

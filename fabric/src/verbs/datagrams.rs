@@ -12,6 +12,7 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Patience, Rank, RemoteM
 use crate::datagrams::{
     Apart, Connecting, DatagramChannel, DatagramWaits, Datagrams, Identity, Machine, Posted, SharedMachine,
 };
+use crate::verbs::connection::Phase;
 use crate::verbs::connector::Connector;
 use crate::verbs::device::Device;
 use crate::verbs::drive::DATAGRAM;
@@ -209,7 +210,7 @@ impl Datagrams for VerbsDatagrams {
         let Some(inner) = self.inner.upgrade() else { return false };
         inner.shows(rank, Traffic::Messages).is_ok_and(|peer| {
             peer.wait_on();
-            !peer.is_broken()
+            !peer.connection.is_broken()
         })
     }
 
@@ -283,11 +284,15 @@ impl DatagramWaits for VerbsWaits {
 
     fn connection(&self, to: Rank) -> Connecting {
         match self.0.0.peers.get(self.0.to(to).number()).and_then(OnceLock::get) {
-            Some(peer) if peer.is_broken() && self.0.0.may_renew(peer.id) => Connecting::Unasked,
-            Some(peer) if peer.is_ready() => Connecting::Open,
-            Some(peer) if peer.is_refused() || peer.is_broken() => Connecting::Refused,
-            Some(peer) if peer.asked.load(Ordering::Relaxed) => Connecting::Asked,
-            _ => Connecting::Unasked,
+            None => Connecting::Unasked,
+            Some(peer) if peer.connection.is_broken() && self.0.0.may_renew(peer.id) => Connecting::Unasked,
+            Some(peer) => match peer.connection.phase() {
+                Phase::Ready => Connecting::Open,
+                Phase::Refused => Connecting::Refused,
+                _ if peer.connection.is_broken() => Connecting::Refused,
+                Phase::Asked => Connecting::Asked,
+                Phase::Absent | Phase::Giving => Connecting::Unasked,
+            },
         }
     }
 
@@ -298,7 +303,7 @@ impl DatagramWaits for VerbsWaits {
 
     fn connect(&self, to: Rank) {
         if let Ok(peer) = self.0.peer(to) {
-            peer.refused.store(false, Ordering::Release);
+            peer.connection.forget_refusal();
             self.0.0.ask_to_connect(peer);
         }
     }

@@ -24,7 +24,7 @@ use crate::Error;
 use crate::shm::Mapping;
 use crate::verbs::raw::{MemoryRegion, ProtectionDomain, Remote};
 
-/// How many ranks have a fast path to this one at most.
+/// How many ranks have a fast path to this one at most. Beyond, the least used one gives way.
 pub const FAST_PATHS: &str = "ONESIDED_MESSAGES_FAST_PATHS";
 
 /// How many that are without a setting (koop-2008, section 5.4), and how many slots each has.
@@ -101,6 +101,8 @@ pub(super) struct Ring {
     pub(super) from: Rank,
     /// The queue pair over which it is filled.
     pub(super) queue_pair: u32,
+    /// How many packets came by it since [that was asked](super::arrivals::Arrivals::uses_of_rings).
+    pub(super) used: u64,
 }
 
 impl Ring {
@@ -109,7 +111,8 @@ impl Ring {
         slots: u8,
         (from, queue_pair): (Rank, u32),
     ) -> Result<Self, Error> {
-        Ok(Self { memory: MemoryRegion::new(domain, u64::from(slots) * SLOT)?, slots, next: 0, from, queue_pair })
+        let memory = MemoryRegion::new(domain, u64::from(slots) * SLOT)?;
+        Ok(Self { memory, slots, next: 0, from, queue_pair, used: 0 })
     }
 
     pub(super) fn address(&self) -> RingAddress {
@@ -121,6 +124,7 @@ impl Ring {
     pub(super) fn take(&mut self) -> Option<Box<[u8]>> {
         let packet = take(self.memory.memory(), u64::from(self.next) * SLOT)?;
         self.next = (self.next + 1) % self.slots;
+        self.used += 1;
         Some(packet)
     }
 }

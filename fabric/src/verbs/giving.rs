@@ -4,6 +4,7 @@
 //! Beside datagrams a rank never has more. One that had to refuse a connection gives the least used one back:
 //! one that carried fewer requests for a while than messages count for a new one. Packets to that peer are
 //! datagrams again, in the same sequence, and those that were refused ask again when enough messages count.
+//! So does a [fast path](super::fast_path) that was refused: the least used ring goes with its connection.
 //!
 //! A connection ends by agreement. The rank that gives it back has no request in flight, posts none any
 //! more, and says so, with a number. Its peer decides once for each number:
@@ -13,7 +14,7 @@
 //!   more; and so does the other rank when it hears that.
 //! - Or it keeps the connection, and the other rank goes on with it.
 //!
-//! Where both give the connection back at the same time, the lower rank's wish counts.
+//! Where both give the connection back at the same time, both agree.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -23,7 +24,8 @@ use onesided_remote_memory::Liveness;
 use crate::verbs::Inner;
 use crate::verbs::datagrams::{CONNECT_AFTER, CONNECTIONS, COUNTED, MESSAGES_CHANNEL, MESSAGES_RELIABLE};
 use crate::verbs::fast_path::{FAST_PATHS, SLOTS};
-use crate::verbs::peer::{Peer, Revocation};
+use crate::verbs::peer::Peer;
+use crate::verbs::revoke::Revocation;
 use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::{ChannelCounts, Error};
 
@@ -33,6 +35,9 @@ pub const MESSAGES_CONNECTIONS: &str = "ONESIDED_MESSAGES_CONNECTIONS";
 
 /// How often a rank with too many looks for idle ones, in nanoseconds.
 pub(super) const SCAN: u64 = 100_000_000;
+
+/// Nothing was said of how many fast paths there may be.
+pub(super) const UNSAID: u32 = u32::MAX;
 
 /// The limits of connections of messages, and how many there are.
 #[derive(Debug, Default)]
@@ -46,10 +51,12 @@ pub(super) struct Limits {
     pub(super) most: AtomicU32,
     /// Whether one was refused for that limit since one was last given back.
     pub(super) wants_one_back: AtomicBool,
-    /// How many ranks have a [fast path](super::fast_path) to this one at most, if that was said; and how many slots
+    /// How many ranks have a [fast path](super::fast_path) to this one at most, or [`UNSAID`]; and how many slots
     /// one has.
-    pub(super) fast_paths: Option<u32>,
+    pub(super) fast_paths: AtomicU32,
     pub(super) slots: AtomicU32,
+    /// Whether one was refused since one was last given back.
+    pub(super) wants_ring_back: AtomicBool,
     /// How many of those were made.
     pub(super) rings: AtomicU64,
     /// How many to others were made, were refused, and were given back.
@@ -64,7 +71,7 @@ impl Limits {
         let count = |name| setting::number(name, 1_u32.., "of at least 1");
         let most = count(MESSAGES_CONNECTIONS)?.unwrap_or(if beside_datagrams { CONNECTIONS } else { u32::MAX });
         let connect_after = count(CONNECT_AFTER)?.unwrap_or(COUNTED);
-        let fast_paths = setting::number(FAST_PATHS, 0_u32.., "of at least 0")?;
+        let fast_paths = setting::number(FAST_PATHS, 0_u32..UNSAID, "of at least 0")?.unwrap_or(UNSAID).into();
         let is_reliable = setting::chosen(MESSAGES_RELIABLE, ["off", "on"])? == 1;
         if is_reliable && !beside_datagrams {
             let what = format!("{MESSAGES_RELIABLE}=on needs {MESSAGES_CHANNEL}=both");
@@ -75,64 +82,22 @@ impl Limits {
     }
 }
 
-/// What becomes of a connection that a rank gives back.
+/// How many requests had been posted on a connection when that was last looked at.
 #[derive(Debug, Default)]
-pub(super) struct Giving {
-    /// The number of this rank's wish, or 0; and of its last one.
-    number: AtomicU32,
-    last: AtomicU32,
-    /// The peer's wish that this rank has not agreed to.
-    kept: AtomicU32,
-    /// How many requests had been posted when that was last looked at.
-    posted: AtomicU64,
-}
-
-impl Giving {
-    pub(super) fn number(&self) -> u32 {
-        self.number.load(Ordering::Acquire)
-    }
-
-    pub(super) fn is_under_way(&self) -> bool {
-        self.number() != 0
-    }
-
-    pub(super) fn end(&self) {
-        self.number.store(0, Ordering::Release);
-    }
-}
+pub(super) struct Use(AtomicU64);
 
 impl Peer {
     /// How many requests were posted since this was last asked.
     fn used(&self) -> u64 {
-        let posted = self.posted();
-        posted.saturating_sub(self.giving.posted.swap(posted, Ordering::Relaxed))
+        let posted = self.queue.posted();
+        posted.saturating_sub(self.used.0.swap(posted, Ordering::Relaxed))
     }
 
     /// Posts nothing any more, if nothing is in flight. A rank `is_asked` that may not post yet agrees.
-    fn begin_to_give(&self, is_asked: bool) -> bool {
-        let connecting = lock(&self.connecting); // nothing makes it ready meanwhile
-        let posting = lock(&self.posting);
-        let is_made = self.is_ready() || is_asked && connecting.connected.is_some();
+    pub(super) fn begin_to_give(&self, is_asked: bool) -> bool {
         // What is in the peer's ring is found there.
-        let is_over = !self.is_busy() && !posting.has_unproven_slots();
-        let may = is_made && is_over && !self.is_broken() && !self.giving.is_under_way();
-        if may {
-            let last = self.giving.last.load(Ordering::Relaxed).wrapping_add(1).max(1);
-            self.giving.last.store(last, Ordering::Relaxed);
-            self.giving.number.store(last, Ordering::Release);
-            self.set_unready();
-        }
-        may
-    }
-
-    /// The peer keeps the connection.
-    pub(super) fn keep(&self) {
-        let _connecting = lock(&self.connecting);
-        // Unless it broke meanwhile, and another one is to be made.
-        if self.giving.is_under_way() {
-            self.giving.end();
-            self.set_ready();
-        }
+        let idle = || self.queue.hold_idle().filter(|posting| !posting.has_unproven_slots());
+        self.connection.begin_to_give(is_asked, idle)
     }
 }
 
@@ -141,7 +106,9 @@ impl Inner {
     pub(super) fn has_limit(&self) -> bool {
         let most = self.limits.most.load(Ordering::Relaxed) as usize;
         let all = Traffic::RAILS.len() * (self.connector.addresses.len() - 1);
-        most < all && (self.datagrams.is_none() || self.limits.wants_one_back.load(Ordering::Relaxed))
+        let wants_ring_back = self.limits.wants_ring_back.load(Ordering::Relaxed);
+        let wants_one_back = self.datagrams.is_none() || self.limits.wants_one_back.load(Ordering::Relaxed);
+        wants_ring_back || most < all && wants_one_back
     }
 
     /// The idle connections that are to be given back now, if there are too many; nothing is posted on
@@ -155,7 +122,7 @@ impl Inner {
             true => self.is_limited(peer.id),
             false => peer.id.traffic != Traffic::Memory && peer.id.rank != self.rank,
         };
-        let is_whole = |peer: &&Peer| peer.is_connected() && !peer.giving.is_under_way();
+        let is_whole = |peer: &&Peer| peer.connection.is_connected() && peer.connection.gives().is_none();
         let is_alive = |peer: &&Peer| self.job_segment.liveness(peer.id.rank) == Liveness::Alive;
         let connected: Vec<_> = self.known_peers().filter(is_of_messages).filter(is_whole).filter(is_alive).collect();
         let most = self.limits.most.load(Ordering::Relaxed) as usize;
@@ -170,7 +137,16 @@ impl Inner {
         idle.sort_by_key(|(used, _)| *used);
         idle.iter().for_each(|(_, peer)| self.report_packets(peer));
         let begun = idle.into_iter().filter(|(_, peer)| peer.begin_to_give(false)).map(|(_, peer)| peer.id);
-        Some(begun.take(over?).collect())
+        Some(begun.take(over.unwrap_or(0)).chain(self.least_used_ring()).collect())
+    }
+
+    /// The connection with the least used ring, if one is wanted back and it is to be given back now.
+    fn least_used_ring(&self) -> Option<ConnectionId> {
+        let arrivals = self.arrivals.get().filter(|_| self.limits.wants_ring_back.load(Ordering::Relaxed))?;
+        let (rank, used) = arrivals.uses_of_rings().into_iter().min_by_key(|(_, used)| *used)?;
+        let peer = self.messages(rank).ok()?;
+        self.report_packets(peer);
+        (self.is_little(used) && peer.begin_to_give(false)).then_some(peer.id)
     }
 
     /// Whether so many requests since the last look are so few that the connection may be given back.
@@ -178,22 +154,11 @@ impl Inner {
         used < if self.limits.beside_datagrams { self.limits.connect_after.into() } else { 1 }
     }
 
-    /// Whether this rank gives back a connection as its peer wishes; if so, it has.
-    pub(super) fn agrees_to_give(&self, peer: &Peer, number: u32) -> bool {
-        if peer.giving.kept.load(Ordering::Relaxed) == number {
-            return false;
-        }
+    /// Whether a peer's connection is so little used that this rank agrees to give it back.
+    pub(super) fn may_spare(&self, peer: &Peer) -> bool {
         self.progress(); // the rank may compute
         self.report_packets(peer);
-        let own_counts = peer.giving.is_under_way() && self.rank < peer.id.rank;
-        let stops = || peer.giving.is_under_way() || peer.begin_to_give(true);
-        if own_counts || !self.is_little(peer.used()) || peer.is_waited_on() || !stops() {
-            peer.giving.kept.store(number, Ordering::Relaxed);
-            return false;
-        }
-        self.give_back(peer);
-        self.ring();
-        true
+        self.is_little(peer.used()) && !peer.is_waited_on()
     }
 
     /// What became of the connections of messages so far.
@@ -209,12 +174,13 @@ impl Inner {
         let Ok([memory, ..]) = self.peers_of(peer.id.rank) else { return };
         // Held against a cut.
         let revocation = lock(&memory.revocation);
-        let is_to_end = peer.giving.is_under_way() && !peer.is_broken();
+        let is_to_end = peer.connection.gives().is_some() && !peer.connection.is_broken();
         if is_to_end && matches!(*revocation, Revocation::Not) {
             self.save();
             self.end_connection(peer);
             self.limits.given_back.fetch_add(u64::from(peer.id.traffic == Traffic::Messages), Ordering::Relaxed);
             self.limits.wants_one_back.store(false, Ordering::Relaxed);
+            self.limits.wants_ring_back.store(false, Ordering::Relaxed);
         }
         drop(revocation);
         self.ring();

@@ -142,7 +142,7 @@ impl Inner {
                     peer.close(true);
                 }
                 let is_over = self.detection_until(peer.id).is_none(); // records a loss that no operation reports
-                if is_over && peer.is_broken() && self.may_renew(peer.id) {
+                if is_over && peer.connection.is_broken() && self.may_renew(peer.id) {
                     self.offer_renewal();
                 }
                 self.check(peer, &mut seen, (now, anew));
@@ -163,12 +163,12 @@ impl Inner {
         if self.is_cutting(rank) {
             return Some(now + POLL_INTERVAL); // the end of the cut wakes the waiting thread
         }
-        let peer = self.peer(to).ok().filter(|peer| peer.is_broken() && !self.is_revoked(rank))?;
+        let peer = self.peer(to).ok().filter(|peer| peer.connection.is_broken() && !self.is_revoked(rank))?;
         if !is_alive || self.job_segment.is_lost(self.rank, rank) {
             return None;
         }
         let suspect_after = self.job_segment.suspect_after(rank, self.rank).as_nanos() as u64;
-        let until = peer.noticed_broken(now) + suspect_after + DETECTION_TIMEOUT;
+        let until = peer.connection.noticed_broken(now) + suspect_after + DETECTION_TIMEOUT;
         if now < until {
             return Some(until);
         }
@@ -176,7 +176,7 @@ impl Inner {
         // memory.
         let is_here = self.job_segment.host_of(rank) == self.job_segment.host_of(self.rank);
         if is_here && self.job_segment.process(rank).is_some_and(Process::is_ending) {
-            peer.notice_again(now);
+            peer.connection.notice_again(now);
             return Some(now + DETECTION_TIMEOUT);
         }
         if to.traffic == Traffic::Memory {
@@ -187,14 +187,14 @@ impl Inner {
 
     fn check(&self, peer: &Peer, seen: &mut Observation, (now, anew): (u64, bool)) {
         // Both are evaluated: the second one resets its flag.
-        let (busy, waited_on) = (peer.is_busy(), peer.was_waited_on() && peer.id.rank != self.rank);
-        let completed = peer.completed();
+        let (busy, waited_on) = (peer.queue.is_busy(), peer.was_waited_on() && peer.id.rank != self.rank);
+        let completed = peer.queue.completed();
         if anew || completed != seen.completed || !(busy || waited_on) {
             *seen = Observation { completed, since: now, probed: false };
             return;
         }
         let idle = now.saturating_sub(seen.since);
-        if peer.is_broken() {
+        if peer.connection.is_broken() {
             // Requests in flight should have ended with it: fail the queue pair once more.
             if idle >= PROBE_AFTER {
                 seen.since = now;
@@ -210,7 +210,7 @@ impl Inner {
         // not without bound, and neither do the requests after it.
         let silent = self.keepalive.silent.load(Ordering::Relaxed);
         let patience =
-            if peer.needs_receive() { self.keepalive.full_after().saturating_mul(2).max(silent) } else { silent };
+            if peer.queue.needs_receive() { self.keepalive.full_after().saturating_mul(2).max(silent) } else { silent };
         if busy && idle >= patience && idle - patience >= self.time_for_bytes(peer) {
             peer.fail();
         }
@@ -223,7 +223,7 @@ impl Inner {
 
     /// The time that the oldest request in flight may take for its bytes alone.
     pub(super) fn time_for_bytes(&self, peer: &Peer) -> u64 {
-        peer.oldest_in_flight().and_then(|slot| lock(&self.in_flight).get(&slot).map(InFlight::time)).unwrap_or(0)
+        peer.queue.oldest_in_flight().and_then(|slot| lock(&self.in_flight).get(&slot).map(InFlight::time)).unwrap_or(0)
     }
 }
 
@@ -239,7 +239,7 @@ impl Inner {
     /// that is not to be made for it.
     pub(super) fn shows(&self, rank: Rank, traffic: Traffic) -> Result<&Peer, Fault> {
         let peer = self.peer(ConnectionId { rank, traffic })?;
-        let is_of_use = || peer.is_ready() && !(peer.is_broken() && self.may_renew(peer.id));
+        let is_of_use = || peer.connection.is_ready() && !(peer.connection.is_broken() && self.may_renew(peer.id));
         match self.is_limited(peer.id) && !is_of_use() {
             true => self.peer(ConnectionId { rank, traffic: Traffic::Memory }),
             false => Ok(peer),
@@ -260,7 +260,7 @@ impl Verbs {
             return Ok(()); // other ranks' writes arrive on their own connections
         }
         let peer = self.0.shows(rank, self.1)?;
-        if peer.is_broken() && self.0.detection_until(peer.id).is_none() && !self.0.may_renew(peer.id) {
+        if peer.connection.is_broken() && self.0.detection_until(peer.id).is_none() && !self.0.may_renew(peer.id) {
             return Err(self.0.fault(peer.id, REFUSED));
         }
         peer.wait_on();

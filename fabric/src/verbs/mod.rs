@@ -68,8 +68,9 @@
 //!   [`FULL_AFTER`] without any completion the request fails as `Full` and was
 //!   not posted. After twice that time the connection is given up, so that posted requests end too.
 //!
-//! Start with [`Verbs`], then `queue` (posting and completing), `drive` (progress and sleep),
-//! `segment` (memory), `words`, `transport` and `bulk` (the traits). `raw` has the library's objects.
+//! Start with [`Verbs`], then `connection` (its phases), `queue` and `send_queue` (posting and completing),
+//! `drive` (progress and sleep), `segment` (memory), `words`, `transport` and `bulk` (the traits). `raw` has the
+//! library's objects.
 
 mod arrivals;
 pub mod bare;
@@ -78,6 +79,7 @@ mod bulk;
 mod cards;
 mod changes;
 mod completion;
+mod connection;
 mod connector;
 mod cut;
 mod datagrams;
@@ -98,6 +100,7 @@ mod raw;
 mod renewal;
 mod revoke;
 mod segment;
+mod send_queue;
 mod solicited;
 mod traffic;
 mod transport;
@@ -226,7 +229,7 @@ struct Inner {
 debug!(
     [] Verbs,
     |this| "Verbs({} of {}, requests under way to {}, {:?})", this.0.rank, this.0.connector.addresses.len(),
-    this.0.known_peers().filter(|peer| peer.is_busy()).count(), this.0.endpoint
+    this.0.known_peers().filter(|peer| peer.queue.is_busy()).count(), this.0.endpoint
 );
 
 impl Verbs {
@@ -245,7 +248,7 @@ impl Verbs {
     /// operation of either of two ranks on the other's memory has made, or the first of their
     /// messages.
     pub fn connections(&self) -> usize {
-        self.0.known_peers().filter(|peer| peer.is_connected()).count()
+        self.0.known_peers().filter(|peer| peer.connection.is_connected()).count()
     }
 
     /// How many requests were posted to a rank on this handle's connection, how many of them were
@@ -253,8 +256,9 @@ impl Verbs {
     #[doc(hidden)]
     pub fn post_counts(&self, rank: Rank) -> [u64; 3] {
         self.peer(rank).map_or([0; 3], |peer| {
-            let [signalled, doorbells] = [&peer.signalled, &peer.doorbells].map(|count| count.load(Ordering::Relaxed));
-            [peer.posted(), signalled, doorbells]
+            let [signalled, doorbells] =
+                [&peer.queue.signalled, &peer.queue.doorbells].map(|count| count.load(Ordering::Relaxed));
+            [peer.queue.posted(), signalled, doorbells]
         })
     }
 
@@ -275,6 +279,12 @@ impl Verbs {
     pub fn set_most_connections(&self, most: u32) {
         self.0.limits.most.store(most, Ordering::Relaxed);
         self.0.connector.wake();
+    }
+
+    /// Overrides [`FAST_PATHS`], for tests.
+    #[doc(hidden)]
+    pub fn set_most_fast_paths(&self, most: u32) {
+        self.0.limits.fast_paths.store(most, Ordering::Relaxed);
     }
 
     /// How many slots this rank's further [fast paths](FAST_PATHS) have, for tests.
@@ -331,8 +341,8 @@ impl Verbs {
         pair.connect(&connector.route(job.rank, own, (pair.number(), 0)))?;
         let peers: Box<[_]> = (0..Traffic::ALL.len() * size as usize).map(|_| OnceLock::new()).collect();
         let peer = peers[own.number()].get_or_init(|| Box::new(Peer::new(own, region_table.home().remote(0), depth)));
-        peer.set_pair(&mut lock(&peer.connecting), pair);
-        peer.set_ready();
+        peer.set_pair(&mut lock(&peer.connection.pairs), pair);
+        peer.connection.become_ready();
 
         let name = if paths.are_none() { "verbs" } else { "mixed" };
         let mut capabilities = Capabilities::new(name, AtomicAgent::Card);
@@ -496,7 +506,7 @@ impl Inner {
                 std::thread::yield_now();
             }
         }
-        self.known_peers().filter(|peer| peer.is_busy()).for_each(Peer::fail);
+        self.known_peers().filter(|peer| peer.queue.is_busy()).for_each(Peer::fail);
         self.job_segment.leave(self.rank);
     }
 
@@ -510,6 +520,6 @@ impl Inner {
     fn owes_anybody(&self) -> bool {
         let alive = |rank| self.job_segment.liveness(rank) == Liveness::Alive;
         self.datagrams.as_ref().is_some_and(CardDatagrams::is_busy)
-            || self.known_peers().any(|peer| peer.is_busy() && alive(peer.id.rank))
+            || self.known_peers().any(|peer| peer.queue.is_busy() && alive(peer.id.rank))
     }
 }

@@ -10,9 +10,11 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 
 use crate::verbs::arrivals::Arrivals;
 use crate::verbs::bounce_buffers::{NO_SLOT, TakenSlot};
+use crate::verbs::connection::Phase;
 use crate::verbs::fast_path::PeerRing;
-use crate::verbs::peer::{Entry, NO_SPACE, Peer, Posting, REFUSED};
+use crate::verbs::peer::{NO_SPACE, Peer, REFUSED};
 use crate::verbs::raw::{Local, RawWorkRequest, RawWorkRequests, SIGNALLED, Verb};
+use crate::verbs::send_queue::{Entry, Posting};
 use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::verbs::{Inner, VerbsSegment};
 use crate::waiting::drive::now;
@@ -53,25 +55,6 @@ impl WorkRequest {
 pub(super) struct InFlight {
     pub(super) segments: (VerbsSegment, VerbsSegment),
     pub(super) len: u64,
-}
-
-impl Peer {
-    /// Keeps space for one more packet of a list, if there is some.
-    pub(super) fn list(&self) -> bool {
-        let _posting = lock(&self.posting);
-        let has_room = self.has_room(1);
-        if has_room {
-            self.listed.fetch_add(1, Ordering::Relaxed);
-        }
-        has_room
-    }
-
-    /// To post the packets of a list, whose space is kept no more.
-    pub(super) fn posting_list(&self) -> MutexGuard<'_, Posting> {
-        let posting = lock(&self.posting);
-        self.listed.store(0, Ordering::Relaxed);
-        posting
-    }
 }
 
 impl Inner {
@@ -154,7 +137,7 @@ impl Inner {
 
     /// Whether requests are in flight to any rank.
     pub(super) fn is_busy(&self) -> bool {
-        self.known_peers().any(Peer::is_busy)
+        self.known_peers().any(|peer| peer.queue.is_busy())
     }
 
     /// Whether a request can be posted to a peer now.
@@ -170,7 +153,7 @@ impl Inner {
     #[inline]
     fn can_post(&self, peer: &Peer, posting: &Posting, work: &[WorkRequest]) -> bool {
         let may_be_lost = self.unanswered.is_some() && work.iter().any(|request| request.verb.is_atomic());
-        peer.has_room(work.len()) && (!may_be_lost || peer.has_completed(posting.unanswering))
+        peer.has_room(work.len()) && (!may_be_lost || peer.queue.has_completed(posting.unanswering))
     }
 
     /// Waits until requests can be posted; `None` if nothing completes for too long.
@@ -181,14 +164,14 @@ impl Inner {
         mut posting: MutexGuard<'p, Posting>,
         work: &[WorkRequest],
     ) -> Option<MutexGuard<'p, Posting>> {
-        let (mut completed, mut since) = (peer.completed(), now());
+        let (mut completed, mut since) = (peer.queue.completed(), now());
         // A broken connection does not make space, a peer that has ended does not connect, nor does one that
         // has too many, and a forked child sees no completion; the post is refused.
         while !self.can_post(peer, &posting, work)
-            && !peer.is_broken()
-            && !peer.is_refused()
+            && !peer.connection.is_broken()
+            && peer.connection.phase() != Phase::Refused
             && !is_child()
-            && (peer.is_ready() || self.job_segment.liveness(peer.id.rank) == Liveness::Alive)
+            && (peer.connection.is_ready() || self.job_segment.liveness(peer.id.rank) == Liveness::Alive)
         {
             drop(posting);
             self.ask_to_connect(peer);
@@ -199,18 +182,18 @@ impl Inner {
                 self.check_connections();
                 std::thread::yield_now();
             }
-            if peer.completed() == completed {
+            if peer.queue.completed() == completed {
                 // A long transfer gets more time.
                 let idle = now().saturating_sub(since).saturating_sub(self.time_for_bytes(peer));
                 // A post after one that gave up does not wait again.
-                if idle >= self.keepalive.full_after() || peer.stalled.load(Ordering::Relaxed) == completed + 1 {
-                    peer.stalled.store(completed + 1, Ordering::Relaxed);
+                if idle >= self.keepalive.full_after() || peer.queue.stalled.load(Ordering::Relaxed) == completed + 1 {
+                    peer.queue.stalled.store(completed + 1, Ordering::Relaxed);
                     return None;
                 }
             } else {
-                (completed, since) = (peer.completed(), now());
+                (completed, since) = (peer.queue.completed(), now());
             }
-            posting = lock(&peer.posting);
+            posting = lock(&peer.queue.posting);
         }
         Some(posting)
     }
@@ -220,10 +203,10 @@ impl Inner {
     #[inline]
     pub(super) fn post<const N: usize>(&self, to: ConnectionId, work: [WorkRequest; N]) {
         let Ok(peer) = self.peer(to) else { return self.refuse(to, &work) };
-        if N > peer.depth {
+        if N > peer.queue.depth {
             return self.refuse(to, &work);
         }
-        let mut posting = lock(&peer.posting);
+        let mut posting = lock(&peer.queue.posting);
         if !self.can_post(peer, &posting, &work) {
             posting = match self.wait_for_room(peer, posting, &work) {
                 Some(posting) => posting,
@@ -236,7 +219,7 @@ impl Inner {
     /// Posts up to [`LIST`] packets, for which space was [kept](Peer::list), as one list.
     pub(super) fn post_packets(&self, peer: &Peer, packets: &[WorkRequest]) {
         let alive = self.job_segment.liveness(peer.id.rank) == Liveness::Alive;
-        self.post_in_turn::<LIST>(peer, peer.posting_list(), packets, alive);
+        self.post_in_turn::<LIST>(peer, peer.queue.posting_list(), packets, alive);
         packets.iter().for_each(|packet| self.forget(peer.id, packet.slot));
     }
 
@@ -255,8 +238,8 @@ impl Inner {
     pub(super) fn try_place(&self, peer: &Peer, from: Result<(u32, Local), &[u8]>) -> bool {
         let (slot, local) = from.unwrap_or_else(|bytes| (NO_SLOT, Self::copied(bytes)));
         let alive = self.job_segment.liveness(peer.id.rank) == Liveness::Alive;
-        let mut posting = lock(&peer.posting);
-        let ring = posting.ring.as_mut().filter(|_| alive && peer.has_room(1) && !peer.is_broken());
+        let mut posting = lock(&peer.queue.posting);
+        let ring = posting.ring.as_mut().filter(|_| alive && peer.has_room(1) && !peer.connection.is_broken());
         let Some(to) = ring.map(PeerRing::next) else { return false };
         let request = WorkRequest { verb: Verb::Place { to }, slot, local, keeps: false, unsignaled: false };
         self.post_in_turn::<1>(peer, posting, &[request], alive);
@@ -270,7 +253,7 @@ impl Inner {
 
     /// The same with the caller's opinion on whether the rank is `alive`.
     pub(super) fn try_post_to(&self, peer: &Peer, request: WorkRequest, alive: bool) -> bool {
-        let posting = lock(&peer.posting);
+        let posting = lock(&peer.queue.posting);
         let room = peer.has_room(1);
         if room {
             self.post_in_turn::<1>(peer, posting, &[request], alive);
@@ -286,8 +269,8 @@ impl Inner {
     /// Posts requests as one list if there is space now, over the connection of this generation.
     pub(super) fn try_post_over<const N: usize>(&self, peer: &Peer, generation: u64, work: [WorkRequest; N]) -> bool {
         let alive = self.job_segment.liveness(peer.id.rank) == Liveness::Alive;
-        let posting = lock(&peer.posting); // it does not end meanwhile
-        let may = peer.has_room(N) && !peer.is_broken() && peer.generation() == generation;
+        let posting = lock(&peer.queue.posting); // it does not end meanwhile
+        let may = peer.has_room(N) && !peer.connection.is_broken() && peer.connection.generation() == generation;
         if may {
             self.post_in_turn::<N>(peer, posting, &work, alive);
         }
@@ -303,7 +286,7 @@ impl Inner {
         work: &[WorkRequest],
         alive: bool,
     ) {
-        if peer.broken.load(Ordering::Acquire) != 0 || !alive || !peer.is_ready() || is_child() {
+        if peer.connection.is_broken() || !alive || !peer.connection.is_ready() || is_child() {
             posting.unproven = false; // nothing will prove it; a flush reports the fault once
             drop(posting);
             return self.refuse(peer.id, work);
@@ -317,7 +300,7 @@ impl Inner {
     fn is_signalled(peer: &Peer, (request, is_last): (&WorkRequest, bool), number: u64) -> bool {
         match request.verb {
             Verb::Send { .. } | Verb::Place { .. } => {
-                number + 1 >= peer.reported() + SIGNALLED.min(peer.depth as u64 / 2)
+                number + 1 >= peer.queue.reported() + SIGNALLED.min(peer.queue.depth as u64 / 2)
             }
             _ => !request.unsignaled || is_last,
         }
@@ -326,12 +309,12 @@ impl Inner {
     /// For whoever waits until nothing is in flight: if packets were posted behind the last signalled
     /// request, or into the peer's ring, a read behind them reports that they are over, and placed.
     pub(super) fn report_packets(&self, peer: &Peer) {
-        if peer.is_unreported() || peer.slots.load(Ordering::Relaxed) > 0 {
-            let posting = lock(&peer.posting);
+        if peer.queue.is_unreported() || peer.slots.load(Ordering::Relaxed) > 0 {
+            let posting = lock(&peer.queue.posting);
             // Also on a broken connection, where it ends in an error.
-            if (peer.is_unreported() || posting.has_unproven_slots())
+            if (peer.queue.is_unreported() || posting.has_unproven_slots())
                 && posting.pair.is_some()
-                && !peer.is_full(1)
+                && !peer.queue.is_full(1)
                 && let Some(read) = self.ignored_read(peer)
             {
                 self.post_on::<1>(peer, posting, &[read]);
@@ -349,17 +332,17 @@ impl Inner {
         let Posting { pair: Some(pair), unproven, unanswering, .. } = &mut *posting else {
             unreachable!("a connection that is ready has a queue pair")
         };
-        let (first, reported) = (peer.posted.load(Ordering::Relaxed), peer.reported());
+        let (first, reported) = (peer.queue.posted.load(Ordering::Relaxed), peer.queue.reported());
         let mut requests = RawWorkRequests::<N>::new();
         let mut returns = false;
         for (at, request) in work.iter().enumerate() {
             let number = first + at as u64;
             // Before the post: the thread that drains its completion reads the entry.
-            peer.entry(number).store(Entry::new(number, request.keeps, request.slot).0, Ordering::Release);
+            peer.queue.entry(number).store(Entry::new(number, request.keeps, request.slot).0, Ordering::Release);
             let signalled = Self::is_signalled(peer, (request, at + 1 == work.len()), number);
             if signalled {
-                peer.reported.store(number + 1, Ordering::Relaxed);
-                peer.signalled.fetch_add(1, Ordering::Relaxed);
+                peer.queue.reported.store(number + 1, Ordering::Relaxed);
+                peer.queue.signalled.fetch_add(1, Ordering::Relaxed);
             }
             // A handler that sleeps until a solicited packet has to give receives back before they are gone.
             let verb = match request.verb {
@@ -380,12 +363,12 @@ impl Inner {
             returns |= request.verb.returns();
             *unproven = request.verb.writes() || (*unproven && !request.verb.returns());
             if request.verb.returns() {
-                peer.proof.store(number + 1, Ordering::Release);
+                peer.queue.proof.store(number + 1, Ordering::Release);
             } else {
                 *unanswering = number + 1;
             }
             if request.verb.takes_receive() {
-                peer.rung.store(number + 1, Ordering::Release);
+                peer.queue.rung.store(number + 1, Ordering::Release);
             }
         }
         // SAFETY: there is a request, and there are no more than the list has. The memory is a slot's,
@@ -394,10 +377,10 @@ impl Inner {
         // When the endpoint goes, queue pairs are destroyed before slots and kept segments.
         let posted = unsafe { pair.post(&mut requests, work.len()) };
         let count = posted.map_or_else(|(count, _)| count, |()| work.len());
-        peer.posted.store(first + count as u64, Ordering::Release);
-        peer.doorbells.store(peer.doorbells.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        peer.queue.posted.store(first + count as u64, Ordering::Release);
+        peer.queue.doorbells.store(peer.queue.doorbells.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         if count < work.len() {
-            peer.reported.store(reported, Ordering::Relaxed); // the signalled one may not be posted
+            peer.queue.reported.store(reported, Ordering::Relaxed); // the signalled one may not be posted
         }
         drop(posting);
         if count < work.len() {

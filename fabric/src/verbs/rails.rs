@@ -26,7 +26,8 @@ use onesided_job::lock;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Patience, Rank};
 
 use crate::Segment;
-use crate::verbs::peer::{Peer, is_after_break};
+use crate::verbs::connection::is_after_break;
+use crate::verbs::peer::Peer;
 use crate::verbs::queue::{InFlight, WorkRequest};
 use crate::verbs::raw::{Local, Remote, Verb};
 use crate::verbs::traffic::{ConnectionId, Traffic};
@@ -151,7 +152,7 @@ impl Stripes {
         len: u64,
         writes: bool,
     ) -> Self {
-        let breaks = fabric.peer(ends[1].0.rank()).map_or(0, Peer::breaks);
+        let breaks = fabric.peer(ends[1].0.rank()).map_or(0, |peer| peer.connection.breaks());
         let (chunks, failed, outcome) = (Vec::new(), Vec::new(), Ok(()));
         let fabric = fabric.clone();
         let mut stripes = Self { fabric, ends, writes, rails, breaks, chunks, failed, until: u64::MAX, outcome };
@@ -194,17 +195,21 @@ impl Stripes {
         let inner = &*self.fabric.0;
         let first = inner.messages(self.rank())?;
         // Read before it is known that they are of this connection of messages: no later one is used.
-        let mut rails: Vec<_> = self.peers().map(|peer| (peer, peer.generation())).collect();
-        if first.breaks() != self.breaks {
+        let mut rails: Vec<_> = self.peers().map(|peer| (peer, peer.connection.generation())).collect();
+        if first.connection.breaks() != self.breaks {
             return Err(Fault::of(FaultKind::ConnectionLost, self.rank()));
         }
         // The first rail reports what has broken it, and that the peer has died or left.
         let is_alive = self.fabric.0.job_segment.liveness(self.rank()) == Liveness::Alive;
         let is_usable = |peer: &Peer, generation| {
-            is_alive && peer.is_ready() && self.is_tried(peer, generation) && !peer.is_broken() && !first.is_broken()
+            is_alive
+                && peer.connection.is_ready()
+                && self.is_tried(peer, generation)
+                && !peer.connection.is_broken()
+                && !first.connection.is_broken()
         };
         rails.retain(|(peer, generation)| {
-            if peer.is_broken() && peer.id.traffic.is_further_rail() {
+            if peer.connection.is_broken() && peer.id.traffic.is_further_rail() {
                 inner.end_rail(peer);
             }
             inner.ask_to_connect(peer);
@@ -229,9 +234,9 @@ impl Stripes {
     fn is_tried(&self, rail: &Peer, generation: u64) -> bool {
         let tried = &mut lock(&rail.load).tried;
         match *tried {
-            Some((of, number)) if of == generation => rail.has_completed(number),
+            Some((of, number)) if of == generation => rail.queue.has_completed(number),
             _ => {
-                *tried = self.fabric.0.probe(rail).then(|| (generation, rail.posted()));
+                *tried = self.fabric.0.probe(rail).then(|| (generation, rail.queue.posted()));
                 false
             }
         }
@@ -330,7 +335,7 @@ impl Stripes {
             && let Ok(first) = self.fabric.0.messages(self.rank())
         {
             let is_alive = self.fabric.0.liveness(self.rank()) == Liveness::Alive;
-            if first.is_broken() || first.breaks() != self.breaks || !is_alive {
+            if first.connection.is_broken() || first.connection.breaks() != self.breaks || !is_alive {
                 let lost = Err(Fault::of(FaultKind::ConnectionLost, self.rank()));
                 self.outcome = self.outcome.and(self.fabric.ended(Patience::on(self.rank()))).and(lost);
                 failed.clear(); // it ends with the first one
@@ -345,7 +350,7 @@ impl Stripes {
     /// Whether the peer has ended its side of a rail that has failed. To ask for the next one tells it to.
     fn has_ended(&self, rail: Traffic, generation: u64) -> bool {
         let Some(peer) = self.peer(rail) else { return true };
-        let has_ended = is_after_break(peer.heard(), generation);
+        let has_ended = is_after_break(peer.connection.heard(), generation);
         if !has_ended {
             self.fabric.0.end_rail(peer);
             self.fabric.0.ask_to_connect(peer);
@@ -393,15 +398,15 @@ impl Verbs {
     #[doc(hidden)]
     pub fn break_connection(&self, rank: Rank) -> u32 {
         self.peer(rank).map_or(0, |peer| {
-            let _ = lock(&peer.connecting).pair.as_ref().map(|pair| pair.fail());
-            peer.breaks()
+            let _ = peer.queue.pair().map(|pair| pair.fail());
+            peer.connection.breaks()
         })
     }
 
     /// How many of this handle's connections to a rank broke, for tests.
     #[doc(hidden)]
     pub fn breaks(&self, rank: Rank) -> u32 {
-        self.peer(rank).map_or(0, Peer::breaks)
+        self.peer(rank).map_or(0, |peer| peer.connection.breaks())
     }
 }
 

@@ -27,7 +27,9 @@ use onesided_remote_memory::{Fault, Liveness, Rank};
 
 use crate::verbs::Inner;
 use crate::verbs::arrivals::Arrivals;
-use crate::verbs::peer::{Peer, REFUSED, Revocation, is_after_break};
+use crate::verbs::connection::is_after_break;
+use crate::verbs::peer::{Peer, REFUSED};
+use crate::verbs::revoke::Revocation;
 use crate::verbs::traffic::{ConnectionId, Traffic};
 use crate::{Channel, Renewed};
 
@@ -50,11 +52,12 @@ impl Inner {
 
     /// The peer asks for a later connection than this rank has. Whether there will be one.
     pub(super) fn begins_anew(&self, peer: &Peer, generation: u64) -> bool {
-        if !self.may_renew(peer.id) || !is_after_break(generation, peer.generation()) {
+        if !self.may_renew(peer.id) || !is_after_break(generation, peer.connection.generation()) {
             return false;
         }
-        peer.hear(generation);
-        peer.fail_before(generation);
+        peer.connection.hear(generation);
+        peer.connection.give_up_before(generation);
+        peer.fail_again();
         if peer.id.traffic.is_further_rail() {
             self.progress(); // the rank may compute
             self.end_rail(peer);
@@ -70,12 +73,12 @@ impl Inner {
         let Ok([memory, ..]) = self.peers_of(rail.id.rank) else { return false };
         // Held against a cut.
         let revocation = lock(&memory.revocation);
-        if !rail.is_broken() || !matches!(*revocation, Revocation::Not) || !self.may_renew(rail.id) {
+        if !rail.connection.is_broken() || !matches!(*revocation, Revocation::Not) || !self.may_renew(rail.id) {
             return false;
         }
         rail.fail_again(); // nothing arrives any more
-        drop(lock(&rail.posting)); // a post that started before is counted
-        let is_over = !rail.is_busy();
+        drop(lock(&rail.queue.posting)); // a post that started before is counted
+        let is_over = !rail.queue.is_busy();
         if is_over {
             // Nothing is being written either when the peer hears of the next generation. If this fails, the
             // card is gone.
@@ -90,7 +93,7 @@ impl Inner {
 
     /// Makes a broken connection anew, and says why it broke.
     pub(super) fn renew_one(&self) -> Option<(Fault, Renewed)> {
-        let is_to_renew = |peer: &&Peer| peer.is_broken() && self.may_renew(peer.id);
+        let is_to_renew = |peer: &&Peer| peer.connection.is_broken() && self.may_renew(peer.id);
         let broken: Vec<_> = self.known_peers().filter(is_to_renew).collect();
         let (rails, broken): (Vec<_>, Vec<_>) = broken.into_iter().partition(|peer| peer.id.traffic.is_further_rail());
         for rail in rails {
@@ -108,7 +111,7 @@ impl Inner {
         let [memory, peer, rails @ ..] = self.peers_of(rank).ok()?;
         // Held against a cut.
         let revocation = lock(&memory.revocation);
-        if !peer.is_broken() || !matches!(*revocation, Revocation::Not) || !self.may_renew(peer.id) {
+        if !peer.connection.is_broken() || !matches!(*revocation, Revocation::Not) || !self.may_renew(peer.id) {
             return None;
         }
         // A death may be expected, requests may be in flight, and packets are to be received first.
@@ -120,7 +123,7 @@ impl Inner {
         peer.fail_again(); // nothing arrives any more
         rails.iter().for_each(|rail| rail.fail()); // what belongs to messages that end now
         self.report_packets(peer);
-        let is_busy = peer.is_busy() || rails.iter().any(|rail| rail.is_busy());
+        let is_busy = peer.queue.is_busy() || rails.iter().any(|rail| rail.queue.is_busy());
         // What another thread has saved may be this connection's.
         if is_busy || self.save() || self.arrivals.get().is_some_and(Arrivals::packets_wait) {
             return None;

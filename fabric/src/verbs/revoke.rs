@@ -35,7 +35,7 @@ use onesided_job::lock;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 
 use crate::verbs::Inner;
-use crate::verbs::peer::{Peer, Revocation};
+use crate::verbs::peer::Peer;
 use crate::verbs::queue::WorkRequest;
 use crate::verbs::raw::Verb;
 use crate::verbs::segment::RegionTable;
@@ -49,11 +49,29 @@ const TELLING_THE_DEAD: u64 = 100_000_000;
 /// How long the card may take to end requests in flight.
 const CLOSING: u64 = 5_000_000_000;
 
+/// The state of a revocation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Revocation {
+    #[default]
+    Not,
+    /// The notice is among the first `posted` requests; and its deadline.
+    Telling {
+        posted: u64,
+        until: u64,
+    },
+    /// The queue pair is in the error state; and the deadline of its requests.
+    Closing {
+        until: u64,
+    },
+    Done,
+}
+
 impl Inner {
     /// Whether this rank or a peer has revoked the other's access.
     pub(super) fn is_revoked(&self, rank: Rank) -> bool {
         let memory = self.peers.get(ConnectionId { rank, traffic: Traffic::Memory }.number());
-        memory.and_then(OnceLock::get).is_some_and(|peer| peer.is_closed()) || self.region_table.is_noticed(rank)
+        memory.and_then(OnceLock::get).is_some_and(|peer| peer.connection.is_closed())
+            || self.region_table.is_noticed(rank)
     }
 
     /// The connections with a rank: that of memory, that of messages, the further rails.
@@ -78,7 +96,7 @@ impl Inner {
             *revocation = Revocation::Telling { posted, until: now().saturating_add(telling) };
         }
         if let Revocation::Telling { posted, until } = *revocation {
-            if !peer.has_completed(posted) && !peer.is_broken() && now() < until {
+            if !peer.queue.has_completed(posted) && !peer.connection.is_broken() && now() < until {
                 return Ok(false);
             }
             peers.iter().for_each(|peer| peer.close(revoked));
@@ -86,7 +104,7 @@ impl Inner {
         }
         if let Revocation::Closing { until } = *revocation {
             peers.iter().for_each(|peer| self.report_packets(peer));
-            if peers.iter().any(|peer| peer.is_busy()) {
+            if peers.iter().any(|peer| peer.queue.is_busy()) {
                 // A repeated call waits as long again: the card may be slow.
                 return if now() < until {
                     Ok(false)
@@ -108,7 +126,7 @@ impl Inner {
 
     /// Writes the notice if it can be posted now. Returns how many requests were posted then.
     fn tell(&self, peer: &Peer) -> u64 {
-        if !peer.is_ready() {
+        if !peer.connection.is_ready() {
             return 0; // refused when it asks for the connection
         }
         if let Some(taken) = self.buffers.take(8) {
@@ -121,6 +139,6 @@ impl Inner {
                 self.buffers.free(taken.slot);
             }
         }
-        peer.posted()
+        peer.queue.posted()
     }
 }

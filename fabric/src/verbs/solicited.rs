@@ -11,7 +11,6 @@ use std::task::Poll;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::verbs::peer::Peer;
 use crate::verbs::raw::CompletionQueue;
 use crate::verbs::traffic::Traffic;
 use crate::verbs::wake_up::WakeUp;
@@ -100,7 +99,7 @@ impl Inner {
 
     /// Whether a completion of messages is awaited.
     fn awaits_messages(&self) -> bool {
-        self.known_peers().any(|peer| peer.id.traffic != Traffic::Memory && Peer::awaits_completion(peer))
+        self.known_peers().any(|peer| peer.id.traffic != Traffic::Memory && peer.queue.awaits_completion())
     }
 }
 

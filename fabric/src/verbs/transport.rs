@@ -102,7 +102,7 @@ impl ConnectionTransport {
     ) -> Result<bool, Fault> {
         let inner = &*fabric.0;
         let (len, verb) = (head.len() + body.len(), Verb::Send { solicited });
-        if !list.is_open && len <= SHORT.min(peer.inline.load(Ordering::Relaxed) as usize) {
+        if !list.is_open && len <= SHORT.min(peer.queue.inline.load(Ordering::Relaxed) as usize) {
             let mut bytes = [0; SHORT];
             bytes[..head.len()].copy_from_slice(head);
             bytes[head.len()..len].copy_from_slice(body);
@@ -142,7 +142,7 @@ impl ConnectionTransport {
         fork::check()?;
         let (inner, peer) = (&*self.fabric.0, self.fabric.peer(to)?);
         let written = fast_path::written(head.len() + body.len());
-        if written <= SHORT.min(peer.inline.load(Ordering::Relaxed) as usize) {
+        if written <= SHORT.min(peer.queue.inline.load(Ordering::Relaxed) as usize) {
             let mut bytes = [0; SHORT];
             fast_path::fill([head, body], |at, from| bytes[at..][..from.len()].copy_from_slice(from));
             return Ok(inner.try_place(peer, Err(&bytes[..written])));
@@ -256,7 +256,7 @@ impl Transport for ConnectionTransport {
         fork::check()?;
         let (fabric, peer) = (&self.fabric, self.fabric.peer(to)?);
         packet.check(LONGEST as usize)?;
-        if fabric.0.job_segment.liveness(to) != Liveness::Alive || peer.is_broken() {
+        if fabric.0.job_segment.liveness(to) != Liveness::Alive || peer.connection.is_broken() {
             return self.poll_ended(cx, peer);
         }
         if Self::try_send((fabric, &mut self.list), peer, packet)? {

@@ -539,6 +539,31 @@ fn packets_take_the_fast_path_too() {
     });
 }
 
+/// At the limit the fast path that carries little gives way, with its connection, to one for which packets count.
+#[test]
+fn a_fast_path_gives_way() {
+    let Some(_device) = device("a_fast_path_gives_way") else { return };
+    if channel() != "both" {
+        return;
+    }
+    ranks(3, |world| {
+        let fabric = world.fabric();
+        fabric.set_most_fast_paths(1);
+        world.barrier().wait().unwrap();
+        let mut packets = fabric.transport().unwrap();
+        let mut next = [[0_u32; 2]; 3];
+        for other in [1, 2, 1] {
+            let peer = Rank(if world.rank() == other { 0 } else { other });
+            if world.rank() == 0 || world.rank() == other {
+                talk_until_fast(fabric, &mut packets, peer, &mut next[peer.index()]);
+            }
+            world.barrier().wait().unwrap();
+        }
+        let counts = packets.channel_counts();
+        assert!(world.rank() > 0 || counts.rings == 3 && counts.given_back >= 2, "{counts:?}");
+    });
+}
+
 /// What a rank wrote into a ring before it died is received before its death.
 #[test]
 fn packets_of_a_dead_rank_lie_in_its_fast_path() {
