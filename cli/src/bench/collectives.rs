@@ -1,6 +1,6 @@
 //! `bench collectives`: all ranks in a row of the same collectives.
 //!
-//! Rank 0 asks for the loops and is timed. `bench peers` runs the same loops.
+//! Rank 0 is timed. `bench peers` runs the same loops.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -19,10 +19,9 @@ pub(crate) struct Loop {
     /// The bytes of a rank's data, or of a block; none: there are no data.
     pub(crate) sizes: &'static [usize],
     /// Calls it so many times with so many bytes.
-    run: fn(&Group<'_>, usize, u64) -> Result<(), Failure>,
+    pub(crate) run: fn(&Group<'_>, usize, u64) -> Result<(), Failure>,
 }
 
-/// The loops that rank 0 asks for, by number.
 pub(crate) static LOOPS: [Loop; 5] = [
     Loop { name: "barrier", sizes: &[], run: barrier },
     Loop { name: "all_reduce", sizes: &[8, 1 << 20], run: all_reduce },
@@ -37,26 +36,18 @@ pub(crate) static SUITE: Suite = Suite {
 };
 
 /// The loops with their sizes; 0: there are no data.
-fn points() -> impl Iterator<Item = (usize, usize)> {
+fn points() -> impl Iterator<Item = (&'static Loop, usize)> {
     let sizes = |one: &'static Loop| if one.sizes.is_empty() { &[0][..] } else { one.sizes };
-    LOOPS.iter().enumerate().flat_map(move |(number, one)| sizes(one).iter().map(move |size| (number, *size)))
+    LOOPS.iter().flat_map(move |one| sizes(one).iter().map(move |size| (one, *size)))
 }
 
 fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
-    let group = Group::new(&rank.world)?;
-    if rank.world.rank() != 0 {
-        return group.answer();
-    }
-    for (number, size) in points() {
-        let batch = |n| {
-            group.ask([number as u64, size as u64, n])?;
-            group.run(&LOOPS[number], size, n)
-        };
-        let probe = Probe::ours::<Failure>(LOOPS[number].name, "", batch);
+    let group = &Group::new(&rank.world)?;
+    points().try_for_each(|(one, size)| {
+        let probe = Probe::ours(one.name, "", move |n| (one.run)(group, size, n));
         let probe = if size > 0 { probe.of_size(size) } else { probe };
-        probes::run(rank, effort, vec![probe.measures(&[Quantity::Latency])])?;
-    }
-    group.ask([LOOPS.len() as u64, 0, 0])
+        probes::run_together((rank, &rank.world), effort, vec![probe]).map(drop)
+    })
 }
 
 /// A rank of the loops.
@@ -77,26 +68,6 @@ impl<'r> Group<'r> {
 
     pub(crate) const fn world(&self) -> &World<Any> {
         self.world
-    }
-
-    /// Calls a collective so many times.
-    pub(crate) fn run(&self, one: &Loop, size: usize, n: u64) -> Result<(), Failure> {
-        (one.run)(self, size, n)
-    }
-
-    fn ask(&self, mut asked: [u64; 3]) -> Result<(), Failure> {
-        Ok(self.messages.broadcast(&mut asked, 0).wait()?)
-    }
-
-    /// Does what rank 0 asks for.
-    fn answer(&self) -> Result<(), Failure> {
-        loop {
-            let mut asked = [0; 3];
-            self.messages.broadcast(&mut asked, 0).wait()?;
-            let [number, size, n] = asked;
-            let Some(one) = LOOPS.get(number as usize) else { return Ok(()) };
-            self.run(one, size as usize, n)?;
-        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! `bench messages`: messages between two ranks, and between several pairs of ranks.
 //!
-//! A file has one [`Loop`]. Rank 0 asks for the loops and is timed. `bench peers` runs the same
-//! loops.
+//! A file has one [`Loop`]. Rank 0 is timed. `bench peers` runs the same loops.
 
 pub(super) mod both_ways;
 pub(super) mod buffers;
@@ -50,34 +49,6 @@ pub(crate) struct Loop {
     largest: usize,
     /// Does so many iterations with messages of so many bytes.
     pub(crate) run: fn(&End<'_>, usize, u64) -> Result<(), Failure>,
-}
-
-/// The loops that rank 0 asks for, by number; those over a [`card`] and of each [channel](channels) follow.
-static LOOPS: [&Loop; 16] = [
-    &ping_pong::LOOP,
-    &ping_pong::BY_STORES,
-    &ping_pong::BY_MEMCPY,
-    &columns::LOOP,
-    &columns::LIMIT,
-    &stream::LOOP,
-    &stream::LIMIT,
-    &both_ways::LOOP,
-    &both_ways::LIMIT,
-    &unexpected::LOOP,
-    &buffers::LOOP,
-    &written::BUFFERS,
-    &written::STREAM,
-    &written::IN_PIECES,
-    &written::IN_PACKETS,
-    &reuse::LOOP,
-];
-
-fn all_loops() -> impl Iterator<Item = &'static Loop> {
-    LOOPS.iter().chain(&card::LOOPS).copied().chain(&channels::LOOPS)
-}
-
-fn number_of(one: &Loop) -> u64 {
-    all_loops().position(|other| ptr::eq(other, one)).expect("one of the loops") as u64
 }
 
 /// What is interleaved. A stream pushes the memory of a ping-pong out of the caches, so that few
@@ -164,22 +135,20 @@ fn run(
     (sizes, groups): (impl Iterator<Item = usize>, &[&[&'static Loop]]),
     then: impl FnOnce(&End<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    match End::new(rank, pairs)? {
-        None => Ok(()), // this rank waits for the end of the suite
-        Some(end) if rank.world.rank() == 0 => {
-            for size in sizes {
-                groups.iter().try_for_each(|loops| probes::run(rank, effort, end.probes(loops, size)))?;
-            }
-            then(&end)?;
-            end.ask(u64::MAX, 0, 0)
+    let Some(end) = End::new(rank, pairs)? else { return Ok(()) }; // this rank waits for the end of the suite
+    for size in sizes {
+        for loops in groups {
+            probes::run_together((rank, &end.ends), effort, end.probes(loops, size))?;
         }
-        Some(end) => end.answer(),
     }
+    then(&end)
 }
 
 /// An end of a pair.
 pub(crate) struct End<'r> {
     rank: &'r BenchRank,
+    /// Of all pairs.
+    ends: World,
     pairs: u32,
     messages: Messages,
     is_first: bool,
@@ -199,9 +168,7 @@ impl<'r> End<'r> {
         let messages = Messages::new(&rank.world).wait()?;
         let (me, other) = (rank.world.rank(), rank.peer() - rank.world.rank());
         let (pair, is_first) = (me.min(other), me < other);
-        if pair >= pairs {
-            return Ok(None);
-        }
+        let Some(ends) = rank.ends(pairs)? else { return Ok(None) };
         let card = Card::new(rank, |own| {
             let sent = messages.send(own, other, CONTROL);
             let (others, _) = messages.recv::<u8>(other, CONTROL).wait()?;
@@ -210,6 +177,7 @@ impl<'r> End<'r> {
         })?;
         Ok(Some(Self {
             rank,
+            ends,
             pairs,
             messages,
             is_first,
@@ -221,7 +189,7 @@ impl<'r> End<'r> {
         }))
     }
 
-    pub(crate) const fn world(&self) -> &World<Any> {
+    pub(crate) const fn world(&self) -> &World {
         &self.rank.world
     }
 
@@ -258,34 +226,16 @@ impl<'r> End<'r> {
         P: FnOnce(Box<dyn FnMut(u64) -> Result<(), Failure> + 'e>) -> Probe<'e>,
     {
         let batch = move |n| {
-            self.ask(number_of(one), size, n)?;
             (one.run)(self, size, n)?;
             // Until all pairs are done.
-            (1..self.pairs).try_for_each(|first| self.receive(first, CONTROL, &mut []))
+            match self.rank.world.rank() {
+                0 => (1..self.pairs).try_for_each(|first| self.receive(first, CONTROL, &mut [])),
+                _ if self.is_first => Ok(self.send(0, CONTROL, &[]).wait()?),
+                _ => Ok(()),
+            }
         };
         let messages = (one.messages)(size) * self.pairs as usize;
         probe(Box::new(batch)).of_size(size).measures(one.quantities).each_time(messages)
-    }
-
-    /// Asks all other ends for a loop of this number, or for the end of the suite.
-    fn ask(&self, number: u64, size: usize, n: u64) -> Result<(), Failure> {
-        let asked = [number, size as u64, n];
-        let last = self.rank.world.size() - self.pairs..self.rank.world.size();
-        (1..self.pairs).chain(last).try_for_each(|end| Ok(self.messages.send(&asked, end, CONTROL).wait()?))
-    }
-
-    /// Does what rank 0 asks for.
-    fn answer(&self) -> Result<(), Failure> {
-        loop {
-            let mut asked = [0_u64; 3];
-            self.messages.recv_into(&mut asked, 0, CONTROL).wait()?;
-            let [number, size, n] = asked;
-            let Some(one) = all_loops().nth(number as usize) else { return Ok(()) };
-            (one.run)(self, size as usize, n)?;
-            if self.is_first {
-                self.send(0, CONTROL, &[]).wait()?;
-            }
-        }
     }
 
     fn send<'e>(&'e self, to: u32, tag: Tag, bytes: &'e [u8]) -> SendRequest<'e, Any> {
@@ -330,15 +280,6 @@ impl<'r> End<'r> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rank_0_can_ask_for_every_loop_and_its_limits() {
-        let is_there = |one: &Loop| LOOPS.iter().any(|other| ptr::eq(*other, one));
-        for one in LOOPS {
-            assert!(sizes(Effort::Full).filter_map(one.limit).all(is_there), "{}", one.name);
-            assert!(LOOPS.iter().filter(|other| other.name == one.name).count() == 1, "{}", one.name);
-        }
-    }
 
     #[test]
     fn a_window_has_room() {
