@@ -118,26 +118,6 @@ pub(crate) fn contend(word: &AtomicU64, stop: &AtomicU64, stopped: u64) -> u64 {
     acquired
 }
 
-/// # Safety
-/// `to` is valid for writes of `from.len()` bytes, which no other thread accesses during the call.
-#[inline(never)]
-pub(crate) unsafe fn memcpy_in(to: *mut u8, from: &[u8], n: u64) {
-    for _ in 0..n {
-        // SAFETY: the caller vouches for `to`; `from` is a live slice elsewhere.
-        unsafe { std::ptr::copy_nonoverlapping(black_box(from).as_ptr(), black_box(to), from.len()) };
-    }
-}
-
-/// # Safety
-/// `from` is valid for reads of `to.len()` bytes, which no thread writes during the call.
-#[inline(never)]
-pub(crate) unsafe fn memcpy_out(to: &mut [u8], from: *const u8, n: u64) {
-    for _ in 0..n {
-        // SAFETY: the caller vouches for `from`; `to` is exclusively borrowed.
-        unsafe { std::ptr::copy_nonoverlapping(black_box(from), black_box(&mut *to).as_mut_ptr(), to.len()) };
-    }
-}
-
 /// `n` times: copies `from` to shared memory in `pieces` of equal length, then executes a full
 /// fence if asked to.
 ///
@@ -163,7 +143,7 @@ pub(crate) unsafe fn copy_in(to: *mut u8, from: &[u64], (pieces, fence_it): (usi
                     word.store(*value, Ordering::Release);
                 }
             } else {
-                // SAFETY: as in `memcpy_in`, for this piece.
+                // SAFETY: the caller vouches for the destination, and `piece` is a live slice elsewhere.
                 unsafe { std::ptr::copy_nonoverlapping(black_box(piece).as_ptr(), black_box(destination), len) };
             }
         }
@@ -292,7 +272,7 @@ pub(crate) unsafe fn copy_out(to: &mut [u64], from: *mut u8, (pieces, fenced): (
                 *word = unsafe { AtomicU64::from_ptr(address) }.load(Ordering::Acquire);
                 black_box(word);
             } else {
-                // SAFETY: as in `memcpy_out`, for this piece.
+                // SAFETY: the caller vouches for the address, and `piece` is exclusively borrowed.
                 unsafe { std::ptr::copy_nonoverlapping(black_box(address), black_box(piece).as_mut_ptr(), len) };
             }
         }

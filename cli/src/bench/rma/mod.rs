@@ -1,7 +1,7 @@
 //! `bench rma`: every operation at every size, one with its flush, many with one flush, and many
 //! open requests.
 
-mod bare_loops;
+pub(crate) mod bare_loops;
 pub(crate) mod loops;
 
 use std::cell::RefCell;
@@ -14,6 +14,7 @@ use onesided_windows::info::Path;
 
 use crate::bench::output::json::Sections;
 use crate::bench::prelude::*;
+use crate::bench::rma::bare_loops::Bare;
 use crate::bench::rma::loops::{Access, Loop, Row};
 use crate::bench::worker::rank::{LARGEST, TRANSFER_AREA};
 
@@ -23,7 +24,7 @@ struct Operation {
     /// Does the whole row so many times, with a flush if the last argument says so.
     run: Loop,
     limit: &'static str,
-    bare: fn(&BenchRank, Row<'_>, u64, bool),
+    bare: Bare,
     /// The name of the limit without a fence, for requests without a flush. `None` if the operation
     /// has no request: its buffer is free when it returns.
     requests: Option<&'static str>,
