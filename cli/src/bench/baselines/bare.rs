@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use onesided_fabric::shm::bare::{Range, process_vm_readv, process_vm_writev};
 
+use crate::bench::worker::timing::poll_until;
+
 /// The smallest lock: compare-and-swap to acquire it, a store to release it.
 #[inline(never)]
 pub(crate) fn cas_store(word: &AtomicU64, n: u64) {
@@ -82,15 +84,7 @@ pub(crate) fn ping_pong(to: &AtomicU64, from: &AtomicU64, n: u64, first: bool) {
         if first {
             to.store(i, Ordering::Release);
         }
-        let mut polls = 0;
-        while from.load(Ordering::Acquire) < i {
-            polls += 1;
-            if polls % 1000 == 0 {
-                std::thread::yield_now(); // the two sides may share a core
-            } else {
-                spin_loop();
-            }
-        }
+        poll_until(1000, || from.load(Ordering::Acquire) >= i);
         if !first {
             to.store(i, Ordering::Release);
         }
@@ -103,15 +97,7 @@ pub(crate) fn ping_pong(to: &AtomicU64, from: &AtomicU64, n: u64, first: bool) {
 pub(crate) fn contend(word: &AtomicU64, stop: &AtomicU64, stopped: u64) -> u64 {
     let mut acquired = 0;
     while stop.load(Ordering::Relaxed) != stopped {
-        let mut attempts = 0;
-        while word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            attempts += 1;
-            if attempts % 100 == 0 {
-                std::thread::yield_now();
-            } else {
-                spin_loop();
-            }
-        }
+        poll_until(100, || word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok());
         word.store(0, Ordering::Release);
         acquired += 1;
     }
