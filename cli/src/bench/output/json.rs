@@ -167,7 +167,7 @@ impl Document {
             measured.iter().partition(|measured| measured.point.against == Against::IsLimit);
         let mut document = Self {
             machine,
-            begun: begun.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            begun: seconds(begun),
             command,
             limits: (groups(limits, same).iter())
                 .map(|same| Limit { name: same[0].point.what.clone(), figure: Figure::of(same[0]) })
@@ -234,6 +234,11 @@ impl Document {
             limit.figure.oversubscribed = oversubscribed(limit.ranks);
         }
     }
+}
+
+/// Since 1970.
+pub(crate) fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// Reads a document that `--json` wrote.
