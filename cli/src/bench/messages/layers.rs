@@ -29,7 +29,7 @@ const ADDS: [&str; 2] = ["packets add", "messages add"];
 pub(crate) static SUITE: Suite =
     Suite { steps: |effort| (2 * SIZES.len() * effort.runs()) as u64, ..Suite::new("layers", Program::Plain(run)) };
 
-pub(crate) fn sections() -> Sections {
+pub(super) fn sections() -> Sections {
     vec![("layers".to_owned(), DESCRIPTIONS.iter().collect())]
 }
 

@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn everything_fits_the_terminal() {
         for (name, sections) in
-            [("locks", crate::bench::commands::locks::sections()), ("scale", crate::bench::simulated::sections())]
+            [("locks", crate::bench::metrics::sections()), ("scale", crate::bench::simulated::sections())]
         {
             let path = format!("{}/../docs/{name}.json", env!("CARGO_MANIFEST_DIR"));
             let document = Document::read(path.as_ref(), sections).unwrap();
