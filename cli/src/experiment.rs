@@ -172,36 +172,33 @@ impl Experiment<'_> {
     }
 
     /// Locks and unlocks once; returns the nanoseconds of both.
-    async fn once_at(&self, member: &Member, lock: &AtTarget, target: u32) -> Result<(u64, u64), Failure> {
-        let lock = match lock {
-            AtTarget::Window(window) => return self.once(member, window, target).await,
-            AtTarget::Served(lock) => lock,
-        };
+    async fn once(&self, member: &Member, lock: &AtTarget, target: u32) -> Result<(u64, u64), Failure> {
         let begin = member.now();
-        let guard = lock.lock().await?;
-        let acquired = member.now();
-        drop(guard);
-        Ok((acquired - begin, member.now() - acquired))
-    }
-
-    /// The same at a window.
-    async fn once(&self, member: &Member, window: &SimulatedWindow, target: u32) -> Result<(u64, u64), Failure> {
-        let begin = member.now();
-        let epoch = window.lock_exclusive(target).await?;
-        let acquired = member.now();
-        epoch.unlock().await?;
-        if self.unlock == Unlock::AsPaper && self.lock.waits_for_release() {
-            member.sim.flush(Rank(target)).await?;
+        let acquired;
+        match lock {
+            AtTarget::Window(window) => {
+                let epoch = window.lock_exclusive(target).await?;
+                acquired = member.now();
+                epoch.unlock().await?;
+                if self.unlock == Unlock::AsPaper && self.lock.waits_for_release() {
+                    member.sim.flush(Rank(target)).await?;
+                }
+            }
+            AtTarget::Served(lock) => {
+                let guard = lock.lock().await?;
+                acquired = member.now();
+                drop(guard);
+            }
         }
         Ok((acquired - begin, member.now() - acquired))
     }
 
     /// As often as the experiment says; returns the means.
     async fn repeat(&self, member: &Member, lock: &AtTarget, target: u32) -> Result<Overhead, Failure> {
-        self.once_at(member, lock, target).await?; // resolves the target
+        self.once(member, lock, target).await?; // resolves the target
         let mut sums = (0, 0);
         for _ in 0..self.times {
-            let (acquire, release) = self.once_at(member, lock, target).await?;
+            let (acquire, release) = self.once(member, lock, target).await?;
             sums = (sums.0 + acquire, sums.1 + release);
         }
         let mean = |sum: u64| sum as f64 / self.times as f64;
@@ -229,13 +226,13 @@ impl Experiment<'_> {
         let finished = Cell::new(false);
         let finished = &finished;
         let all = self.run((2, 1), (1, threads), async |member| {
-            let window = self.window(&member.world).await?;
+            let lock = self.at(&member.world, 1).await?;
             let mut mean = 0.0;
             if member.world.rank() == 0 {
-                self.once(&member, &window, 1).await?;
+                self.once(&member, &lock, 1).await?;
                 let (begin, mut times) = (member.now(), 0_u64);
                 while member.now() < begin + long && times < MOST * self.times {
-                    self.once(&member, &window, 1).await?;
+                    self.once(&member, &lock, 1).await?;
                     times += 1;
                 }
                 mean = (member.now() - begin) as f64 / times as f64;
@@ -244,7 +241,7 @@ impl Experiment<'_> {
             while !finished.get() {
                 member.sim.sleep(10_000_000).await;
             }
-            window.close().await?;
+            lock.close(&member.world).await?;
             Ok(mean)
         })?;
         Ok(all[0])
@@ -291,7 +288,7 @@ impl Experiment<'_> {
             let is_average = turns == Turns::OnAverage;
             if is_average {
                 if rank < origins {
-                    self.once_at(&member, lock, origins).await?; // resolves the target
+                    self.once(&member, lock, origins).await?; // resolves the target
                 }
                 member.world.barrier().await?;
             }
@@ -299,7 +296,7 @@ impl Experiment<'_> {
             if rank < origins {
                 let mut own = 0;
                 while if is_average { done.get() < wanted } else { own < self.times } {
-                    self.once_at(&member, lock, origins).await?;
+                    self.once(&member, lock, origins).await?;
                     done.set(done.get() + 1);
                     own += 1;
                 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::microbench;
 use crate::network::Network;
@@ -40,7 +40,7 @@ pub struct Profile {
 }
 
 /// A parameter of a profile.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameter {
     /// In its unit.

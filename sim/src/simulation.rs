@@ -41,10 +41,7 @@ pub struct Simulation {
     seed: u64,
     until: u64,
     events: u64,
-    deaths: Vec<(Rank, u64)>,
-    limits: Vec<(Rank, u64)>,
-    restarts: Vec<(Rank, u64)>,
-    suspicions: Vec<(Rank, u64)>,
+    planned: Vec<Planned>,
     disconnections: Vec<(Rank, Rank, u64)>,
     computing: Vec<(u32, u32)>,
     stalled_after: u64,
@@ -63,10 +60,7 @@ impl Simulation {
             seed: 0,
             until: NEVER,
             events: u64::MAX,
-            deaths: Vec::new(),
-            limits: Vec::new(),
-            restarts: Vec::new(),
-            suspicions: Vec::new(),
+            planned: Vec::new(),
             disconnections: Vec::new(),
             computing: Vec::new(),
             stalled_after: STALLED_AFTER,
@@ -118,17 +112,15 @@ impl Simulation {
     /// Lets a rank allocate and register at most so many bytes at a time, as `ulimit -l` does: more is
     /// refused. A rank that does not exist is ignored.
     #[must_use]
-    pub fn limit_memory(mut self, rank: u32, bytes: u64) -> Self {
-        self.limits.push((Rank(rank), bytes));
-        self
+    pub fn limit_memory(self, rank: u32, bytes: u64) -> Self {
+        self.plan(rank, bytes, |state, rank, bytes| state.ranks[rank.index()].memory.limit(bytes))
     }
 
     /// Kills a rank at a virtual time: its program stops at its current wait, what it posted still
     /// takes effect, its memory answers no more. A rank that does not exist is ignored.
     #[must_use]
-    pub fn kill(mut self, rank: u32, time: Duration) -> Self {
-        self.deaths.push((Rank(rank), nanos(time)));
-        self
+    pub fn kill(self, rank: u32, time: Duration) -> Self {
+        self.plan(rank, nanos(time), State::kill_at)
     }
 
     /// Runs a rank's program anew, as another process would that takes the rank: at this virtual
@@ -139,9 +131,8 @@ impl Simulation {
     /// messages that they have from before do not expect it back. A rank that does not exist, or has
     /// left, is ignored.
     #[must_use]
-    pub fn restart(mut self, rank: u32, time: Duration) -> Self {
-        self.restarts.push((Rank(rank), nanos(time)));
-        self
+    pub fn restart(self, rank: u32, time: Duration) -> Self {
+        self.plan(rank, nanos(time), State::restart_at)
     }
 
     /// Has the other ranks believe from a virtual time on that a rank is dead, though it runs on.
@@ -150,9 +141,8 @@ impl Simulation {
     /// [`Revoked`](onesided_remote_memory::FaultKind::Revoked) at the others. A rank that does not
     /// exist is ignored.
     #[must_use]
-    pub fn suspect(mut self, rank: u32, time: Duration) -> Self {
-        self.suspicions.push((Rank(rank), nanos(time)));
-        self
+    pub fn suspect(self, rank: u32, time: Duration) -> Self {
+        self.plan(rank, nanos(time), State::suspect_at)
     }
 
     /// Breaks the connection of two living ranks at a virtual time, as an operation of `rank` on
@@ -204,6 +194,11 @@ impl Simulation {
         self
     }
 
+    fn plan(mut self, rank: u32, number: u64, what: fn(&mut State, Rank, u64)) -> Self {
+        self.planned.push((Rank(rank), number, what));
+        self
+    }
+
     /// Runs a program on every rank.
     ///
     /// # Panics
@@ -248,25 +243,8 @@ impl Simulation {
         let mut state = State::new(self.ranks, wire, processors, self.stalled_after);
         state.partitions = self.partitions;
         state.most_events = self.events;
-        for (rank, bytes) in self.limits {
-            if let Some(rank) = state.ranks.get_mut(rank.index()) {
-                rank.memory.limit(bytes);
-            }
-        }
-        for (rank, time) in self.deaths {
-            if rank.0 < self.ranks {
-                state.kill_at(rank, time);
-            }
-        }
-        for (rank, time) in self.restarts {
-            if rank.0 < self.ranks {
-                state.restart_at(rank, time);
-            }
-        }
-        for (rank, time) in self.suspicions {
-            if rank.0 < self.ranks {
-                state.suspect_at(rank, time);
-            }
+        for (rank, number, what) in self.planned.into_iter().filter(|(rank, ..)| rank.0 < self.ranks) {
+            what(&mut state, rank, number);
         }
         for (rank, peer, time) in self.disconnections {
             if rank != peer && rank.0.max(peer.0) < self.ranks {
@@ -289,6 +267,9 @@ impl Simulation {
         .run(self.until, &self.late)
     }
 }
+
+/// What befalls a rank, and the time or the bytes.
+type Planned = (Rank, u64, fn(&mut State, Rank, u64));
 
 /// In nanoseconds; see [`Simulation::stalled_after`].
 const STALLED_AFTER: u64 = 10_000_000_000;

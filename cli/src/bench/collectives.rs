@@ -1,14 +1,42 @@
 //! `bench collectives`: all ranks in a row of the same collectives.
 //!
-//! Rank 0 asks for the loops and is timed. `bench peers` runs the same loops.
+//! Rank 0 is timed. `bench peers` runs the same loops.
 
 use std::cell::RefCell;
 use std::hint::black_box;
+use std::process::ExitCode;
 
 use onesided_fabric::{Any, World};
 use onesided_two_sided::{Messages, Op};
 
 use crate::bench::prelude::*;
+use crate::bench::runner::{self, Job, Options};
+use onesided_windows::LockDesign;
+
+/// Measures collectives of messages among 2 and 4 processes of this host.
+///
+/// All ranks call the same collective again and again; rank 0 is timed. A barrier; all_reduce of 8 B
+/// and 1 MiB, sums of floats of 8 B; broadcast of 8 B and 1 MiB, from each rank in turn; all_gather
+/// and all_to_all of blocks of 8 B and 64 KiB. Each rank is kept on one core; they share the cores if
+/// there are fewer than ranks. There are no limits to compare with: `bench peers --suite collectives`
+/// compares with MPICH and Open MPI. Every figure is the median of 7 runs (--quick: 3). The benchmark
+/// assumes an otherwise idle machine.
+#[derive(Debug, clap::Args)]
+#[command(after_help = runner::help())]
+pub(crate) struct Args {
+    /// How many ranks; several with commas between them
+    #[arg(short = 'n', long = "ranks", visible_alias = "np", value_name = "N", value_delimiter = ',', default_value = "2,4", value_parser = clap::value_parser!(u32).range(1..=MOST_RANKS as i64))]
+    ranks: Vec<u32>,
+
+    #[command(flatten)]
+    options: Options,
+}
+
+pub(crate) fn start(args: &Args) -> Result<ExitCode, Failure> {
+    args.options.without_picture()?;
+    let jobs: Vec<Job> = args.ranks.iter().map(|ranks| (&SUITE, *ranks, LockDesign::default())).collect();
+    runner::run("onesided bench collectives", &args.options, &jobs, Vec::new())
+}
 
 /// The most bytes of a rank, and of its blocks of all ranks together.
 const LARGEST: usize = 1 << 20;
@@ -19,10 +47,9 @@ pub(crate) struct Loop {
     /// The bytes of a rank's data, or of a block; none: there are no data.
     pub(crate) sizes: &'static [usize],
     /// Calls it so many times with so many bytes.
-    run: fn(&Group<'_>, usize, u64) -> Result<(), Failure>,
+    pub(crate) run: fn(&Group<'_>, usize, u64) -> Result<(), Failure>,
 }
 
-/// The loops that rank 0 asks for, by number.
 pub(crate) static LOOPS: [Loop; 5] = [
     Loop { name: "barrier", sizes: &[], run: barrier },
     Loop { name: "all_reduce", sizes: &[8, 1 << 20], run: all_reduce },
@@ -37,26 +64,18 @@ pub(crate) static SUITE: Suite = Suite {
 };
 
 /// The loops with their sizes; 0: there are no data.
-fn points() -> impl Iterator<Item = (usize, usize)> {
+fn points() -> impl Iterator<Item = (&'static Loop, usize)> {
     let sizes = |one: &'static Loop| if one.sizes.is_empty() { &[0][..] } else { one.sizes };
-    LOOPS.iter().enumerate().flat_map(move |(number, one)| sizes(one).iter().map(move |size| (number, *size)))
+    LOOPS.iter().flat_map(move |one| sizes(one).iter().map(move |size| (one, *size)))
 }
 
 fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
-    let group = Group::new(&rank.world)?;
-    if rank.world.rank() != 0 {
-        return group.answer();
-    }
-    for (number, size) in points() {
-        let batch = |n| {
-            group.ask([number as u64, size as u64, n])?;
-            group.run(&LOOPS[number], size, n)
-        };
-        let probe = Probe::ours::<Failure>(LOOPS[number].name, "", batch);
+    let group = &Group::new(&rank.world)?;
+    points().try_for_each(|(one, size)| {
+        let probe = Probe::ours(one.name, "", move |n| (one.run)(group, size, n));
         let probe = if size > 0 { probe.of_size(size) } else { probe };
-        probes::run(rank, effort, vec![probe.measures(&[Quantity::Latency])])?;
-    }
-    group.ask([LOOPS.len() as u64, 0, 0])
+        probes::run_together((rank, &rank.world), effort, vec![probe]).map(drop)
+    })
 }
 
 /// A rank of the loops.
@@ -77,26 +96,6 @@ impl<'r> Group<'r> {
 
     pub(crate) const fn world(&self) -> &World<Any> {
         self.world
-    }
-
-    /// Calls a collective so many times.
-    pub(crate) fn run(&self, one: &Loop, size: usize, n: u64) -> Result<(), Failure> {
-        (one.run)(self, size, n)
-    }
-
-    fn ask(&self, mut asked: [u64; 3]) -> Result<(), Failure> {
-        Ok(self.messages.broadcast(&mut asked, 0).wait()?)
-    }
-
-    /// Does what rank 0 asks for.
-    fn answer(&self) -> Result<(), Failure> {
-        loop {
-            let mut asked = [0; 3];
-            self.messages.broadcast(&mut asked, 0).wait()?;
-            let [number, size, n] = asked;
-            let Some(one) = LOOPS.get(number as usize) else { return Ok(()) };
-            self.run(one, size as usize, n)?;
-        }
     }
 }
 
@@ -129,4 +128,4 @@ fn all_to_all(group: &Group<'_>, size: usize, n: u64) -> Result<(), Failure> {
 }
 
 /// The most ranks whose blocks have room.
-pub(crate) const MOST_RANKS: usize = LARGEST / (64 << 10);
+const MOST_RANKS: usize = LARGEST / (64 << 10);

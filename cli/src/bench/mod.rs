@@ -1,16 +1,14 @@
 //! `onesided bench`: the library's performance on this machine, beside the machine's own limits.
 //!
-//! [`commands`] has the entry points. `bench locks`, `bench rma`, `bench messages`, `bench
-//! collectives` and `bench transport` start jobs of their own executable, whose ranks run the hidden
-//! `bench worker`: [`runner`] is the user's side, [`worker`] what ranks share, [`metrics`], [`rma`],
-//! [`messages`], [`collectives`] and [`transport`] what they measure, [`baselines`] what they compare with. `bench scale` measures
-//! in simulation: [`simulated`]. All of them yield [`results`], and [`output`] prints them.
-//! [`peers`] is `bench peers`, with a worker, tables and pages of its own. What every measurement
-//! needs is in [`prelude`].
+//! `bench locks` ([`metrics`]), [`rma`], [`messages`], [`collectives`], [`overlap`] and [`transport`] start
+//! jobs of their own executable, whose ranks run the hidden `bench worker`: [`runner`] is the user's
+//! side, [`worker`] what ranks share, [`baselines`] what they compare with. `bench scale` measures in
+//! simulation: [`simulated`]. All of them yield [`results`], and [`output`] prints them. [`peers`] is
+//! `bench peers`, with a worker, tables and pages of its own. What every measurement needs is in
+//! [`prelude`].
 
 mod baselines;
 mod collectives;
-mod commands;
 mod effort;
 mod lock_choice;
 mod messages;
@@ -30,15 +28,16 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+use crate::bench::runner::two_ranks;
 use crate::failure::Failure;
 
 /// Measures the library beside the limits of this machine.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Locks(commands::locks::Args),
-    Rma(commands::rma::Args),
-    Messages(commands::messages::Args),
-    Collectives(commands::collectives::Args),
+    Locks(metrics::Args),
+    Rma(rma::Args),
+    Messages(messages::Args),
+    Collectives(collectives::Args),
     /// Measures whether messages move while a rank computes, by progress mode and rendezvous protocol.
     ///
     /// Rank 0 receives from the last rank, each on a core of its own; a handler may run on every core. A
@@ -54,7 +53,7 @@ pub(crate) enum Command {
     /// a receiver that computes are shown apart.
     /// Every figure is the median of 7 runs (--quick: 3). The benchmark assumes an otherwise idle
     /// machine.
-    Overlap(commands::two_ranks::Args),
+    Overlap(two_ranks::Args),
     /// Measures the packets that messages travel in, without what finds their receives.
     ///
     /// Rank 0 sends packets of 8, 64, 512 and 2,064 B to the last rank, as far as the fabric has packets
@@ -64,26 +63,26 @@ pub(crate) enum Command {
     /// ping-pong of 8 B), or by memcpy into shared memory and out of it; they are measured interleaved
     /// with the results by the same processes. Each rank is kept on one core. Every figure is the median
     /// of 7 runs (--quick: 3). The benchmark assumes an otherwise idle machine.
-    Transport(commands::two_ranks::Args),
-    Scale(commands::scale::Args),
+    Transport(two_ranks::Args),
+    Scale(simulated::Args),
     Peers(peers::Args),
     #[command(hide = true)]
     Peer(peers::worker::Args),
     #[command(hide = true)]
-    Worker(commands::worker::Args),
+    Worker(worker::Args),
 }
 
 pub(crate) fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
-        Command::Locks(args) => commands::locks::run(&args),
-        Command::Rma(args) => commands::rma::run(&args),
-        Command::Messages(args) => commands::messages::run(&args),
-        Command::Collectives(args) => commands::collectives::run(&args),
-        Command::Overlap(args) => commands::two_ranks::run("onesided bench overlap", &args, &overlap::SUITE),
-        Command::Transport(args) => commands::two_ranks::run("onesided bench transport", &args, &transport::SUITE),
-        Command::Scale(args) => commands::scale::run(&args),
+        Command::Locks(args) => metrics::start(&args),
+        Command::Rma(args) => rma::start(&args),
+        Command::Messages(args) => messages::start(&args),
+        Command::Collectives(args) => collectives::start(&args),
+        Command::Overlap(args) => two_ranks::start("onesided bench overlap", &args, &overlap::SUITE),
+        Command::Transport(args) => two_ranks::start("onesided bench transport", &args, &transport::SUITE),
+        Command::Scale(args) => simulated::start(&args),
         Command::Peers(args) => peers::run(&args),
         Command::Peer(args) => peers::worker::run(&args),
-        Command::Worker(args) => commands::worker::run(&args),
+        Command::Worker(args) => worker::run(&args),
     }
 }

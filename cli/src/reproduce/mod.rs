@@ -106,9 +106,8 @@ struct Document<'d> {
 #[derive(Serialize)]
 struct Cost<'d> {
     name: &'d str,
-    value: f64,
-    unit: &'d str,
-    source: &'d str,
+    #[serde(flatten)]
+    parameter: &'d Parameter,
 }
 
 #[derive(Serialize)]
@@ -191,17 +190,11 @@ impl Args {
     }
 
     fn document<'d>(&self, profile: &'d Profile, figures: &'d [Figure], verdicts: Vec<Line>) -> Document<'d> {
-        let parameter = |(name, Parameter { value, unit, source }): (&'d String, &'d Parameter)| Cost {
-            name,
-            value: *value,
-            unit,
-            source,
-        };
         Document {
             version: env!("CARGO_PKG_VERSION"),
             seed: self.seed,
             profile: &profile.title,
-            parameters: profile.parameters.iter().map(parameter).collect(),
+            parameters: profile.parameters.iter().map(|(name, parameter)| Cost { name, parameter }).collect(),
             checks: profile
                 .checks
                 .iter()

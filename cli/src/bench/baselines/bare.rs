@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use onesided_fabric::shm::bare::{Range, process_vm_readv, process_vm_writev};
 
+use crate::bench::worker::timing::poll_until;
+
 /// The smallest lock: compare-and-swap to acquire it, a store to release it.
 #[inline(never)]
 pub(crate) fn cas_store(word: &AtomicU64, n: u64) {
@@ -82,15 +84,7 @@ pub(crate) fn ping_pong(to: &AtomicU64, from: &AtomicU64, n: u64, first: bool) {
         if first {
             to.store(i, Ordering::Release);
         }
-        let mut polls = 0;
-        while from.load(Ordering::Acquire) < i {
-            polls += 1;
-            if polls % 1000 == 0 {
-                std::thread::yield_now(); // the two sides may share a core
-            } else {
-                spin_loop();
-            }
-        }
+        poll_until(1000, || from.load(Ordering::Acquire) >= i);
         if !first {
             to.store(i, Ordering::Release);
         }
@@ -103,39 +97,11 @@ pub(crate) fn ping_pong(to: &AtomicU64, from: &AtomicU64, n: u64, first: bool) {
 pub(crate) fn contend(word: &AtomicU64, stop: &AtomicU64, stopped: u64) -> u64 {
     let mut acquired = 0;
     while stop.load(Ordering::Relaxed) != stopped {
-        let mut attempts = 0;
-        while word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            attempts += 1;
-            if attempts % 100 == 0 {
-                std::thread::yield_now();
-            } else {
-                spin_loop();
-            }
-        }
+        poll_until(100, || word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok());
         word.store(0, Ordering::Release);
         acquired += 1;
     }
     acquired
-}
-
-/// # Safety
-/// `to` is valid for writes of `from.len()` bytes, which no other thread accesses during the call.
-#[inline(never)]
-pub(crate) unsafe fn memcpy_in(to: *mut u8, from: &[u8], n: u64) {
-    for _ in 0..n {
-        // SAFETY: the caller vouches for `to`; `from` is a live slice elsewhere.
-        unsafe { std::ptr::copy_nonoverlapping(black_box(from).as_ptr(), black_box(to), from.len()) };
-    }
-}
-
-/// # Safety
-/// `from` is valid for reads of `to.len()` bytes, which no thread writes during the call.
-#[inline(never)]
-pub(crate) unsafe fn memcpy_out(to: &mut [u8], from: *const u8, n: u64) {
-    for _ in 0..n {
-        // SAFETY: the caller vouches for `from`; `to` is exclusively borrowed.
-        unsafe { std::ptr::copy_nonoverlapping(black_box(from), black_box(&mut *to).as_mut_ptr(), to.len()) };
-    }
 }
 
 /// `n` times: copies `from` to shared memory in `pieces` of equal length, then executes a full
@@ -163,7 +129,7 @@ pub(crate) unsafe fn copy_in(to: *mut u8, from: &[u64], (pieces, fence_it): (usi
                     word.store(*value, Ordering::Release);
                 }
             } else {
-                // SAFETY: as in `memcpy_in`, for this piece.
+                // SAFETY: the caller vouches for the destination, and `piece` is a live slice elsewhere.
                 unsafe { std::ptr::copy_nonoverlapping(black_box(piece).as_ptr(), black_box(destination), len) };
             }
         }
@@ -292,7 +258,7 @@ pub(crate) unsafe fn copy_out(to: &mut [u64], from: *mut u8, (pieces, fenced): (
                 *word = unsafe { AtomicU64::from_ptr(address) }.load(Ordering::Acquire);
                 black_box(word);
             } else {
-                // SAFETY: as in `memcpy_out`, for this piece.
+                // SAFETY: the caller vouches for the address, and `piece` is exclusively borrowed.
                 unsafe { std::ptr::copy_nonoverlapping(black_box(address), black_box(piece).as_mut_ptr(), len) };
             }
         }

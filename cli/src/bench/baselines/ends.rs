@@ -2,13 +2,12 @@
 #![allow(unsafe_code)] // copies to and from bare memory
 
 use std::cell::Cell;
-use std::hint::{black_box, spin_loop};
+use std::hint::black_box;
 use std::ptr::copy_nonoverlapping;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::yield_now;
 
 use crate::bench::worker::rank::{BenchRank, TRANSFER_AREA};
-use crate::bench::worker::timing::await_word;
+use crate::bench::worker::timing::{await_word, poll_until};
 
 /// Long messages are copied in pieces, so that both ends copy at the same time, in their caches.
 const PIECE: usize = 32 << 10;
@@ -245,11 +244,7 @@ impl<'r> Slots<'r> {
 /// Waits for the number of a piece. Before, the word has an older one, or bytes of a message (loops
 /// of other lengths have their slots elsewhere), which are all 1 and no number that is ever reached.
 fn await_number(word: &AtomicU64, number: u64) {
-    let mut polls = 0_u64;
-    while word.load(Ordering::Acquire) != number {
-        polls += 1;
-        if polls.is_multiple_of(1000) { yield_now() } else { spin_loop() }
-    }
+    poll_until(1000, || word.load(Ordering::Acquire) == number);
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::thread::yield_now;
 use crate::bench::baselines::bare;
 use crate::bench::baselines::signals::{futex_word, sleep, wake};
 use crate::bench::worker::rank::BenchRank;
+use crate::bench::worker::timing::poll_until;
 
 /// A bare lock that all ranks contend for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,11 +105,7 @@ fn ticket(next: &AtomicU64, serving: &AtomicU64, stop: &AtomicU64, stopped: u64)
     let mut acquired = 0;
     while stop.load(Ordering::Relaxed) != stopped {
         let mine = next.fetch_add(1, Ordering::Relaxed);
-        let mut seen = 0;
-        while serving.load(Ordering::Acquire) != mine {
-            seen += 1;
-            if seen % 100 == 0 { yield_now() } else { spin_loop() }
-        }
+        poll_until(100, || serving.load(Ordering::Acquire) == mine);
         serving.store(mine + 1, Ordering::Release);
         acquired += 1;
     }
@@ -144,16 +141,10 @@ fn mcs(rank: &BenchRank, stop: &AtomicU64, stopped: u64, sleeps: bool) -> u64 {
             if tail.compare_exchange(me, 0, Ordering::Release, Ordering::Relaxed).is_ok() {
                 continue;
             }
-            let mut seen = 0;
-            while after == 0 {
-                seen += 1;
-                if seen % 100 == 0 {
-                    yield_now()
-                } else {
-                    spin_loop()
-                }
+            poll_until(100, || {
                 after = next.load(Ordering::Acquire);
-            }
+                after != 0
+            });
         }
         let theirs = node(after).1;
         if !sleeps {

@@ -1,21 +1,15 @@
 //! Messages by bare calls of libibverbs: what messages over a card are compared with.
 
-use std::cell::Cell;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-
 use onesided_fabric::bootstrap::environment::FABRIC;
 use onesided_fabric::verbs::MESSAGES_CHANNEL;
 use onesided_fabric::verbs::bare::BareCard;
 
-use super::{CONTROL, End, Loop, ping_pong, stream, window};
+use super::{End, Loop, ping_pong, stream, window};
 use crate::bench::worker::rank::{BenchRank, LARGEST};
 use crate::failure::Failure;
 
 /// Longer messages are announced: over connections, and over datagrams.
 const EAGER: [usize; 2] = [1 << 10, 2 << 10];
-
-pub(super) static LOOPS: [&Loop; 5] = [&SENDS, &DATAGRAMS, &READS, &WRITES, &STREAM];
 
 static SENDS: Loop = Loop {
     name: "ping-pong by sends",
@@ -51,10 +45,6 @@ static STREAM: Loop = Loop {
 pub(super) struct Card {
     bare: BareCard,
     by_datagrams: bool,
-    /// Whether the message that asks for a loop may have to be sent again.
-    asks_again: bool,
-    /// The loops that were begun.
-    begun: Cell<u64>,
 }
 
 impl Card {
@@ -71,9 +61,7 @@ impl Card {
         let mut bare = BareCard::new(LARGEST, rank.cores < rank.world.size() as usize)?;
         bare.connect(&mut exchange)?;
         exchange(&[])?;
-        let by_datagrams = is(MESSAGES_CHANNEL, "ud");
-        let asks_again = by_datagrams || is(MESSAGES_CHANNEL, "both");
-        Ok(Some(Self { bare, by_datagrams, asks_again, begun: Cell::new(0) }))
+        Ok(Some(Self { bare, by_datagrams: is(MESSAGES_CHANNEL, "ud") }))
     }
 
     /// Short messages there and back over a connection, if that is what messages go over.
@@ -103,17 +91,5 @@ impl Card {
 }
 
 fn on<E: Into<Failure>>(end: &End<'_>, run: impl FnOnce(&Card) -> Result<(), E>) -> Result<(), Failure> {
-    let Some(card) = &end.card else { return Ok(()) };
-    if card.asks_again {
-        let begun = card.begun.get() + 1;
-        let word = end.rank.scratch_word(16 * end.rank.world.rank().min(end.other) as usize);
-        if !end.is_first {
-            word.store(begun, Ordering::Release);
-        }
-        while word.load(Ordering::Acquire) < begun {
-            let _ = end.messages.probe(end.other, CONTROL).deadline(Duration::from_micros(10)).wait();
-        }
-        card.begun.set(begun);
-    }
-    run(card).map_err(Into::into)
+    end.card.as_ref().map_or(Ok(()), |card| run(card).map_err(Into::into))
 }

@@ -19,7 +19,7 @@ pub(crate) static SUITE: Suite = Suite {
     ..Suite::new("channels", Program::Plain(measure))
 };
 
-pub(crate) fn sections() -> Sections {
+pub(super) fn sections() -> Sections {
     vec![("channels".to_owned(), DESCRIPTIONS.iter().collect())]
 }
 

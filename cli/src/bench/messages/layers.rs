@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::hint::black_box;
 
 use onesided_fabric::remote_memory::{Patience, Rank};
-use onesided_fabric::{Any, Error, Fabric, Packet, Transport, block_on, entries};
+use onesided_fabric::{Any, Error, Fabric, Packet, Transport, block_on};
 use onesided_two_sided::Messages;
 
 use super::DATA;
@@ -29,7 +29,7 @@ const ADDS: [&str; 2] = ["packets add", "messages add"];
 pub(crate) static SUITE: Suite =
     Suite { steps: |effort| (2 * SIZES.len() * effort.runs()) as u64, ..Suite::new("layers", Program::Plain(run)) };
 
-pub(crate) fn sections() -> Sections {
+pub(super) fn sections() -> Sections {
     vec![("layers".to_owned(), DESCRIPTIONS.iter().collect())]
 }
 
@@ -99,23 +99,10 @@ impl Layer for OfMessages<'_> {
 /// The packets of a stream before its receiver answers.
 pub(crate) const WINDOW: usize = 64;
 
-entries! {
-    /// What the other rank is asked to do.
-    #[derive(Clone, Copy)]
-    pub(crate) enum Loop {
-        PingPong,
-        Stream,
-        BarePingPong,
-        BareStream,
-        End,
-    }
-    const ALL;
-}
-
 /// One of two ranks, which run the same loops.
 pub(crate) struct End<'r, L> {
-    pub(crate) layer: RefCell<L>,
-    pub(crate) is_first: bool,
+    layer: RefCell<L>,
+    is_first: bool,
     bare: BareEnd<'r>,
     card: Option<Card>,
     out: Vec<u8>,
@@ -149,15 +136,8 @@ fn measure(rank: &BenchRank, effort: Effort, name: &str, mut layer: impl Layer) 
         Ok(others[..len].to_vec())
     })?;
     let end = End { card, ..End::new(rank, layer, SIZES[1]) };
-    let mut all = Vec::new();
-    if end.is_first {
-        for size in SIZES {
-            all.push(probes::measure(rank, effort, half_a_round_trip(&end, rank, name, size))?);
-        }
-        end.ask(Loop::End, 0, 0)?;
-    } else {
-        end.answer()?;
-    }
+    let measure = |size| probes::run_together((rank, &rank.world), effort, half_a_round_trip(&end, rank, name, size));
+    let all = SIZES.into_iter().map(measure).collect::<Result<_, _>>()?;
     drop(end); // gives the packets back
     rank.world.barrier().wait()?;
     Ok(all)
@@ -170,8 +150,8 @@ fn half_a_round_trip<'e, L: Layer>(end: &'e End<'_, L>, rank: &BenchRank, name: 
         None => None,
     };
     let bare = bare.map(|bare| format!("{bare} beside {}", name.trim_start_matches(HALF)));
-    let mut probes = vec![Probe::ours(name, bare.as_deref().unwrap_or(""), end.asked(Loop::PingPong, size))];
-    probes.extend(bare.map(|bare| Probe::limit_of_two(&bare, end.asked(Loop::BarePingPong, size))));
+    let mut probes = vec![Probe::ours(name, bare.as_deref().unwrap_or(""), move |n| end.ping_pong(size, n))];
+    probes.extend(bare.map(|bare| Probe::limit_of_two(&bare, move |n| end.bare_ping_pong(size, n))));
     probes.into_iter().map(|probe| probe.each_time(2).of_size(size)).collect()
 }
 
@@ -183,67 +163,41 @@ impl<'r, L: Layer> End<'r, L> {
         Self { layer: RefCell::new(layer), is_first, bare, card: None, out: vec![1; longest], into: RefCell::new(into) }
     }
 
-    /// The loop at both ranks.
-    pub(crate) fn asked(&self, what: Loop, size: usize) -> impl FnMut(u64) -> Result<(), Failure> {
-        move |n| {
-            self.ask(what, size, n)?;
-            self.run(what, size, n)
-        }
+    pub(crate) fn ping_pong(&self, size: usize, n: u64) -> Result<(), Failure> {
+        let (layer, into) = (&mut *self.layer.borrow_mut(), &mut self.into.borrow_mut()[..size]);
+        let mut turn = |sends: bool| match sends {
+            true => layer.send(black_box(&self.out[..size])),
+            false => layer.receive(black_box(&mut *into)).map(drop),
+        };
+        (0..n).try_for_each(|_| turn(self.is_first).and_then(|()| turn(!self.is_first)))
     }
 
-    pub(crate) fn ask(&self, what: Loop, size: usize, n: u64) -> Result<(), Failure> {
-        let asked = [what as u64, size as u64, n].map(u64::to_le_bytes);
-        self.layer.borrow_mut().send(asked.as_flattened())
+    /// A stream one way, and an answer.
+    pub(crate) fn stream(&self, size: usize, n: u64) -> Result<(), Failure> {
+        let (layer, into) = (&mut *self.layer.borrow_mut(), &mut self.into.borrow_mut()[..size]);
+        (0..n).try_for_each(|_| {
+            if self.is_first {
+                (0..WINDOW).try_for_each(|_| layer.send(black_box(&self.out[..size])))?;
+                return layer.receive(black_box(&mut [0; 8])).map(drop);
+            }
+            (0..WINDOW).try_for_each(|_| layer.receive(black_box(&mut *into)).map(drop))?;
+            layer.send(black_box(&[0; 8]))
+        })
     }
 
-    /// Does what rank 0 asks for.
-    pub(crate) fn answer(&self) -> Result<(), Failure> {
-        loop {
-            let mut asked = [[0; 8]; 3];
-            self.layer.borrow_mut().receive(asked.as_flattened_mut())?;
-            let [what, size, n] = asked.map(u64::from_le_bytes);
-            match Loop::ALL[what as usize] {
-                Loop::End => return Ok(()),
-                what => self.run(what, size as usize, n)?,
+    pub(crate) fn bare_ping_pong(&self, size: usize, n: u64) -> Result<(), Failure> {
+        let bytes = (&self.out[..size], &mut self.into.borrow_mut()[..size]);
+        match self.card.as_ref().and_then(Card::sends) {
+            Some(sends) => sends(self.is_first, size, n),
+            None => {
+                self.bare.ping_pong(bytes, n);
+                Ok(())
             }
         }
     }
 
-    fn run(&self, what: Loop, size: usize, n: u64) -> Result<(), Failure> {
-        let (out, into) = (&self.out[..size], &mut *self.into.borrow_mut());
-        let layer = &mut *self.layer.borrow_mut();
-        match what {
-            Loop::PingPong => ping_pong(layer, self.is_first, (out, &mut into[..size]), n)?,
-            Loop::Stream => stream(layer, self.is_first, (out, &mut into[..size]), n)?,
-            Loop::BarePingPong => match self.card.as_ref().and_then(Card::sends) {
-                Some(sends) => sends(self.is_first, size, n)?,
-                None => self.bare.ping_pong((out, &mut into[..size]), n),
-            },
-            Loop::BareStream => self.bare.stream((out, into), WINDOW, n),
-            Loop::End => {}
-        }
+    pub(crate) fn bare_stream(&self, size: usize, n: u64) -> Result<(), Failure> {
+        self.bare.stream((&self.out[..size], &mut self.into.borrow_mut()), WINDOW, n);
         Ok(())
     }
-}
-
-fn ping_pong(layer: &mut impl Layer, is_first: bool, (out, into): (&[u8], &mut [u8]), n: u64) -> Result<(), Failure> {
-    (0..n).try_for_each(|_| {
-        if is_first {
-            layer.send(black_box(out))?;
-            return layer.receive(black_box(&mut *into)).map(drop);
-        }
-        layer.receive(black_box(&mut *into))?;
-        layer.send(black_box(out))
-    })
-}
-
-fn stream(layer: &mut impl Layer, is_first: bool, (out, into): (&[u8], &mut [u8]), n: u64) -> Result<(), Failure> {
-    (0..n).try_for_each(|_| {
-        if is_first {
-            (0..WINDOW).try_for_each(|_| layer.send(black_box(out)))?;
-            return layer.receive(black_box(&mut [0; 8])).map(drop);
-        }
-        (0..WINDOW).try_for_each(|_| layer.receive(black_box(&mut *into)).map(drop))?;
-        layer.send(black_box(&[0; 8]))
-    })
 }

@@ -1,7 +1,6 @@
 //! `bench messages`: messages between two ranks, and between several pairs of ranks.
 //!
-//! A file has one [`Loop`]. Rank 0 asks for the loops and is timed. `bench peers` runs the same
-//! loops.
+//! A file has one [`Loop`]. Rank 0 is timed. `bench peers` runs the same loops.
 
 pub(super) mod both_ways;
 pub(super) mod buffers;
@@ -21,16 +20,80 @@ pub(super) mod written;
 
 use std::cell::RefCell;
 use std::hint::black_box;
+use std::process::ExitCode;
 use std::ptr;
 
 use onesided_fabric::{Any, WaitAll, World};
 use onesided_two_sided::{Error, Messages, RecvInto, SendRequest, Tag};
+use onesided_windows::LockDesign;
 
 use self::card::Card;
-use crate::bench::baselines::ends::BareEnd;
+use crate::bench::baselines::ends::{BareEnd, MOST_PAIRS};
 use crate::bench::output::json::Sections;
 use crate::bench::prelude::*;
+use crate::bench::runner::{self, Job, Options};
 use crate::bench::worker::rank::LARGEST;
+
+/// Measures messages between two processes of this host, and between several pairs.
+///
+/// Rank 0 sends to the last rank, from a slice into slices. Sizes are powers of two from 8 B to 4
+/// MiB (--quick and pairs: eight of them). Half a round trip: a message there and one back, over
+/// two. Of columns: elements of 8 bytes, each in a cache line of its own, at both ends. A stream:
+/// 64 messages (16 from 1 MiB on), each into a place of its own, whose receives are posted before,
+/// and an empty one back. Both ways: two streams at the same time, counted together. All
+/// unexpected: the receives are posted after all 64 messages, of at most 2 KiB, have arrived.
+/// Pairs: a stream in each pair of ranks at the same time, counted together. 2 pairs share the
+/// cores if there are fewer than 4. The limits send as many messages by stores (a ping-pong of 8
+/// B), or by memcpy into shared memory and out of it, in pieces of at most 32 KiB and a store for
+/// each, columns by a move for each element before and after; they are measured interleaved with
+/// the results by the same processes. Each rank is kept on one core. Buffers: 16 messages of 1 MiB,
+/// of which 0 to 100 % have memory that was registered before. Over cards (--fabric verbs) the
+/// limits are loops of the same calls of libibverbs: sends; datagrams, if ONESIDED_MESSAGES_CHANNEL
+/// says so; reads and writes of messages that are announced, with the sends before and after; a
+/// stream of sends that are posted in lists of 16. Every figure is the median of 7 runs (--quick:
+/// 3). The benchmark assumes an otherwise idle machine.
+#[derive(Debug, clap::Args)]
+#[command(after_help = runner::help())]
+pub(crate) struct Args {
+    /// How many ranks, two of which send, and then each to its partner; 2 and 3 have one pair
+    /// [default: 2, and of pairs 4]
+    #[arg(short = 'n', long = "ranks", visible_alias = "np", value_name = "N", value_parser = clap::value_parser!(u32).range(2..=2 * MOST_PAIRS as i64))]
+    ranks: Option<u32>,
+
+    /// Measures, in place of all that, half a round trip of 8 and 512 B at each layer: bare, packets,
+    /// messages; and what each adds (yu-2004)
+    #[arg(long, conflicts_with = "ranks")]
+    layers: bool,
+
+    /// Measures, in place of all that, messages of two ranks by each channel of cards: rc-sr, rc-fp and ud-sr of
+    /// 8, 64 and 512 B, rc-rdma, ud-zcopy and copy of 64 KiB and 1 MiB (koop-2008)
+    #[arg(long, conflicts_with_all = ["ranks", "layers"])]
+    channels: bool,
+
+    #[command(flatten)]
+    options: Options,
+}
+
+pub(crate) fn start(args: &Args) -> Result<ExitCode, Failure> {
+    args.options.without_picture()?;
+    if args.layers {
+        let jobs = [(&layers::SUITE, 2, LockDesign::default())];
+        return runner::run("onesided bench messages --layers", &args.options, &jobs, layers::sections());
+    }
+    if args.channels {
+        if args.options.is_shm() && args.options.measures() {
+            return Err("--channels: they are those of cards (--fabric verbs)".into());
+        }
+        let jobs = [(&channels::SUITE, 2, LockDesign::default())];
+        return runner::run("onesided bench messages --channels", &args.options, &jobs, channels::sections());
+    }
+    let mut jobs: Vec<Job> = vec![(&SUITE, args.ranks.unwrap_or(2), LockDesign::default())];
+    let in_pairs = args.ranks.unwrap_or(4);
+    if in_pairs >= 4 {
+        jobs.push((&PAIRS, in_pairs, LockDesign::default()));
+    }
+    runner::run("onesided bench messages", &args.options, &jobs, sections())
+}
 
 const CONTROL: Tag = Tag(0);
 const DATA: Tag = Tag(1);
@@ -52,34 +115,6 @@ pub(crate) struct Loop {
     pub(crate) run: fn(&End<'_>, usize, u64) -> Result<(), Failure>,
 }
 
-/// The loops that rank 0 asks for, by number; those over a [`card`] and of each [channel](channels) follow.
-static LOOPS: [&Loop; 16] = [
-    &ping_pong::LOOP,
-    &ping_pong::BY_STORES,
-    &ping_pong::BY_MEMCPY,
-    &columns::LOOP,
-    &columns::LIMIT,
-    &stream::LOOP,
-    &stream::LIMIT,
-    &both_ways::LOOP,
-    &both_ways::LIMIT,
-    &unexpected::LOOP,
-    &buffers::LOOP,
-    &written::BUFFERS,
-    &written::STREAM,
-    &written::IN_PIECES,
-    &written::IN_PACKETS,
-    &reuse::LOOP,
-];
-
-fn all_loops() -> impl Iterator<Item = &'static Loop> {
-    LOOPS.iter().chain(&card::LOOPS).copied().chain(&channels::LOOPS)
-}
-
-fn number_of(one: &Loop) -> u64 {
-    all_loops().position(|other| ptr::eq(other, one)).expect("one of the loops") as u64
-}
-
 /// What is interleaved. A stream pushes the memory of a ping-pong out of the caches, so that few
 /// rounds of large messages would measure that. Whole messages and pieces push one another's memory
 /// out of what is kept registered.
@@ -95,7 +130,7 @@ pub(crate) const fn window(size: usize) -> usize {
 }
 
 /// What the plots show.
-pub(crate) fn sections() -> Sections {
+fn sections() -> Sections {
     vec![("messages".to_owned(), DESCRIPTIONS.iter().collect())]
 }
 
@@ -164,22 +199,20 @@ fn run(
     (sizes, groups): (impl Iterator<Item = usize>, &[&[&'static Loop]]),
     then: impl FnOnce(&End<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    match End::new(rank, pairs)? {
-        None => Ok(()), // this rank waits for the end of the suite
-        Some(end) if rank.world.rank() == 0 => {
-            for size in sizes {
-                groups.iter().try_for_each(|loops| probes::run(rank, effort, end.probes(loops, size)))?;
-            }
-            then(&end)?;
-            end.ask(u64::MAX, 0, 0)
+    let Some(end) = End::new(rank, pairs)? else { return Ok(()) }; // this rank waits for the end of the suite
+    for size in sizes {
+        for loops in groups {
+            probes::run_together((rank, &end.ends), effort, end.probes(loops, size))?;
         }
-        Some(end) => end.answer(),
     }
+    then(&end)
 }
 
 /// An end of a pair.
 pub(crate) struct End<'r> {
     rank: &'r BenchRank,
+    /// Of all pairs.
+    ends: World,
     pairs: u32,
     messages: Messages,
     is_first: bool,
@@ -199,9 +232,7 @@ impl<'r> End<'r> {
         let messages = Messages::new(&rank.world).wait()?;
         let (me, other) = (rank.world.rank(), rank.peer() - rank.world.rank());
         let (pair, is_first) = (me.min(other), me < other);
-        if pair >= pairs {
-            return Ok(None);
-        }
+        let Some(ends) = rank.ends(pairs)? else { return Ok(None) };
         let card = Card::new(rank, |own| {
             let sent = messages.send(own, other, CONTROL);
             let (others, _) = messages.recv::<u8>(other, CONTROL).wait()?;
@@ -210,6 +241,7 @@ impl<'r> End<'r> {
         })?;
         Ok(Some(Self {
             rank,
+            ends,
             pairs,
             messages,
             is_first,
@@ -221,7 +253,7 @@ impl<'r> End<'r> {
         }))
     }
 
-    pub(crate) const fn world(&self) -> &World<Any> {
+    pub(crate) const fn world(&self) -> &World {
         &self.rank.world
     }
 
@@ -258,34 +290,16 @@ impl<'r> End<'r> {
         P: FnOnce(Box<dyn FnMut(u64) -> Result<(), Failure> + 'e>) -> Probe<'e>,
     {
         let batch = move |n| {
-            self.ask(number_of(one), size, n)?;
             (one.run)(self, size, n)?;
             // Until all pairs are done.
-            (1..self.pairs).try_for_each(|first| self.receive(first, CONTROL, &mut []))
+            match self.rank.world.rank() {
+                0 => (1..self.pairs).try_for_each(|first| self.receive(first, CONTROL, &mut [])),
+                _ if self.is_first => Ok(self.send(0, CONTROL, &[]).wait()?),
+                _ => Ok(()),
+            }
         };
         let messages = (one.messages)(size) * self.pairs as usize;
         probe(Box::new(batch)).of_size(size).measures(one.quantities).each_time(messages)
-    }
-
-    /// Asks all other ends for a loop of this number, or for the end of the suite.
-    fn ask(&self, number: u64, size: usize, n: u64) -> Result<(), Failure> {
-        let asked = [number, size as u64, n];
-        let last = self.rank.world.size() - self.pairs..self.rank.world.size();
-        (1..self.pairs).chain(last).try_for_each(|end| Ok(self.messages.send(&asked, end, CONTROL).wait()?))
-    }
-
-    /// Does what rank 0 asks for.
-    fn answer(&self) -> Result<(), Failure> {
-        loop {
-            let mut asked = [0_u64; 3];
-            self.messages.recv_into(&mut asked, 0, CONTROL).wait()?;
-            let [number, size, n] = asked;
-            let Some(one) = all_loops().nth(number as usize) else { return Ok(()) };
-            (one.run)(self, size as usize, n)?;
-            if self.is_first {
-                self.send(0, CONTROL, &[]).wait()?;
-            }
-        }
     }
 
     fn send<'e>(&'e self, to: u32, tag: Tag, bytes: &'e [u8]) -> SendRequest<'e, Any> {
@@ -330,15 +344,6 @@ impl<'r> End<'r> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rank_0_can_ask_for_every_loop_and_its_limits() {
-        let is_there = |one: &Loop| LOOPS.iter().any(|other| ptr::eq(*other, one));
-        for one in LOOPS {
-            assert!(sizes(Effort::Full).filter_map(one.limit).all(is_there), "{}", one.name);
-            assert!(LOOPS.iter().filter(|other| other.name == one.name).count() == 1, "{}", one.name);
-        }
-    }
 
     #[test]
     fn a_window_has_room() {

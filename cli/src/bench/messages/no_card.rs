@@ -4,8 +4,6 @@ use super::Loop;
 use crate::bench::worker::rank::BenchRank;
 use crate::failure::Failure;
 
-pub(super) static LOOPS: [&Loop; 0] = [];
-
 pub(super) enum Card {}
 
 impl Card {

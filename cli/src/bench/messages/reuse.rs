@@ -3,29 +3,24 @@
 
 use std::time::Instant;
 
-use super::{DATA, End, Loop, ping_pong};
+use super::{DATA, End};
 use crate::bench::prelude::*;
 
 /// The parts of the buffers that were registered before.
 pub(super) const PERCENT: [usize; 5] = [0, 25, 50, 75, 100];
 
 const SIZE: usize = 1 << 20;
-const MESSAGES: u64 = 16;
+const MESSAGES: usize = 16;
 /// As much as a rank keeps registered.
 const KEPT: usize = 64 << 20;
 
-/// Its size is the part in percent.
-pub(super) static LOOP: Loop =
-    Loop { name: "buffers", run: |end, percent, n| exchange(end, percent, n).map(drop), ..ping_pong::BY_STORES };
-
-/// Measures it at rank 0.
+/// Both ends do so; rank 0 reports.
 pub(super) fn measure(end: &End<'_>, effort: Effort) -> Result<(), Failure> {
     let mut samples = Samples::default();
     for _ in 0..effort.runs() {
         for percent in PERCENT {
-            end.ask(super::number_of(&LOOP), percent, MESSAGES)?;
-            let bandwidth = exchange(end, percent, MESSAGES)?;
-            let name = format!("{}, {percent} % reused", LOOP.name);
+            let bandwidth = exchange(end, percent)?;
+            let name = format!("buffers, {percent} % reused");
             let point = |quantity| Point::of(&*name, quantity).of_size(SIZE);
             samples.add(&point(Quantity::MessageRate), bandwidth * 1e9 / SIZE as f64);
             samples.add(&point(Quantity::Bandwidth), bandwidth);
@@ -35,8 +30,8 @@ pub(super) fn measure(end: &End<'_>, effort: Effort) -> Result<(), Failure> {
     end.rank.report_all(samples)
 }
 
-/// So many messages to the other end, and an answer. Returns the bytes of a nanosecond.
-fn exchange(end: &End<'_>, percent: usize, n: u64) -> Result<f64, Failure> {
+/// [`MESSAGES`] to the other end, and an answer. Returns the bytes of a nanosecond.
+fn exchange(end: &End<'_>, percent: usize) -> Result<f64, Failure> {
     // Nothing shorter is kept any more.
     drop(end.messages.buffer::<u8>(KEPT)?);
     let mut registered = Some(end.messages.buffer::<u8>(SIZE)?);
@@ -50,7 +45,7 @@ fn exchange(end: &End<'_>, percent: usize, n: u64) -> Result<f64, Failure> {
     registered = registered.map(move_one).transpose()?;
     end.answer_window()?;
     let start = Instant::now();
-    for i in 0..n as usize {
+    for i in 0..MESSAGES {
         // Evenly spread.
         let is_registered = (i + 1) * percent / 100 > i * percent / 100;
         let buffer = if is_registered { registered.take() } else { None };
@@ -61,5 +56,5 @@ fn exchange(end: &End<'_>, percent: usize, n: u64) -> Result<f64, Failure> {
         }
     }
     end.answer_window()?;
-    Ok((n as usize * SIZE) as f64 / start.elapsed().as_nanos() as f64)
+    Ok((MESSAGES * SIZE) as f64 / start.elapsed().as_nanos() as f64)
 }

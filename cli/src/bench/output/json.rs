@@ -1,6 +1,7 @@
 //! The document that `--json` writes. Its field names are stable.
 
 use std::fs;
+use std::ops::Deref;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -53,11 +54,10 @@ pub(crate) struct Machine {
 
 entries! {
     /// What a result is compared with.
-    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
     pub(crate) enum Comparison {
         /// What bare instructions reach on this machine.
-        #[default]
         Limit => "limit",
         /// Bare instructions that do the same and that a result of the run beats by [`FAR`].
         Baseline => "baseline",
@@ -68,48 +68,9 @@ entries! {
 /// A limit that is beaten so many times is none.
 const FAR: f64 = 5.0;
 
-/// What bare instructions do on this machine: the median, the smallest and the largest of all runs.
+/// What was measured: the median of all runs, of a result or of a limit.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Limit {
-    /// The benchmark.
-    pub(crate) name: String,
-    /// As in [`Row`].
-    pub(crate) size: Option<usize>,
-    /// As in [`Row`].
-    pub(crate) parameter: Option<Parameter>,
-    /// The number of processes.
-    pub(crate) ranks: u32,
-    /// As in [`Row`].
-    #[serde(rename = "metric")]
-    pub(crate) quantity: Quantity,
-    pub(crate) value: f64,
-    /// As in [`Row`].
-    pub(crate) unit: String,
-    pub(crate) min: f64,
-    pub(crate) max: f64,
-    #[serde(default)]
-    pub(crate) comparison: Comparison,
-    /// As in [`Row`].
-    #[serde(default)]
-    pub(crate) oversubscribed: bool,
-}
-
-/// The smallest and the largest run.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Range {
-    pub(crate) min: f64,
-    pub(crate) max: f64,
-}
-
-/// A result: the median of all runs.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Row {
-    /// The benchmark's name.
-    pub(crate) benchmark: String,
-    /// The lock of the window.
-    pub(crate) algorithm: String,
-    /// `shm`, `verbs`, `mixed` or `sim`.
-    pub(crate) fabric: String,
+pub(crate) struct Figure {
     /// The bytes of one operation; `null` if they do not vary.
     pub(crate) size: Option<usize>,
     /// The point of a sweep: `name` (`origins` or `readers`, for example), `value` and `unit`
@@ -123,6 +84,45 @@ pub(crate) struct Row {
     pub(crate) value: f64,
     /// `ns`, `GB/s` (10^9 bytes), `1/s`, `1`.
     pub(crate) unit: String,
+    /// `min` and `max`.
+    #[serde(flatten)]
+    pub(crate) range: Option<Range>,
+    /// What a result is compared with, and what a limit is: a limit, or a baseline; `null` without a
+    /// comparison.
+    #[serde(default)]
+    pub(crate) comparison: Option<Comparison>,
+    /// Whether there were more ranks than cores.
+    #[serde(default)]
+    pub(crate) oversubscribed: bool,
+}
+
+/// The smallest and the largest run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Range {
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+}
+
+/// What bare instructions do on this machine.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Limit {
+    /// The benchmark.
+    pub(crate) name: String,
+    #[serde(flatten)]
+    pub(crate) figure: Figure,
+}
+
+/// A result.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Row {
+    /// The benchmark's name.
+    pub(crate) benchmark: String,
+    /// The lock of the window.
+    pub(crate) algorithm: String,
+    /// `shm`, `verbs`, `mixed` or `sim`.
+    pub(crate) fabric: String,
+    #[serde(flatten)]
+    pub(crate) figure: Figure,
     /// What bare instructions reach, in the same unit and measured interleaved with the result;
     /// `null` without a comparison.
     pub(crate) limit: Option<f64>,
@@ -131,18 +131,26 @@ pub(crate) struct Row {
     /// The name of that limit.
     #[serde(default)]
     pub(crate) compared_with: Option<String>,
-    /// Whether `limit` is one, or a baseline; `null` without a comparison.
-    #[serde(default)]
-    pub(crate) comparison: Option<Comparison>,
-    /// `min` and `max`.
-    #[serde(flatten)]
-    pub(crate) range: Option<Range>,
-    /// Whether there were more ranks than cores.
-    #[serde(default)]
-    pub(crate) oversubscribed: bool,
     /// Whether the lock needs a core of its own at each target: a thread that polls serves it.
     #[serde(default)]
     pub(crate) needs_own_core: bool,
+}
+
+/// A figure with what else is known of it.
+impl Deref for Limit {
+    type Target = Figure;
+
+    fn deref(&self) -> &Figure {
+        &self.figure
+    }
+}
+
+impl Deref for Row {
+    type Target = Figure;
+
+    fn deref(&self) -> &Figure {
+        &self.figure
+    }
 }
 
 impl Document {
@@ -159,9 +167,11 @@ impl Document {
             measured.iter().partition(|measured| measured.point.against == Against::IsLimit);
         let mut document = Self {
             machine,
-            begun: begun.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            begun: seconds(begun),
             command,
-            limits: groups(limits, same).iter().map(|same| Limit::of(same[0])).collect(),
+            limits: (groups(limits, same).iter())
+                .map(|same| Limit { name: same[0].point.what.clone(), figure: Figure::of(same[0]) })
+                .collect(),
             results: results.into_iter().map(|result| Row::of(result, fabric, measured)).collect(),
             remarks: Vec::new(),
             sections,
@@ -211,8 +221,8 @@ impl Document {
         let (cores, simulated) = (self.machine.machine.cores, self.is_simulated());
         let oversubscribed = |ranks: u32| ranks as usize > cores && !simulated;
         for row in &mut self.results {
-            row.comparison = row.limit.map(|_| comparison(&row.compared_with, row.quantity));
-            row.oversubscribed = oversubscribed(row.ranks);
+            row.figure.comparison = row.limit.map(|_| comparison(&row.compared_with, row.quantity));
+            row.figure.oversubscribed = oversubscribed(row.ranks);
             row.needs_own_core = !simulated
                 && matches!(
                     row.algorithm.parse(),
@@ -220,10 +230,15 @@ impl Document {
                 );
         }
         for limit in &mut self.limits {
-            limit.comparison = comparison(&Some(limit.name.clone()), limit.quantity);
-            limit.oversubscribed = oversubscribed(limit.ranks);
+            limit.figure.comparison = Some(comparison(&Some(limit.name.clone()), limit.quantity));
+            limit.figure.oversubscribed = oversubscribed(limit.ranks);
         }
     }
+}
+
+/// Since 1970.
+pub(crate) fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// Reads a document that `--json` wrote.
@@ -251,19 +266,17 @@ impl Machine {
     }
 }
 
-impl Limit {
-    fn of(Measured { point: Point { what, size, parameter, quantity, .. }, ranks, value, .. }: &Measured) -> Self {
+impl Figure {
+    fn of(Measured { point, ranks, value, .. }: &Measured) -> Self {
         Self {
-            name: what.clone(),
-            size: *size,
-            parameter: parameter.clone(),
+            size: point.size,
+            parameter: point.parameter.clone(),
             ranks: *ranks,
-            quantity: *quantity,
+            quantity: point.quantity,
             value: value.median,
-            unit: quantity.unit().to_owned(),
-            min: value.min,
-            max: value.max,
-            comparison: Comparison::Limit,
+            unit: point.quantity.unit().to_owned(),
+            range: Some(Range { min: value.min, max: value.max }),
+            comparison: None,
             oversubscribed: false,
         }
     }
@@ -271,32 +284,24 @@ impl Limit {
 
 impl Row {
     fn of(result: &Measured, fabric: &str, measured: &[Measured]) -> Self {
-        let Measured { point: Point { what, size, parameter, quantity, against }, ranks, value, lock } = result;
-        let found = match against {
+        let found = match &result.point.against {
             Against::Limit(name) => {
                 let limit = Point { what: name.clone(), against: Against::IsLimit, ..result.point.clone() };
-                let is_it = |one: &&Measured| (&one.point, one.ranks, &one.lock) == (&limit, *ranks, lock);
+                let is_it =
+                    |one: &&Measured| (&one.point, one.ranks, &one.lock) == (&limit, result.ranks, &result.lock);
                 measured.iter().find(is_it)
             }
             _ => None,
         };
         let limit = found.map(|limit| limit.value.median);
         Self {
-            benchmark: what.clone(),
-            algorithm: lock.clone(),
+            benchmark: result.point.what.clone(),
+            algorithm: result.lock.clone(),
             fabric: fabric.to_owned(),
-            size: *size,
-            parameter: parameter.clone(),
-            ranks: *ranks,
-            quantity: *quantity,
-            value: value.median,
-            unit: quantity.unit().to_owned(),
+            figure: Figure::of(result),
             limit,
-            ratio: limit.filter(|limit| *limit > 0.0).map(|limit| value.median / limit),
+            ratio: limit.filter(|limit| *limit > 0.0).map(|limit| result.value.median / limit),
             compared_with: found.map(|limit| limit.point.what.clone()),
-            comparison: None,
-            range: Some(Range { min: value.min, max: value.max }),
-            oversubscribed: false,
             needs_own_core: false,
         }
     }
@@ -354,7 +359,7 @@ mod tests {
             let document = document(&all);
             let found: Vec<_> = document.results.iter().map(|row| row.comparison).collect();
             assert_eq!(found, [Some(comparison), Some(comparison), Some(Comparison::Limit)], "{rate}");
-            assert_eq!(document.limits[0].comparison, comparison, "{rate}");
+            assert_eq!(document.limits[0].comparison, Some(comparison), "{rate}");
         }
     }
 

@@ -5,8 +5,8 @@ mod by_size;
 
 use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, Width};
 
-use crate::bench::output::json::{Comparison, Document, Limit, Machine, Row};
-use crate::bench::output::units::{number, rounded, size, unit};
+use crate::bench::output::json::{Comparison, Document, Machine, Row};
+use crate::bench::output::units::{rounded, size};
 use crate::bench::results::description::Description;
 use crate::bench::results::report::Parameter;
 use crate::bench::results::{groups, unique};
@@ -217,7 +217,8 @@ fn point_among(description: &Description, row: &Row, rows: &[&Row]) -> (String, 
 
 /// The cells benchmark, median, half the range, ratio, what it is compared with.
 fn listed(row: &Row) -> [String; 5] {
-    let mut label = row.quantity.label(&label(row));
+    let parameter = row.parameter.as_ref().map_or_else(String::new, |parameter| format!(", {}", point(parameter)));
+    let mut label = row.quantity.label(&(row.benchmark.clone() + &parameter));
     if row.parameter.is_none() && row.benchmark.contains("contended") {
         label += &format!(", {} ranks", row.ranks);
     }
@@ -281,40 +282,6 @@ fn is_baseline(row: &Row) -> bool {
     row.comparison == Some(Comparison::Baseline)
 }
 
-/// The cells benchmark, ranks, median, smallest, largest, unit.
-pub(crate) fn limit(limit: &Limit) -> [String; 6] {
-    let number = |value| number(value, &limit.unit);
-    [
-        limit.quantity.label(&with_parameter(&limit.name, limit.parameter.as_ref())),
-        limit.ranks.to_string(),
-        number(limit.value),
-        number(limit.min),
-        number(limit.max),
-        unit(&limit.unit),
-    ]
-}
-
-/// The cells benchmark, ranks, median, smallest, largest, unit, limit, ratio.
-pub(crate) fn result(row: &Row) -> [String; 8] {
-    let is_count = row.quantity.is_count();
-    let number = |value| if is_count { format!("{value:.0}") } else { number(value, &row.unit) };
-    [
-        row.quantity.label(&label(row)),
-        row.ranks.to_string(),
-        number(row.value),
-        row.range.map_or_else(String::new, |range| number(range.min)),
-        row.range.map_or_else(String::new, |range| number(range.max)),
-        unit(&row.unit),
-        row.limit.map_or_else(String::new, number),
-        row.ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}")),
-    ]
-}
-
-/// The benchmark and the point of its sweep.
-pub(crate) fn label(row: &Row) -> String {
-    with_parameter(&row.benchmark, row.parameter.as_ref())
-}
-
 /// A point of a sweep, as in `readers 50 %`, `section 10 µs` or `origins 4`.
 pub(crate) fn point(parameter: &Parameter) -> String {
     let Parameter { name, value, unit } = parameter;
@@ -323,10 +290,6 @@ pub(crate) fn point(parameter: &Parameter) -> String {
         "%" => format!("{name} {value} %"),
         unit => format!("{name} {}", rounded(*value, unit)),
     }
-}
-
-fn with_parameter(what: &str, parameter: Option<&Parameter>) -> String {
-    parameter.map_or_else(|| what.to_owned(), |parameter| format!("{what}, {}", point(parameter)))
 }
 
 /// A table: the first column is left-aligned, the others are right-aligned, but for units and
@@ -380,7 +343,7 @@ mod tests {
         let text = document.to_text();
         let line = |text: &str, begin: &str| text.lines().filter(|line| line.starts_with(begin)).count();
         assert_eq!((line(&text, "test-and-set, mcs  "), line(&text, "mcs  ")), (1, 0), "{text}");
-        document.results.iter_mut().filter(|row| row.algorithm == "mcs").for_each(|row| row.value *= 1.5);
+        document.results.iter_mut().filter(|row| row.algorithm == "mcs").for_each(|row| row.figure.value *= 1.5);
         let text = document.to_text();
         assert_eq!((line(&text, "test-and-set  "), line(&text, "mcs  ")), (1, 1), "{text}");
         assert!(text.contains("limit: bare lock + unlock"), "{text}");
@@ -391,7 +354,7 @@ mod tests {
     #[test]
     fn everything_fits_the_terminal() {
         for (name, sections) in
-            [("locks", crate::bench::commands::locks::sections()), ("scale", crate::bench::simulated::sections())]
+            [("locks", crate::bench::metrics::sections()), ("scale", crate::bench::simulated::sections())]
         {
             let path = format!("{}/../docs/{name}.json", env!("CARGO_MANIFEST_DIR"));
             let document = Document::read(path.as_ref(), sections).unwrap();
@@ -428,7 +391,7 @@ mod tests {
     fn a_baseline_is_marked_where_it_has_no_name() {
         let mut document = crate::bench::output::html::tests::sweep();
         assert!(!document.to_text().contains(BASELINE), "{}", document.to_text());
-        document.results[0].comparison = Some(Comparison::Baseline);
+        document.results[0].figure.comparison = Some(Comparison::Baseline);
         let text = document.to_text();
         assert_eq!(text.matches("10 ns‡").count(), 1, "{text}");
         assert!(text.contains("a baseline‡ does"), "{text}");

@@ -2,7 +2,6 @@
 //! stable.
 
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -52,18 +51,6 @@ pub(crate) struct Comparison {
 }
 
 impl Document {
-    pub(crate) fn new(
-        machine: Machine,
-        begun: SystemTime,
-        command: String,
-        programs: Vec<Program>,
-        notes: Vec<String>,
-        results: Vec<Comparison>,
-    ) -> Self {
-        let begun = begun.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        Self { machine, begun, command, programs, notes, results }
-    }
-
     /// The programs with values: this library, the limit, the peers.
     pub(crate) fn names(&self) -> Vec<&str> {
         let has = |name: &&str| self.results.iter().any(|result| result.values.contains_key(*name));

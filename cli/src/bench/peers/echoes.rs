@@ -55,7 +55,7 @@ pub(super) fn messages(end: &End<'_>, one: &Loop, size: u64, times: u64) -> Resu
 
 /// Calls of a collective.
 pub(super) fn collectives(group: &Group<'_>, one: &collectives::Loop, size: u64, times: u64) -> Result<f64, Failure> {
-    timed(group.world(), times, |n| group.run(one, size as usize, n))
+    timed(group.world(), times, |n| (one.run)(group, size as usize, n))
 }
 
 /// The loop of a probe.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use indicatif::ProgressBar;
-use onesided_fabric::bootstrap::launcher::{Interrupt, Launch, OnFailure};
+use onesided_fabric::bootstrap::launcher::Interrupt;
 use onesided_lock_kit::bench::share;
 use onesided_windows::LockDesign;
 
@@ -18,6 +18,7 @@ use crate::bench::peers::perftest;
 use crate::bench::peers::plan::{Measure, Repeat, Suite, collectives, measures, messages, over_cards, overlap};
 use crate::bench::results::quantity::Quantity;
 use crate::bench::results::summary::Summary;
+use crate::bench::runner::job::of_this_program;
 use crate::bench::worker::timing::now;
 use crate::failure::{Failure, say};
 use crate::output::progress;
@@ -105,21 +106,10 @@ fn job(
     let over = AtomicBool::new(false);
     let listener = Listener::open()?;
     let wrapper = setup.external.as_ref().map_or(&[][..], |external| external.wrapper);
-    let mut args: Vec<OsString> = wrapper.iter().map(OsString::from).collect();
-    if setup.locks[0] != LockDesign::default() {
-        args.extend(["env".into(), format!("ONESIDED_LOCK={}", setup.locks[0]).into()]);
-    }
-    args.extend([std::env::current_exe()?.into(), "bench".into(), "peer".into(), listener.path().into()]);
-    let launch = Launch {
-        size: ranks,
-        program: args.remove(0),
-        args,
-        fabric: setup.fabric.to_owned(),
-        on_failure: OnFailure::Abort,
-        labels: ranks > 1,
-        stuck_after: None,
-        statistics: None,
-    };
+    let lock = format!("ONESIDED_LOCK={}", setup.locks[0]);
+    let variables = (setup.locks[0] != LockDesign::default()).then_some(["env", &lock]);
+    let before = wrapper.iter().copied().chain(variables.into_iter().flatten());
+    let launch = of_this_program((ranks, setup.fabric), before, [OsString::from("peer"), listener.path().into()])?;
     std::thread::scope(|scope| {
         let launched = scope.spawn(|| {
             let code = launch.run(interrupts, &mut |event| say(&event.to_string()));

@@ -26,14 +26,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use clap::ValueEnum;
 use onesided_windows::LockDesign;
 
 use crate::bench::effort::Effort;
 use crate::bench::lock_choice::{self, Locks};
-use crate::bench::output::json::{Machine, read};
+use crate::bench::output::json::{Machine, read, seconds};
 use crate::bench::peers::document::{Document, Program};
-use crate::bench::peers::install::MPIS;
+use crate::bench::peers::install::{MPIS, Mpi};
 use crate::bench::peers::measure::Setup;
 use crate::bench::peers::plan::Suite;
 use crate::bench::runner::{Files, show};
@@ -171,48 +170,38 @@ fn measure(args: &Args) -> Result<Result<Document, u8>, Failure> {
         notes.push(text);
     };
     let fabric = args.fabric.built_in()?;
-    let mut installed = Vec::new();
-    let mut external = None;
-    if matches!(args.fabric, FabricName::Mixed) {
-        return Err("--fabric mixed: only shm and verbs have peers".into());
-    }
-    if !matches!(args.fabric, FabricName::Shm) {
-        match args.suite {
-            Suite::Windows => {}
-            Suite::Messages => {
-                let why = "--suite messages: over shm; over verbs, messages are among what is compared with perftest";
-                return Err(why.into());
+    let (mut installed, mut external) = (Vec::new(), None);
+    match (args.fabric, args.suite) {
+        (FabricName::Mixed, _) => return Err("--fabric mixed: only shm and verbs have peers".into()),
+        (FabricName::Verbs, Suite::Messages) => {
+            let why = "--suite messages: over shm; over verbs, messages are among what is compared with perftest";
+            return Err(why.into());
+        }
+        (FabricName::Verbs, Suite::Collectives | Suite::Overlap) => {
+            return Err("--suite collectives, overlap: over shm, which MPICH and Open MPI use".into());
+        }
+        (FabricName::Verbs, Suite::Windows) => {
+            for Mpi { name, .. } in &MPIS {
+                note(format!("{name} is left out: between processes of one host it uses shared memory, not the card"));
             }
-            Suite::Collectives | Suite::Overlap => {
-                let suite =
-                    args.suite.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
-                return Err(format!("--suite {suite}: over shm, which MPICH and Open MPI use").into());
+            external = Some(perftest::find().map_err(|why| format!("--fabric {fabric}: {why}"))?);
+        }
+        (FabricName::Shm, suite) => {
+            for mpi in &MPIS {
+                match install::install(&args.folder, mpi) {
+                    Ok(mpi) => installed.push(mpi),
+                    Err(why) => note(format!("{} is left out: {why}", mpi.name)),
+                }
+            }
+            match suite {
+                Suite::Windows => note("perftest is left out: it measures verbs (--fabric verbs)".to_owned()),
+                Suite::Collectives | Suite::Overlap => {}
+                Suite::Messages => match ucx::find() {
+                    Ok(ucx) => external = Some(ucx),
+                    Err(why) => note(format!("UCX is left out: {why}")),
+                },
             }
         }
-    }
-    if matches!(args.fabric, FabricName::Shm) {
-        for mpi in &MPIS {
-            match install::install(&args.folder, mpi) {
-                Ok(mpi) => installed.push(mpi),
-                Err(why) => note(format!("{} is left out: {why}", mpi.name)),
-            }
-        }
-        match args.suite {
-            Suite::Windows => note("perftest is left out: it measures verbs (--fabric verbs)".to_owned()),
-            Suite::Collectives | Suite::Overlap => {}
-            Suite::Messages => match ucx::find() {
-                Ok(ucx) => external = Some(ucx),
-                Err(why) => note(format!("UCX is left out: {why}")),
-            },
-        }
-    } else {
-        for mpi in &MPIS {
-            note(format!(
-                "{} is left out: between processes of one host it uses shared memory, not the card",
-                mpi.name
-            ));
-        }
-        external = Some(perftest::find().map_err(|why| format!("--fabric {fabric}: {why}"))?);
     }
     let locks = lock_choice::unique(&args.locks);
     if locks.len() > 1 && external.as_ref().is_some_and(|external| external.name == perftest::NAME) {
@@ -232,5 +221,5 @@ fn measure(args: &Args) -> Result<Result<Document, u8>, Failure> {
     let mpis = installed.iter().map(|mpi| program(mpi.mpi.name, mpi.mpi.version));
     let external = setup.external.iter().map(|external| program(external.name, &external.version));
     let programs = [ours].into_iter().chain(mpis).chain(external).collect();
-    Ok(Ok(Document::new(machine, begun, command(), programs, notes, results)))
+    Ok(Ok(Document { machine, begun: seconds(begun), command: command(), programs, notes, results }))
 }

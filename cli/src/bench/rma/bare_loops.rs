@@ -7,13 +7,16 @@ use crate::bench::baselines::bare;
 use crate::bench::rma::loops::Row;
 use crate::bench::worker::rank::BenchRank;
 
-pub(super) fn copy_in(rank: &BenchRank, row: Row<'_>, n: u64, fenced: bool) {
+/// A loop of so many rows, each with a fence if there is to be one.
+pub(crate) type Bare = fn(&BenchRank, Row<'_>, u64, bool);
+
+pub(crate) fn copy_in(rank: &BenchRank, row: Row<'_>, n: u64, fenced: bool) {
     // SAFETY: the transfer area has TRANSFER_AREA bytes, and a row has no more; it is page-aligned;
     // no other rank accesses it now.
     unsafe { bare::copy_in(rank.transfer_area(), row.buffer, (row.pieces, fenced), n) }
 }
 
-pub(super) fn copy_out(rank: &BenchRank, row: Row<'_>, n: u64, fenced: bool) {
+pub(crate) fn copy_out(rank: &BenchRank, row: Row<'_>, n: u64, fenced: bool) {
     // SAFETY: as above.
     unsafe { bare::copy_out(row.buffer, rank.transfer_area(), (row.pieces, fenced), n) }
 }

@@ -1,21 +1,68 @@
 //! `bench rma`: every operation at every size, one with its flush, many with one flush, and many
 //! open requests.
 
-mod bare_loops;
+pub(crate) mod bare_loops;
 pub(crate) mod loops;
 
 use std::cell::RefCell;
 use std::iter;
+use std::process::ExitCode;
 
 use clap::ValueEnum;
 use onesided_fabric::{Any, World};
-use onesided_windows::Window;
 use onesided_windows::info::Path;
+use onesided_windows::{LockDesign, Window};
 
 use crate::bench::output::json::Sections;
 use crate::bench::prelude::*;
+use crate::bench::rma::bare_loops::Bare;
 use crate::bench::rma::loops::{Access, Loop, Row};
+use crate::bench::runner::{self, Job, Options};
 use crate::bench::worker::rank::{LARGEST, TRANSFER_AREA};
+
+/// Measures put, get, strided put, accumulate, get_accumulate, fetch_and_op and compare_and_swap
+/// between processes of this host, beside what bare instructions can do.
+///
+/// Rank 0 accesses the window memory of the last rank, which is idle meanwhile. Sizes are 8 B to 4
+/// MiB by powers of two (--quick: of four); accumulate and get_accumulate, sums of 8-byte words, go
+/// to 4 KiB, the other atomic operations have 8 B; a strided put goes to every second word.
+/// Latency: one operation, waited for, and a flush. Bandwidth and message rate ("many"): 64
+/// operations at 64 displacements, or as many as fit in 16 MiB, are open at once, all are waited
+/// for, and one flush follows; "requests" are the same without the flush (a put has no request: its
+/// buffer is free when it returns). The limits do the same with memcpy (8 B: a store or a load)
+/// between the same local buffer and memory that is shared like a window's, and a full fence for a
+/// flush, or with the bare atomic instruction; they are measured interleaved with the results, by
+/// the same process. --path measures other transports as well. Each rank is kept on one core. Every
+/// figure is the median of 7 runs (--quick: 3). The benchmark assumes an otherwise idle machine.
+#[derive(Debug, clap::Args)]
+#[command(after_help = runner::help())]
+pub(crate) struct Args {
+    /// How many ranks; 1 measures its own window memory
+    #[arg(short = 'n', long = "ranks", visible_alias = "np", value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    ranks: u32,
+
+    /// Which transports are measured, several with commas between
+    #[arg(long = "path", value_name = "PATH", value_enum, value_delimiter = ',', default_value = "direct")]
+    transports: Vec<Transport>,
+
+    #[command(flatten)]
+    options: Options,
+}
+
+pub(crate) fn start(args: &Args) -> Result<ExitCode, Failure> {
+    args.options.without_picture()?;
+    let mut jobs: Vec<Job> = Vec::new();
+    for transport in &args.transports {
+        if *transport != Transport::Direct && (args.ranks < 2 || !args.options.is_shm()) {
+            return Err("--path process-vm and helper: these transports lead from process to process over shm".into());
+        }
+        let job = (transport.suite(), args.ranks, LockDesign::default());
+        if !jobs.contains(&job) {
+            jobs.push(job);
+        }
+    }
+    runner::run("onesided bench rma", &args.options, &jobs, sections())
+}
 
 /// An operation, and bare instructions that do the same.
 struct Operation {
@@ -23,7 +70,7 @@ struct Operation {
     /// Does the whole row so many times, with a flush if the last argument says so.
     run: Loop,
     limit: &'static str,
-    bare: fn(&BenchRank, Row<'_>, u64, bool),
+    bare: Bare,
     /// The name of the limit without a fence, for requests without a flush. `None` if the operation
     /// has no request: its buffer is free when it returns.
     requests: Option<&'static str>,
@@ -73,7 +120,7 @@ pub(crate) enum Transport {
 }
 
 /// What the plots show.
-pub(crate) fn sections() -> Sections {
+fn sections() -> Sections {
     vec![("operations".to_owned(), DESCRIPTIONS.iter().collect())]
 }
 
@@ -110,7 +157,7 @@ const fn suite(
 }
 
 impl Transport {
-    pub(crate) fn suite(self) -> &'static Suite {
+    fn suite(self) -> &'static Suite {
         match self {
             Self::Direct => &DIRECT,
             Self::ProcessVm => &PROCESS_VM,

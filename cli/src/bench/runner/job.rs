@@ -35,20 +35,11 @@ pub(crate) fn run(
     // hold it open.
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
     let report = format!("/proc/{}/fd/{}", std::process::id(), write.as_raw_fd());
-    let mut args = vec![OsString::from(format!("ONESIDED_LOCK={lock}"))];
-    args.extend(suite.environment.iter().map(OsString::from));
-    args.push(std::env::current_exe()?.into_os_string());
-    args.extend(["bench", "worker", suite.name, effort.name(), &report].map(OsString::from));
-    let launch = Launch {
-        size: ranks,
-        program: "env".into(),
-        args,
-        fabric: fabric.to_owned(),
-        on_failure: if suite.is_killed() { OnFailure::Continue } else { OnFailure::Abort },
-        labels: ranks > 1,
-        stuck_after: None,
-        statistics: None,
-    };
+    let on_failure = if suite.is_killed() { OnFailure::Continue } else { OnFailure::Abort };
+    let of_windows = format!("ONESIDED_LOCK={lock}");
+    let variables = ["env", &of_windows].into_iter().chain(suite.environment.iter().copied());
+    let args = ["worker", suite.name, effort.name(), &report];
+    let launch = Launch { on_failure, ..of_this_program((ranks, fabric), variables, args)? };
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| collect(File::from(read), step));
         let code = launch.run(interrupts, &mut |event| {
@@ -66,6 +57,26 @@ pub(crate) fn run(
             }
             code => Ok(Outcome::Ended(code)),
         }
+    })
+}
+
+/// A job of `bench` with these arguments, by this program, behind these words.
+pub(crate) fn of_this_program<'w>(
+    (size, fabric): (u32, &str),
+    before: impl Iterator<Item = &'w str>,
+    args: impl IntoIterator<Item = impl Into<OsString>>,
+) -> io::Result<Launch> {
+    let program = [std::env::current_exe()?.into_os_string(), "bench".into()];
+    let mut words = before.map(OsString::from).chain(program).chain(args.into_iter().map(Into::into));
+    Ok(Launch {
+        size,
+        program: words.next().unwrap_or_default(),
+        args: words.collect(),
+        fabric: fabric.to_owned(),
+        on_failure: OnFailure::Abort,
+        labels: size > 1,
+        stuck_after: None,
+        statistics: None,
     })
 }
 

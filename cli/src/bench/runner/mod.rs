@@ -2,6 +2,7 @@
 
 pub(crate) mod job;
 pub(crate) mod suite;
+pub(crate) mod two_ranks;
 
 use std::fs::File;
 use std::io::{self, Write};

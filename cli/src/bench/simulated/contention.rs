@@ -41,15 +41,15 @@ pub(super) static DESCRIPTIONS: [Description; 3] = [
 ];
 
 /// What the origins do, in nanoseconds.
-pub(crate) struct Load {
+pub(super) struct Load {
     /// How long they hold the lock.
-    pub(crate) section: u64,
+    pub(super) section: u64,
     /// How long they are idle between a release and the next acquire.
-    pub(crate) idle: u64,
-    pub(crate) per_host: u32,
+    pub(super) idle: u64,
+    pub(super) per_host: u32,
     /// For how long; `None` depends on the number of origins.
-    pub(crate) duration: Option<Duration>,
-    pub(crate) seed: u64,
+    pub(super) duration: Option<Duration>,
+    pub(super) seed: u64,
 }
 
 /// Jain's index says nothing about ranks with fewer acquisitions on average.
@@ -74,7 +74,7 @@ impl Load {
     /// The results with so many origins, of whose acquisitions `readers` % are to read. With
     /// `handovers`, the point of the sweep is that number, else it is the number of origins. With
     /// `simulator`, also what the simulation takes.
-    pub(crate) fn measure(
+    pub(super) fn measure(
         &self,
         lock: &AnyLock,
         name: &str,

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use onesided_fabric::World;
 use onesided_windows::{Error, Window};
 
 use crate::bench::effort::Effort;
@@ -30,6 +31,8 @@ pub(crate) struct Probe<'p> {
     /// How many operations an iteration does.
     operations: u64,
     batch: Batch<'p>,
+    /// What tells the other ranks of a batch, if they take part in it.
+    tell: Option<Batch<'p>>,
 }
 
 type Batch<'p> = Box<dyn FnMut(u64) -> Result<(), Failure> + 'p>;
@@ -62,7 +65,7 @@ impl<'p> Probe<'p> {
     /// Measures the latency, with one operation an iteration.
     fn new(what: &str, limit: Option<String>, batch: Batch<'p>) -> Self {
         let point = Point::limit(what, Quantity::Latency);
-        Self { point, limit, quantities: &[Quantity::Latency], operations: 1, batch }
+        Self { point, limit, quantities: &[Quantity::Latency], operations: 1, batch, tell: None }
     }
 
     /// Each operation moves so many bytes.
@@ -82,6 +85,7 @@ impl<'p> Probe<'p> {
 
     /// The nanoseconds of one operation, over `n` iterations.
     fn time(&mut self, n: u64) -> Result<f64, Failure> {
+        self.tell.as_mut().map_or(Ok(()), |tell| tell(n))?;
         let start = Instant::now();
         (self.batch)(n)?;
         Ok(start.elapsed().as_nanos() as f64 / (n * self.operations) as f64)
@@ -121,8 +125,38 @@ pub(crate) fn run(rank: &BenchRank, effort: Effort, probes: Vec<Probe<'_>>) -> R
     measure(rank, effort, probes).map(drop)
 }
 
-/// The same; gives the nanoseconds of each probe's operation, by run.
-pub(crate) fn measure(rank: &BenchRank, effort: Effort, mut probes: Vec<Probe<'_>>) -> Result<Vec<Vec<f64>>, Failure> {
+/// The same of loops in which all ranks of a world take part: each has the same probes. Rank 0 measures
+/// them; the others give nothing.
+pub(crate) fn run_together<'p>(
+    (rank, world): (&BenchRank, &'p World),
+    effort: Effort,
+    mut probes: Vec<Probe<'p>>,
+) -> Result<Vec<Vec<f64>>, Failure> {
+    if world.rank() == 0 {
+        let tell = move |number, n| told(world, [number, n]).map(drop);
+        for (probe, number) in probes.iter_mut().zip(0..) {
+            probe.tell = Some(Box::new(move |n| tell(number, n)));
+        }
+        let runs = measure(rank, effort, probes)?;
+        tell(u64::MAX, 0)?;
+        return Ok(runs);
+    }
+    loop {
+        let [number, n] = told(world, [0; 2])?;
+        let Some(probe) = probes.get_mut(number as usize) else { return Ok(Vec::new()) };
+        (probe.batch)(n)?;
+    }
+}
+
+/// What rank 0 has. Collective.
+fn told(world: &World, mine: [u64; 2]) -> Result<[u64; 2], Failure> {
+    let all = world.all_gather(mine.map(u64::to_le_bytes).as_flattened()).wait()?;
+    let word = |at: usize| all[0][at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    Ok([word(0), word(8)])
+}
+
+/// As [`run`]; gives the nanoseconds of each probe's operation, by run.
+fn measure(rank: &BenchRank, effort: Effort, mut probes: Vec<Probe<'_>>) -> Result<Vec<Vec<f64>>, Failure> {
     let iterations = if rank.has_limits() { 1 } else { ITERATIONS };
     let sizes = probes.iter_mut().map(|probe| probe.calibrate(iterations)).collect::<Result<Vec<_>, _>>()?;
     let longest = sizes.iter().map(|(_, nanos)| *nanos).fold(1.0, f64::max);

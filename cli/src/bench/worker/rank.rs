@@ -39,6 +39,13 @@ impl BenchRank {
     pub(crate) fn join(report: Option<&Path>) -> Result<Self, Failure> {
         Self::join_over(report, |fabric| fabric)
     }
+
+    /// A world of the first and the last so many ranks; `None` at the ranks between. Collective.
+    pub(crate) fn ends(&self, pairs: u32) -> Result<Option<World>, Failure> {
+        let me = self.world.rank();
+        let is_end = me.min(self.peer() - me) < pairs;
+        Ok(Some(self.world.split(is_end.into(), me).wait()?).filter(|_| is_end))
+    }
 }
 
 impl<F: Drive> BenchRank<F> {

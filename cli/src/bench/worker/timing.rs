@@ -13,13 +13,19 @@ pub(crate) fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// Polls until it is so. Yields once in so many polls, because the other side may need the core.
+#[inline(always)] // into the loop of each limit
+pub(crate) fn poll_until(polls: u32, mut is_so: impl FnMut() -> bool) {
+    let mut polled = 0;
+    while !is_so() {
+        polled += 1;
+        if polled % polls == 0 { yield_now() } else { spin_loop() }
+    }
+}
+
 /// Waits until a word is at least `value`.
 pub(crate) fn await_word(word: &AtomicU64, value: u64) {
-    let mut polls = 0;
-    while word.load(Ordering::Acquire) < value {
-        polls += 1;
-        if polls % 1000 == 0 { yield_now() } else { spin_loop() }
-    }
+    poll_until(1000, || word.load(Ordering::Acquire) >= value);
 }
 
 /// Waits without giving up the core, which would have to wake up first.

@@ -1,13 +1,12 @@
 //! Locks and small operations without contention.
 
-use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use onesided_windows::{Access, Error, Window};
+use onesided_windows::{Error, Window};
 
 use crate::bench::baselines::bare;
 use crate::bench::prelude::*;
-use crate::bench::rma::loops::{self, Row};
+use crate::bench::rma::loops::{self, Loop, Row};
 use crate::bench::worker::probes::{lock_exclusive, lock_put_unlock};
 use crate::bench::worker::served;
 
@@ -35,22 +34,18 @@ pub(super) fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
             probes.push(Probe::ours("exclusive lock + unlock over messages", CAS_STORE, batch));
         }
         probes.push(Probe::ours("lock + put 8 B + unlock", CAS_STORE, |n| lock_put_unlock(&window, peer, n)));
-        let locked = |what, limit, batch: fn(&Access<'_, u64, onesided_fabric::Any>, u64) -> Result<(), Error>| {
+        let locked = |what, limit, run: Loop, flush| {
             let window = &window;
             Probe::ours(what, limit, move |n| {
                 let epoch = window.lock_exclusive(peer).wait()?;
-                batch(&epoch, n)?;
+                run(&epoch, Row::of(&mut [0]), n, flush)?;
                 epoch.unlock().wait()
             })
         };
-        probes.push(locked("put 8 B + flush", STORE_FENCE, put_flush));
-        probes.push(locked("get 8 B + flush", STORE_FENCE, get_flush));
-        probes.push(locked("fetch_and_op, sum", FETCH_ADD, |access, n| {
-            loops::fetch_and_op(access, Row::of(&mut [0]), n, false)
-        }));
-        probes.push(locked("compare_and_swap", CAS, |access, n| {
-            loops::compare_and_swap(access, Row::of(&mut [0]), n, false)
-        }));
+        probes.push(locked("put 8 B + flush", STORE_FENCE, loops::put, true));
+        probes.push(locked("get 8 B + flush", STORE_FENCE, loops::get, true));
+        probes.push(locked("fetch_and_op, sum", FETCH_ADD, loops::fetch_and_op, false));
+        probes.push(locked("compare_and_swap", CAS, loops::compare_and_swap, false));
         probes::run(rank, effort, probes)?;
         acquire_and_release(rank, effort, &window)?;
     }
@@ -114,32 +109,11 @@ fn limits(rank: &BenchRank) -> Vec<Probe<'_>> {
     ]
 }
 
-// The timed loops. Each is a function of its own, so that the compiler optimizes it alone.
-
+// A function of its own, so that the compiler optimizes it alone.
 #[inline(never)]
 fn lock_shared(window: &Window<u64>, target: u32, n: u64) -> Result<(), Error> {
     for _ in 0..n {
         window.lock_shared(target).wait()?.unlock().wait()?;
-    }
-    Ok(())
-}
-
-#[inline(never)]
-fn put_flush(access: &Access<'_, u64, onesided_fabric::Any>, n: u64) -> Result<(), Error> {
-    for i in 0..n {
-        access.put(0, &[i])?;
-        access.flush().wait()?;
-    }
-    Ok(())
-}
-
-#[inline(never)]
-fn get_flush(access: &Access<'_, u64, onesided_fabric::Any>, n: u64) -> Result<(), Error> {
-    let mut into = [0];
-    for _ in 0..n {
-        access.get(0, &mut into).wait()?;
-        access.flush().wait()?;
-        black_box(&into);
     }
     Ok(())
 }

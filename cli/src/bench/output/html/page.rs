@@ -3,14 +3,13 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::bench::output::html::chart::Plot;
-use crate::bench::output::html::figures::{self, Figure, figures};
+use crate::bench::output::html::figures::{self, figures};
 use crate::bench::output::html::svg::{self, escape};
 use crate::bench::output::html::timeline;
-use crate::bench::output::json::{Comparison, Document, Limit, Machine, Row};
+use crate::bench::output::json::{Comparison, Document, Figure, Limit, Machine, Range, Row};
 use crate::bench::output::table;
-use crate::bench::output::units::{size, utc};
-use crate::bench::results::quantity::{Quantity, Question};
-use crate::bench::results::report::Parameter;
+use crate::bench::output::units::{number, size, unit, utc};
+use crate::bench::results::quantity::Question;
 
 /// The policy keeps the browser from loading anything.
 const HEAD: &str = "\
@@ -38,7 +37,7 @@ pub(crate) fn page(document: &Document, title: &str) -> String {
     }
     let mut groups = vec![("The plots that decide", deciding)];
     for question in Question::ALL {
-        let (of_question, rest) = others.into_iter().partition(|figure: &Figure| figure.question == question);
+        let (of_question, rest) = others.into_iter().partition(|figure: &figures::Figure| figure.question == question);
         groups.push((question.text(), of_question));
         others = rest;
     }
@@ -196,34 +195,41 @@ pub(crate) fn facts(
 }
 
 fn result(row: &Row, with_lock: bool) -> Vec<String> {
-    let [_, ranks, numbers @ ..] = table::result(row);
-    let lock = format!("{}{}", row.algorithm, if row.needs_own_core { "†" } else { "" });
-    let head = [row.benchmark.clone(), if with_lock { lock } else { String::new() }];
-    let point = at(row.parameter.as_ref(), row.size, (ranks, row.oversubscribed), row.quantity);
-    head.into_iter().chain(point).chain(numbers).chain([table::comparison(row).unwrap_or_default()]).collect()
+    let lock = if with_lock {
+        format!("{}{}", row.algorithm, if row.needs_own_core { "†" } else { "" })
+    } else {
+        String::new()
+    };
+    let limit = row.limit.map_or_else(String::new, |limit| number_of(row, limit));
+    let ratio = row.ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"));
+    let compared = [limit, ratio, table::comparison(row).unwrap_or_default()];
+    [row.benchmark.clone(), lock].into_iter().chain(figure_cells(row)).chain(compared).collect()
 }
 
 fn limit(limit: &Limit) -> Vec<String> {
-    let [_, ranks, numbers @ ..] = table::limit(limit);
-    let point = at(limit.parameter.as_ref(), limit.size, (ranks, limit.oversubscribed), limit.quantity);
-    let name = limit.comparison.name().to_owned();
-    [limit.name.clone()].into_iter().chain(point).chain(numbers).chain([name]).collect()
+    let is_a = limit.comparison.map_or("", Comparison::name).to_owned();
+    [limit.name.clone()].into_iter().chain(figure_cells(limit)).chain([is_a]).collect()
 }
 
-/// The cells at, size, ranks, metric.
-fn at(
-    parameter: Option<&Parameter>,
-    bytes: Option<usize>,
-    (ranks, oversubscribed): (String, bool),
-    quantity: Quantity,
-) -> [String; 4] {
-    let ranks = format!("{ranks}{}", if oversubscribed { "*" } else { "" });
+/// The cells at, size, ranks, metric, median, min, max, unit.
+fn figure_cells(figure: &Figure) -> [String; 8] {
+    let of_range =
+        |end: fn(&Range) -> f64| figure.range.as_ref().map_or_else(String::new, |range| number_of(figure, end(range)));
     [
-        parameter.map_or_else(String::new, table::point),
-        bytes.map_or_else(String::new, size),
-        ranks,
-        quantity.to_string(),
+        figure.parameter.as_ref().map_or_else(String::new, table::point),
+        figure.size.map_or_else(String::new, size),
+        format!("{}{}", figure.ranks, if figure.oversubscribed { "*" } else { "" }),
+        figure.quantity.to_string(),
+        number_of(figure, figure.value),
+        of_range(|range| range.min),
+        of_range(|range| range.max),
+        unit(&figure.unit),
     ]
+}
+
+/// A value as one of this figure.
+fn number_of(figure: &Figure, value: f64) -> String {
+    if figure.quantity.is_count() { format!("{value:.0}") } else { number(value, &figure.unit) }
 }
 
 /// A table, without its empty columns. The first cell of a row is its head. A wide table scrolls in

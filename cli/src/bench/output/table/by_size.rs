@@ -1,6 +1,6 @@
 //! Operations and messages by size.
 
-use crate::bench::output::json::{Document, Row};
+use crate::bench::output::json::{Document, Figure, Row};
 use crate::bench::output::table::{BASELINE, BESIDE, bytes, is_baseline, listed, mark, table, value};
 use crate::bench::results::quantity::Quantity;
 
@@ -8,7 +8,7 @@ impl Document {
     /// A line for each operation and size: first the latencies, then the rates of many operations,
     /// whose bandwidth and message rate have the same ratio.
     pub(super) fn by_size(&self) -> String {
-        let Some(Row { fabric, ranks, .. }) = self.results.first() else { return String::new() };
+        let Some(Row { fabric, figure: Figure { ranks, .. }, .. }) = self.results.first() else { return String::new() };
         let title = match ranks {
             _ if self.results.iter().any(|row| row.ranks != *ranks) => format!("over {fabric}"),
             1 => format!("over {fabric}, 1 rank"),

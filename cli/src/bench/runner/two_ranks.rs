@@ -19,7 +19,7 @@ pub(crate) struct Args {
     options: Options,
 }
 
-pub(crate) fn run(title: &str, args: &Args, suite: &'static Suite) -> Result<ExitCode, Failure> {
+pub(crate) fn start(title: &str, args: &Args, suite: &'static Suite) -> Result<ExitCode, Failure> {
     args.options.without_picture()?;
     runner::run(title, &args.options, &[(suite, args.ranks, LockDesign::default())], Vec::new())
 }
