@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Any, Drive, Fabric, Limit, World, block_on, debug, handle};
+use onesided_lock_algos::Intent;
 
 use crate::active::signals::Signal;
 use crate::operation::handles::over;
@@ -81,14 +82,6 @@ impl<'a, R, F: Fabric, E, C> Request<'a, R, F, E, C> {
         Self { operation, awaited, deadline: None, state: State::NotBegun(call) }
     }
 
-    /// The call, before the first poll.
-    pub(crate) const fn not_begun(&mut self) -> Option<&mut C> {
-        match &mut self.state {
-            State::NotBegun(call) => Some(call),
-            _ => None,
-        }
-    }
-
     /// Sets a deadline, counted from the first wait or poll. When it passes, the call fails with
     /// [`TimedOut`](Error::is_timed_out) and is dropped, with the effect that its cancel safety
     /// documents: a lock is left free. After a collective call no later collective of this rank
@@ -97,6 +90,48 @@ impl<'a, R, F: Fabric, E, C> Request<'a, R, F, E, C> {
     /// Memory that the call would have returned is lost.
     pub fn deadline(mut self, after: Duration) -> Self {
         self.deadline = Some(after);
+        self
+    }
+}
+
+/// A call that takes locks, and takes poisoned ones over if it is to.
+pub trait Recover {
+    #[doc(hidden)]
+    fn recover(&mut self);
+}
+
+/// A call that takes locks as `intent` says.
+pub(crate) struct Locking<C> {
+    pub(crate) intent: Intent,
+    pub(crate) call: C,
+}
+
+impl<C> Recover for Locking<C> {
+    fn recover(&mut self) {
+        self.intent = self.intent.recovering();
+    }
+}
+
+impl<R, A: Future<Output = Result<R, Error>> + Send, C: FnOnce(Intent) -> A + Send> Begin<R> for Locking<C> {
+    type Call = A;
+
+    #[inline]
+    fn begin(self) -> A {
+        (self.call)(self.intent)
+    }
+}
+
+impl<R, F: Fabric, C: Recover> Request<'_, R, F, Error, C> {
+    /// Takes poisoned locks over: see [`LockRequest::recover`](crate::handles::LockRequest::recover).
+    /// Those are held exclusively whatever mode was requested; a value that one protects may have been
+    /// written back in part. Where a later lock fails, or the request is dropped, they stay poisoned.
+    ///
+    /// # Panics
+    /// If it was polled before.
+    #[track_caller]
+    pub fn recover(mut self) -> Self {
+        let State::NotBegun(call) = &mut self.state else { panic!("`recover` comes before the first poll") };
+        call.recover();
         self
     }
 }

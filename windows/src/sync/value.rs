@@ -5,11 +5,12 @@ use std::ops::{Deref, DerefMut};
 use std::thread;
 
 use onesided_fabric::remote_memory::{Collective, FaultKind};
-use onesided_fabric::{Any, Call, Drive, Fabric, World, debug};
+use onesided_fabric::{Any, Fabric, World, debug};
 use onesided_lock_algos::{Intent, Mode};
 
-use crate::handles::{Begin, LockedRequest};
-use crate::sync::locked_request::{DeferredLock, Operation};
+use crate::handles::{Begin, Recover};
+use crate::operation::request::Locking;
+use crate::sync::deferred_lock::DeferredLock;
 use crate::{Builder, Element, Epoch, Error, PreviousOwner, Request, Window};
 
 /// A window of one element at one rank.
@@ -45,11 +46,18 @@ impl<T: Element, F: Fabric> Value<T, F> {
     }
 
     /// Does nothing unless waited on or polled. `name` is the call's in errors.
-    #[inline]
-    pub(crate) const fn lock<'m, G: Guard<'m, T, F>>(&'m self, name: &'static str) -> ValueLock<'m, T, G, F> {
+    pub(crate) fn lock<'m, G: Guard<'m, T, F>>(
+        &'m self,
+        name: &'static str,
+    ) -> Request<'m, G, F, Error, impl Begin<G> + Recover + use<'m, T, F, G>> {
         let (window, target) = (&self.window, self.home);
-        let lock = DeferredLock { window, target, mode: G::MODE, intent: G::INTENT, name };
-        LockedRequest::new(lock, Locking)
+        let lock = move |intent| DeferredLock { window, target, mode: G::MODE, intent, name };
+        let call = move |intent| async move {
+            let mut value = [T::zeroed()];
+            let epoch = lock(intent).held_with(0, &mut value).await;
+            G::of(epoch.map(|epoch| (epoch, value[0])).map_err(|error| error.of_call(name)))
+        };
+        Request::unboxed(lock(G::INTENT).awaited(), name, Locking { intent: G::INTENT, call })
     }
 }
 
@@ -111,12 +119,9 @@ pub(crate) use value;
 
 // Not derived: a derive would require the traits of the element and the fabric.
 /// A guard of a value, or `None` where another owner has the lock.
-pub trait Guard<'m, T: Element, F: Fabric>: Send + Sized + 'm {
-    #[doc(hidden)]
+pub(crate) trait Guard<'m, T: Element, F: Fabric>: Send + Sized + 'm {
     const MODE: Mode;
-    #[doc(hidden)]
     const INTENT: Intent;
-    #[doc(hidden)]
     fn of(held: Result<(Epoch<'m, T, F>, T), Error>) -> Result<Self, Error>;
 }
 
@@ -132,57 +137,11 @@ impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> Guard<'m, T, F> for Option<G
     }
 }
 
-/// A request for a value's lock.
-pub(crate) type ValueLock<'m, T, G, F> = LockedRequest<'m, T, G, Locking, F>;
-
-/// Gets a value under its lock.
-#[derive(Debug)]
-pub struct Locking;
-
-impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> Operation<'m, T, F, G> for Locking {
-    #[inline]
-    fn run_now(self, lock: DeferredLock<'m, T, F>) -> Result<G, Error>
-    where
-        F: Drive,
-    {
-        let held = lock.request().wait().and_then(|epoch| {
-            let mut value = [T::zeroed()];
-            epoch.get(0, &mut value).wait()?;
-            Ok((epoch, value[0]))
-        });
-        match held {
-            Err(error) => G::of(Err(error.of_call(lock.name))),
-            held => G::of(held),
-        }
-    }
-
-    async fn run(self, lock: DeferredLock<'m, T, F>) -> Result<G, Error> {
-        let mut value = [T::zeroed()];
-        let epoch = lock.held_with(0, &mut value).await;
-        G::of(epoch.map(|epoch| (epoch, value[0])).map_err(|error| error.of_call(lock.name)))
-    }
-}
-
-impl<'m, T: Element, G: Guard<'m, T, F>, F: Fabric> LockedRequest<'m, T, G, Locking, F> {
-    /// Takes the lock over if it is poisoned: see
-    /// [`LockRequest::recover`](crate::handles::LockRequest::recover). The value may have been
-    /// written back in part; a lock that was requested shared is held exclusively.
-    ///
-    /// # Panics
-    /// If it was polled before.
-    #[track_caller]
-    pub fn recover(mut self) -> Self {
-        assert!(matches!(self.call, Call::NotStarted(_)), "`recover` comes before the first poll");
-        self.lock.intent = self.lock.intent.recovering();
-        self
-    }
-}
-
 /// What the guards of a value have in common.
 macro_rules! guard {
     ($guard:ident) => {
         impl<'m, T: Element, F: Fabric> $guard<'m, T, F> {
-            /// The failed previous owner, if the lock was [recovered](LockedRequest::recover).
+            /// The failed previous owner, if the lock was [recovered](Request::recover).
             pub fn previous_owner(&self) -> Option<PreviousOwner> {
                 self.epoch.as_ref().and_then(Epoch::previous_owner)
             }
@@ -220,7 +179,6 @@ impl<'m, T: Element, F: Fabric> Guard<'m, T, F> for ReadGuard<'m, T, F> {
     const INTENT: Intent = Intent::LOCK;
     const MODE: Mode = Mode::Shared;
 
-    #[inline]
     fn of(held: Result<(Epoch<'m, T, F>, T), Error>) -> Result<Self, Error> {
         held.map(|(epoch, value)| Self { epoch: Some(epoch), value })
     }
@@ -247,7 +205,7 @@ impl<T: Element, F: Fabric> Drop for ReadGuard<'_, T, F> {
 /// writes it back too without waiting; the `close` of the value reports the errors of that. **If
 /// the thread panics, the value is not written back**: other ranks never see a half-done change, so
 /// a panic poisons nothing, unlike one under an [`Epoch`] (a death does: see
-/// [`LockedRequest::recover`]).
+/// [`Request::recover`]).
 #[must_use = "if unused the lock is released immediately"]
 pub struct WriteGuard<'m, T: Element, F: Fabric = Any> {
     epoch: Option<Epoch<'m, T, F>>,
@@ -262,7 +220,6 @@ impl<'m, T: Element, F: Fabric> Guard<'m, T, F> for WriteGuard<'m, T, F> {
     const INTENT: Intent = Intent::LOCK;
     const MODE: Mode = Mode::Exclusive;
 
-    #[inline]
     fn of(held: Result<(Epoch<'m, T, F>, T), Error>) -> Result<Self, Error> {
         held.map(|(epoch, value)| Self { epoch: Some(epoch), value, changed: false, panicked: thread::panicking() })
     }
