@@ -3,7 +3,6 @@
 
 use std::cell::Cell;
 use std::future::Future;
-use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +16,6 @@ use crate::locks::layout::LockId;
 use crate::passive::previous_owner::Holding;
 use crate::passive::release::release;
 use crate::window::inner::Inner;
-use crate::{Element, Epoch};
 
 /// The rest of an acquire, which owns what it needs. Dropped before it completes, it moves to the
 /// endpoint, which finishes it and [leaves](leave) the lock if that took it; closing the window
@@ -122,42 +120,5 @@ impl<F: Fabric> Drop for Cancellable<F> {
                 cancelled.swap_remove(index);
             }
         });
-    }
-}
-
-/// A held lock whose guard has not reached the caller yet. Dropped before that, it counts as never
-/// recovered.
-pub(crate) struct Unclaimed<'w, T: Element, F: Fabric>(Option<Epoch<'w, T, F>>);
-
-impl<'w, T: Element, F: Fabric> Unclaimed<'w, T, F> {
-    pub(crate) const fn new(epoch: Epoch<'w, T, F>) -> Self {
-        Self(Some(epoch))
-    }
-
-    /// Hands the guard to the caller.
-    pub(crate) fn claim(mut self) -> Epoch<'w, T, F> {
-        match self.0.take() {
-            Some(epoch) => epoch,
-            None => unreachable!("the guard is taken only here"),
-        }
-    }
-}
-
-impl<'w, T: Element, F: Fabric> Deref for Unclaimed<'w, T, F> {
-    type Target = Epoch<'w, T, F>;
-
-    fn deref(&self) -> &Epoch<'w, T, F> {
-        match &self.0 {
-            Some(epoch) => epoch,
-            None => unreachable!("the guard is taken only at the end"),
-        }
-    }
-}
-
-impl<T: Element, F: Fabric> Drop for Unclaimed<'_, T, F> {
-    fn drop(&mut self) {
-        if let Some(epoch) = self.0.take() {
-            epoch.release_unclaimed();
-        }
     }
 }

@@ -59,6 +59,19 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     }
 
     /// Whether the guard is dropped because its thread began to panic.
+    /// The same guard, before it reaches the caller. A drop before that leaves the lock as if it had never been
+    /// recovered.
+    pub(crate) const fn unclaimed(mut self) -> Self {
+        self.holding = self.holding.unclaimed(true);
+        self
+    }
+
+    /// The same guard, for the caller.
+    pub(crate) const fn claim(mut self) -> Self {
+        self.holding = self.holding.unclaimed(false);
+        self
+    }
+
     pub(crate) fn is_half_done(&self) -> bool {
         self.holding.is_half_done()
     }

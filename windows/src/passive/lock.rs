@@ -149,9 +149,10 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         Self::start_of(window, (rank, LockId::WINDOW), (), mode, intent)
     }
 
-    /// A new request like this one.
-    pub(crate) fn again(&self) -> Self {
-        Self::start_of(self.window, self.target_lock(), (), self.mode, self.intent)
+    /// Makes a new request like this one.
+    pub(crate) fn again(&self) -> impl Fn() -> Self + use<'w, T, F> {
+        let (window, target_lock, mode, intent) = (self.window, self.target_lock(), self.mode, self.intent);
+        move || Self::start_of(window, target_lock, (), mode, intent)
     }
 }
 
@@ -217,7 +218,7 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
         self
     }
 
-    /// Waits until the lock is held; also returns whether the first operation sufficed, at the
+    /// Waits until the lock is held, whose guard is not [claimed](Epoch::claim) yet; also returns whether the first operation sufficed, at the
     /// target. Then words that were read behind it were read under the lock, and where the fabric
     /// [keeps order](onesided_fabric::keeps_order) all operations behind it executed under the lock.
     ///
@@ -225,7 +226,7 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
     /// As the request.
     pub(crate) async fn held(mut self) -> Result<(Epoch<'w, T, F>, bool), Error> {
         let held = poll_fn(|cx| self.poll_held(cx)).await;
-        held.map_err(|fault| self.failed(fault))
+        held.map(|(epoch, by_first)| (epoch.unclaimed(), by_first)).map_err(|fault| self.failed(fault))
     }
 
     pub(crate) const fn inner(&self) -> &'w Arc<Inner<F>> {
@@ -250,7 +251,7 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
 
     /// The same for a request that is consumed.
     #[inline]
-    fn failing(&self) -> impl Fn(Fault) -> Error + use<'w, T, F, K> {
+    pub(crate) fn failing(&self) -> impl Fn(Fault) -> Error + use<'w, T, F, K> {
         let (inner, rank, mode, lock) = (self.inner(), self.rank, self.mode, self.lock);
         move |fault| K::failed(lock, failed(inner, rank, mode, fault))
     }
@@ -455,7 +456,7 @@ fn cancel_started<'w, T: Element, F: Fabric>(
     Started { target, owner, first }: Started<'w, F>,
 ) {
     match first {
-        First::Held(holding) => Epoch::<T, F>::new(inner, (target, id), owner, holding).release_unclaimed(),
+        First::Held(holding) => drop(Epoch::<T, F>::new(inner, (target, id), owner, holding).unclaimed()),
         First::Under(op) => {
             drop(Cancellable::new(Arc::clone(inner), ((rank, id), mode, Intent::CANCELLED), owner, op));
         }

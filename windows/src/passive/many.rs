@@ -6,7 +6,6 @@ use onesided_lock_algos::{Intent, Mode};
 use crate::handles::{Begin, LockRequest, Recover};
 use crate::locks::layout::LockId;
 use crate::operation::request::{Awaited, Locking};
-use crate::passive::cancelled::Unclaimed;
 use crate::passive::lock::{Kind, operation};
 use crate::{Element, Epoch, Error, Request, Window};
 
@@ -59,7 +58,7 @@ pub(crate) fn lock_in_order<'w, T: Element, F: Fabric, K: Kind<T>>(
         for (target_lock, lock) in locks {
             let request = LockRequest::<'w, T, F, K>::start_of(window, target_lock, lock, mode, intent);
             let (epoch, _) = request.held().await?;
-            held.push((Unclaimed::new(epoch), lock));
+            held.push((epoch, lock));
         }
         Ok(held.into_iter().map(|(epoch, lock)| K::guard(epoch.claim(), lock)).collect())
     };

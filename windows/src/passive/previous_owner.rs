@@ -63,6 +63,7 @@ impl Holding {
     const SHARED: u32 = 1 << 31;
     const UNWINDING: u32 = 1 << 30;
     const BIASED: u32 = 1 << 29;
+    const UNCLAIMED: u32 = 1 << 28;
     const KIND: u32 = 24;
 
     #[inline]
@@ -96,6 +97,21 @@ impl Holding {
     #[inline(always)]
     pub(crate) const fn poisoning_nothing(self) -> Self {
         Self(self.0 | Self::UNWINDING)
+    }
+
+    /// The same for a guard that has not reached the caller yet, or has.
+    pub(crate) const fn unclaimed(self, unclaimed: bool) -> Self {
+        Self(self.0 & !Self::UNCLAIMED | if unclaimed { Self::UNCLAIMED } else { 0 })
+    }
+
+    /// As what a drop of the guard leaves the lock poisoned. One that has not reached the caller counts as
+    /// never recovered.
+    #[inline(always)]
+    pub(crate) fn poison(self, own: Rank) -> Option<Fault> {
+        match self.0 & Self::UNCLAIMED {
+            0 => self.is_half_done().then(|| Fault::of(FaultKind::OwnerPanicked, own)),
+            _ => self.recovered(),
+        }
     }
 
     /// Whether what the lock protects may be half written: the guard is dropped because its thread

@@ -22,12 +22,6 @@ use crate::window::target::Target;
 use crate::{Access, Element, Epoch};
 
 impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
-    /// Releases a lock whose guard never reached the caller: it stays poisoned if it was recovered.
-    pub(crate) fn release_unclaimed(self) {
-        let held = ManuallyDrop::new(self);
-        held.release_alone(held.holding.recovered());
-    }
-
     /// Flushes and releases without a caller that waits; as poisoned for the fault `why`.
     #[inline(always)] // see `post_release`
     fn release_alone(&self, why: Option<Fault>) {
@@ -107,7 +101,7 @@ impl<T: Element, F: Fabric> Drop for Epoch<'_, T, F> {
     #[inline(always)] // see `post_release`
     fn drop(&mut self) {
         let own = self.access.inner.fabric().rank();
-        self.release_alone(self.is_half_done().then(|| Fault::of(FaultKind::OwnerPanicked, own)));
+        self.release_alone(self.holding.poison(own));
     }
 }
 

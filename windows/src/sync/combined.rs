@@ -5,7 +5,6 @@ use onesided_lock_algos::{Intent, Mode};
 
 use crate::handles::Begin;
 use crate::operation::request::Awaited;
-use crate::passive::cancelled::Unclaimed;
 use crate::sync::deferred_lock::DeferredLock;
 use crate::{Element, Error, Request, Window};
 
@@ -99,9 +98,8 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     {
         let lock = self.lock(Mode::Exclusive, "locked update");
         Request::unboxed(lock.awaited(), lock.name, move || async move {
-            let epoch = Unclaimed::new(lock.held_with(offset, elements).await?); // `change` may panic
+            let epoch = lock.held_with(offset, elements).await?; // `change` may panic
             let outcome = change(elements);
-            let epoch = epoch.claim();
             epoch.put(offset, elements)?;
             epoch.unlock_posted();
             Ok(outcome)

@@ -5,7 +5,6 @@ use onesided_lock_algos::{Intent, Mode};
 
 use crate::handles::LockRequest;
 use crate::operation::request::Awaited;
-use crate::passive::cancelled::Unclaimed;
 use crate::{Access, Element, Epoch, Error, Window};
 
 /// A lock that is requested when an operation is waited on or polled.
@@ -31,7 +30,7 @@ impl<'w, T: Element, F: Fabric> DeferredLock<'w, T, F> {
         LockRequest::start(self.window, self.target, self.mode, self.intent)
     }
 
-    /// The lock, and the elements as they are under it.
+    /// The lock, which is not [claimed](Epoch::claim) yet, and the elements as they are under it.
     pub(crate) async fn held_with(self, offset: usize, into: &mut [T]) -> Result<Epoch<'w, T, F>, Error> {
         let inner = self.window.inner();
         let request = self.request();
@@ -44,17 +43,16 @@ impl<'w, T: Element, F: Fabric> DeferredLock<'w, T, F> {
         let epoch = {
             let get = early.as_ref().map(|access| access.get(offset, into));
             let (epoch, by_first) = request.held().await.map_err(|error| error.of_call(self.name))?;
-            let epoch = Unclaimed::new(epoch);
             match get {
                 Some(get) if by_first => {
                     get.await?;
-                    return Ok(epoch.claim());
+                    return Ok(epoch);
                 }
                 _ => epoch,
             }
         };
         epoch.get(offset, into).await?;
-        Ok(epoch.claim())
+        Ok(epoch)
     }
 }
 

@@ -39,7 +39,6 @@ use onesided_fabric::{Any, Fabric, debug, keeps_order};
 use crate::active::signals::VERSION;
 use crate::handles::{Get, Unlock};
 use crate::operation::request::Awaited;
-use crate::passive::cancelled::Unclaimed;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 use crate::{Access, Element, Epoch, Error, Request, Window};
@@ -210,7 +209,6 @@ impl<T: Element, F: Fabric> Versioned<T, F> {
         // Behind the compare-and-swap: the read counts only if that took the lock.
         let early = fabric.read(word);
         let (epoch, at_once) = request.held().await?;
-        let epoch = Unclaimed::new(epoch);
         let version = if at_once { early } else { fabric.read(word) };
         let writing = version.await.map_err(failed)? | 1;
         // The read is not waited for on a network. On shared memory it brings a full fence, which

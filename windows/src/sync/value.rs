@@ -55,7 +55,7 @@ impl<T: Element, F: Fabric> Value<T, F> {
         let call = move |intent| async move {
             let mut value = [T::zeroed()];
             let epoch = lock(intent).held_with(0, &mut value).await;
-            G::of(epoch.map(|epoch| (epoch, value[0])).map_err(|error| error.of_call(name)))
+            G::of(epoch.map(|epoch| (epoch.claim(), value[0])).map_err(|error| error.of_call(name)))
         };
         Request::unboxed(lock(G::INTENT).awaited(), name, Locking { intent: G::INTENT, call })
     }
@@ -190,7 +190,7 @@ impl<T: Element, F: Fabric> Drop for ReadGuard<'_, T, F> {
     fn drop(&mut self) {
         match self.epoch.take() {
             // A token request may be in flight, and an exclusive release may take another path.
-            Some(epoch) if epoch.is_half_done() => epoch.release_unclaimed(),
+            Some(epoch) if epoch.is_half_done() => drop(epoch.unclaimed()),
             Some(epoch) if epoch.mode() == Mode::Exclusive => epoch.unlock_posted(),
             Some(epoch) => epoch.unlock_unchanged(),
             None => {}
@@ -275,7 +275,7 @@ impl<T: Element, F: Fabric> Drop for WriteGuard<'_, T, F> {
                 epoch.defer_error(error);
             }
             // What it recovered and did not repair stays poisoned.
-            if epoch.is_half_done() { epoch.release_unclaimed() } else { epoch.unlock_posted() }
+            if epoch.is_half_done() { drop(epoch.unclaimed()) } else { epoch.unlock_posted() }
         }
     }
 }

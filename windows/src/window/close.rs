@@ -154,11 +154,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
         // Even after a failure this rank must release the others' memory: they free it after the
         // barrier.
         let mut flushed = self.inner.drain_background().await.map_err(|fault| self.inner.failed("close", own, fault));
-        self.inner.begin_flushes(self.inner.memory.all_cached());
-        for target in self.inner.memory.all_cached() {
-            let flush = self.inner.fabric().flush(target.fabric_rank()).await;
-            flushed = flushed.and(flush.map_err(|fault| self.inner.failed("close", target.rank, fault)));
-        }
+        flushed = flushed.and(self.inner.flush_each("close", self.inner.memory.all_cached(), F::flush).await);
         flushed = flushed.and(self.inner.lifecycle.take_deferred());
         let closing = Closing::new(&self.inner);
         // Without other handles, this rank accesses no peer's memory any more but the slots: its owner

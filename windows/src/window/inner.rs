@@ -158,6 +158,24 @@ impl<F: Fabric> Inner<F> {
         Target::new(rank, (data, locks), (len, ptr), wordless, paths)
     }
 
+    /// Begins all flushes and waits for each, even after one failed; returns the first error.
+    pub(crate) async fn flush_each<'t>(
+        &self,
+        operation: &'static str,
+        targets: impl Iterator<Item = &'t Target<F>> + Clone + Send,
+        flush: for<'a> fn(&'a F, Rank) -> F::Flush<'a>,
+    ) -> Result<(), Error> {
+        if !self.completes_at_post {
+            targets.clone().for_each(|target| drop(flush(self.fabric(), target.fabric_rank())));
+        }
+        let mut outcome = Ok(());
+        for target in targets {
+            let flushed = flush(self.fabric(), target.fabric_rank()).await;
+            outcome = outcome.and(flushed.map_err(|fault| self.failed(operation, target.rank, fault)));
+        }
+        outcome
+    }
+
     /// Starts the flushes of several targets together; the caller then awaits them one after
     /// another.
     pub(crate) fn begin_flushes<'t>(&self, targets: impl Iterator<Item = &'t Target<F>>) {

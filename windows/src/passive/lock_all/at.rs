@@ -1,19 +1,17 @@
 //! Access to a target under a `lock_all`.
 
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Any, Drive, Fabric, Limit, debug, handle};
-use onesided_lock_algos::{Intent, Mode};
 
-use crate::handles::LockRequest;
 use crate::operation::handles::over;
 use crate::operation::request::Awaited;
 use crate::passive::lock_all::OPERATION;
-use crate::passive::lock_all::reader::Reader;
+use crate::passive::lock_all::reader::read_lock;
 use crate::{Access, Element, Error, LockAll, Request};
 
 /// How often a waiter checks whether another task has locked the target.
@@ -64,10 +62,11 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
             Some(Ok(access)) => return At::here(self, access),
             Some(Err(fault)) => Err(failed(fault)),
             None if target >= inner.world.size() => Err(failed(Fault::new(FaultKind::NoSuchRank))),
-            None => Ok(Reader::new(LockRequest::start(self.window, target, Mode::Shared, Intent::LOCK))),
+            None => Ok(read_lock(self.window.lock_shared(target))),
         };
         let request = Request::new(Awaited::Lock(inner, target), OPERATION, async move {
-            let (mut reader, mut interval) = (request?, Limit::NONE);
+            let (mut lock, mut interval) = (pin!(request?), Limit::NONE);
+            interval.said = Some(POLL_INTERVAL);
             let held = poll_fn(|cx| {
                 loop {
                     // Of two requests, the later may queue behind a writer that waits for the lock
@@ -75,11 +74,8 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
                     if let Some(access) = self.locked_ranks.at(target) {
                         return Poll::Ready(Ok(access));
                     }
-                    if let Poll::Ready(held) = reader.poll_held(cx) {
+                    if let Poll::Ready(held) = lock.as_mut().poll(cx) {
                         return Poll::Ready(held.map(|epoch| self.locked_ranks.insert(epoch)));
-                    }
-                    if !interval.is_set() {
-                        interval.said = Some(POLL_INTERVAL);
                     }
                     ready!(interval.poll(cx, inner.fabric()));
                     interval.said = Some(POLL_INTERVAL);

@@ -1,6 +1,5 @@
 //! The targets that a `lock_all` has locked.
 
-use std::future::poll_fn;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
@@ -84,8 +83,7 @@ impl<'w, T: Element, F: Fabric> LockedRanks<'w, T, F> {
             let unlocked = if let Some(RankLock::All(access)) = lock.get() {
                 inner.fabric().flush_before_release(access.target.fabric_rank()).await.map(drop)
             } else if let Some(RankLock::Own(epoch)) = lock.take() {
-                let mut unlock = epoch.unlock();
-                poll_fn(|cx| unlock.poll_released(cx)).await
+                epoch.released().await
             } else {
                 continue;
             };
@@ -98,7 +96,7 @@ impl<'w, T: Element, F: Fabric> LockedRanks<'w, T, F> {
     }
 
     /// The accessed targets.
-    pub(crate) fn targets(&self) -> impl Iterator<Item = &'w Target<F>> {
+    pub(crate) fn targets(&self) -> impl Iterator<Item = &'w Target<F>> + Clone {
         self.ranks.iter().filter_map(OnceLock::get).map(|held| held.target)
     }
 }
