@@ -5,11 +5,10 @@ use std::sync::atomic::Ordering;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 use onesided_fabric::shm::{OwnWords, Shm, ShmSegment, ShmWord};
 use onesided_fabric::{Fabric, Segment, copied};
-use onesided_lock_algos::{Kept, LockAlgorithm, LockContext, LockUse, Mcs, Mode, Owner, Owners, WordOf};
+use onesided_lock_algos::{Kept, LockAlgorithm, LockContext, Mcs, Owner, Owners, WordOf};
 
 use crate::locks::layout::{LockId, request_slots_of_each};
 use crate::locks::slots::{self, BIASED_SLOT};
-use crate::locks::window_lock::Used;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 
@@ -113,18 +112,6 @@ impl<F: Fabric> Inner<F> {
         owner: u64,
     ) -> WindowLockContext<'w, F> {
         WindowLockContext { inner: self, target, id, owner, resolve: ByFabric }
-    }
-
-    /// The use of a lock by an owner whose acquire has started.
-    #[inline(always)] // a call is a tenth of an uncontended lock
-    pub(crate) fn lock_use<'w>(
-        &'w self,
-        (target, id): (&'w Target<F>, LockId),
-        owner: u64,
-        mode: Mode,
-    ) -> Result<Used<'w, F>, Fault> {
-        let context = self.lock_context(target, id, owner);
-        Ok(LockUse::new(self.fabric(), context, (context.home(0)?, owner), mode))
     }
 
     /// The context in shared memory; `None` if the window is not there.

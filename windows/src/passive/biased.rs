@@ -13,7 +13,8 @@ use onesided_lock_algos::{Intent, LockAlgorithm, LockContext, LockUse, Mode, Res
 use crate::locks::context::{BIASED_WORDS, BiasedContext};
 use crate::locks::layout::LockId;
 use crate::passive::acquire::done;
-use crate::passive::release::{defer_error, finish_now, release_with_slot};
+use crate::passive::claim::Claim;
+use crate::passive::release::defer_error;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 
@@ -96,7 +97,8 @@ impl<A: LockAlgorithm> Steps<A> {
     ) {
         let mode = if EXCLUSIVE { Mode::Exclusive } else { Mode::Shared };
         let Some(used) = self.used(inner, target, owner, mode) else {
-            return release_with_slot(inner, (target, LockId::WINDOW), owner, mode); // which tells why
+            let nowhere = Fault::of(FaultKind::OutOfRange, target.fabric_rank());
+            return finish::<F, EXCLUSIVE>(inner, target, owner, Err(nowhere));
         };
         let started = if ALONE { self.lock.start_release_alone(used) } else { self.lock.start_release(used).map(Some) };
         let found = match started {
@@ -148,5 +150,5 @@ fn finish<F: Fabric, const EXCLUSIVE: bool>(
     found: Result<u64, Fault>,
 ) {
     let mode = if EXCLUSIVE { Mode::Exclusive } else { Mode::Shared };
-    finish_now(inner, (target, LockId::WINDOW), owner, mode, found);
+    Claim { inner, target, id: LockId::WINDOW, owner, mode }.finish_now(found);
 }

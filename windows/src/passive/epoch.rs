@@ -8,6 +8,7 @@ use onesided_lock_algos::{Mode, Owner};
 
 use crate::locks::layout::LockId;
 use crate::operation::request::Awaited;
+use crate::passive::claim::Claim;
 use crate::passive::previous_owner::Holding;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
@@ -92,6 +93,12 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     }
 
     /// The lock's owner.
+    #[inline(always)] // see `Claim::post_release`
+    pub(super) const fn held_claim(&self) -> Claim<'w, F> {
+        let Self { access: Access { inner, target, .. }, owner, holding, id } = self;
+        Claim { inner, target, id: *id, owner: *owner, mode: holding.mode() }
+    }
+
     pub(crate) const fn owner(&self) -> Owner {
         Owner::from_bits(self.owner)
     }

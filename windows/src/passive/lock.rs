@@ -13,8 +13,9 @@ use onesided_lock_algos::{Intent, Mode};
 
 use crate::locks::layout::LockId;
 use crate::operation::handles::over;
-use crate::passive::acquire::{First, FirstOp, Started, contend};
+use crate::passive::acquire::{First, FirstOp, Started};
 use crate::passive::cancelled::{Cancellable, cancel};
+use crate::passive::claim::Claim;
 use crate::passive::previous_owner::Holding;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
@@ -297,12 +298,13 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
 
     /// The first operation. `None` once more than it is needed.
     fn poll_started(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Epoch<'w, T, F>>, Fault>> {
-        let (inner, target_lock, mode) = (self.window.inner(), (self.rank, self.id), self.mode);
+        let (inner, id, mode) = (self.window.inner(), self.id, self.mode);
         match &mut self.started {
             // In place, so that dropping the request meanwhile drops this too.
             Some(Ok(Started { target, owner, first })) => {
-                let (target, owner) = (*target, *owner);
-                let holds = |holding| Poll::Ready(Ok(Some(Epoch::new(inner, (target, self.id), owner, holding))));
+                let claim = Claim { inner, target, id, owner: *owner, mode };
+                let holds =
+                    |holding| Poll::Ready(Ok(Some(Epoch::new(inner, (claim.target, id), claim.owner, holding))));
                 let first = match first {
                     First::Held(holding) => {
                         let holding = *holding;
@@ -313,16 +315,14 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
                 };
                 self.started = None; // nothing left to cancel
                 match first {
-                    Ok(first) if inner.locks.algorithm.holds(owner, mode, first) => {
-                        return holds(Holding::cleanly(mode).biased(inner.has_biased_slot(self.id, owner)));
+                    Ok(first) if inner.locks.algorithm.holds(claim.owner, mode, first) => {
+                        return holds(Holding::cleanly(mode).biased(claim.is_biased()));
                     }
                     first => {
                         let found = first.ok().and_then(|first| inner.locks.algorithm.rank_found(first));
-                        let first = std::future::ready(first);
-                        let mut rest =
-                            Cancellable::new(Arc::clone(inner), (target_lock, mode, self.intent), owner, first);
+                        let mut rest = Cancellable::new(claim, self.intent, std::future::ready(first));
                         rest.found = found;
-                        self.contended.get_or_insert_default().rest = Some((target, owner, rest));
+                        self.contended.get_or_insert_default().rest = Some((claim.target, claim.owner, rest));
                     }
                 }
             }
@@ -336,7 +336,7 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
     fn cancel_rest(&mut self) {
         self.contended = None;
         if let Some(Ok(started)) = self.started.take() {
-            cancel_started::<T, F>(self.window.inner(), (self.rank, self.id), self.mode, started);
+            cancel_started::<T, F>(self.window.inner(), self.id, self.mode, started);
         }
     }
 
@@ -382,7 +382,7 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
         let Started { target, owner, first } = ManuallyDrop::new(self).take()?;
         let holding = match first {
             First::Held(holding) => holding,
-            First::Under(op) => wait_under(inner, (target, id), owner, (mode, intent), op)?,
+            First::Under(op) => wait_under(Claim { inner, target, id, owner, mode }, intent, op)?,
         };
         Ok(Epoch::new(inner, (target, id), owner, holding))
     }
@@ -399,16 +399,11 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
 
 /// Waits for the first operation, and for the lock if that did not take it.
 #[inline(never)] // what the operation is would be asked where it is known
-fn wait_under<'w, F: Drive>(
-    inner: &'w Inner<F>,
-    (target, id): (&'w Target<F>, LockId),
-    owner: u64,
-    (mode, intent): (Mode, Intent),
-    op: FirstOp<F>,
-) -> Result<Holding, Fault> {
+fn wait_under<F: Drive>(claim: Claim<'_, F>, intent: Intent, op: FirstOp<F>) -> Result<Holding, Fault> {
+    let Claim { inner, owner, mode, .. } = claim;
     match wait_for(inner.fabric(), op) {
         Ok(first) if inner.locks.algorithm.holds(owner, mode, first) => Ok(Holding::cleanly(mode)),
-        first => contend(inner, (target, id), owner, (mode, intent), first),
+        first => claim.contend(intent, first),
     }
 }
 
@@ -442,7 +437,7 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> Drop for LockRequest<'w, T, F, K> {
     #[inline]
     fn drop(&mut self) {
         if let Some(Ok(started)) = self.started.take() {
-            cancel_started::<T, F>(self.window.inner(), (self.rank, self.id), self.mode, started);
+            cancel_started::<T, F>(self.window.inner(), self.id, self.mode, started);
         }
     }
 }
@@ -451,14 +446,14 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> Drop for LockRequest<'w, T, F, K> {
 #[cold]
 fn cancel_started<'w, T: Element, F: Fabric>(
     inner: &'w Arc<Inner<F>>,
-    (rank, id): (u32, LockId),
+    id: LockId,
     mode: Mode,
     Started { target, owner, first }: Started<'w, F>,
 ) {
     match first {
         First::Held(holding) => drop(Epoch::<T, F>::new(inner, (target, id), owner, holding).unclaimed()),
         First::Under(op) => {
-            drop(Cancellable::new(Arc::clone(inner), ((rank, id), mode, Intent::CANCELLED), owner, op));
+            drop(Cancellable::new(Claim { inner, target, id, owner, mode }, Intent::CANCELLED, op));
         }
     }
 }
