@@ -12,6 +12,8 @@ use crate::window::exchange::Flavor;
 use crate::window::group::Closing;
 use crate::{BufferError, Element, Error, Request, Window};
 
+const NOT_GIVEN: Fault = Fault::new(FaultKind::Unsupported).with_detail(NOT_CREATED);
+
 impl<T: Element, F: Fabric> Window<T, F> {
     /// Closes the window on all ranks: completes what this rank has posted, waits for the others,
     /// and reports deferred errors. Collective.
@@ -38,26 +40,9 @@ impl<T: Element, F: Fabric> Window<T, F> {
         Request::new(Awaited::close(&self.inner), "close", self.run_close())
     }
 
-    /// Only one handle of a rank closes the window: a second would enter a barrier that no other
-    /// rank enters.
-    fn begin_end(&self) -> Result<(), Fault> {
-        match self.inner.lifecycle.begin_close() {
-            true => Ok(()),
-            false => Err(Fault::of(FaultKind::Closed, self.inner.fabric().rank())),
-        }
-    }
-
     async fn run_close(mut self) -> Result<(), Error> {
-        self.begin_end().map_err(|fault| self.inner.failed("close", self.inner.world.rank(), fault))?;
-        let ended = self.end().await;
-        let freed = match self.inner.memory.flavor {
-            Flavor::Created if self.inner.memory.attached.take_backing().is_some() => Ok(()),
-            Flavor::Created => self.inner.take_back(&self.inner.memory.own).await.map(drop),
-            Flavor::Allocated => Ok(()),
-            Flavor::Dynamic => self.inner.detach_all().await,
-        };
-        let own = self.inner.world.rank();
-        ended.and(freed.map_err(|fault| self.inner.failed("close", own, fault)))
+        let (ended, memory) = self.end_into().await;
+        ended.and(memory.map(drop).map_err(|fault| self.inner.failed("close", self.inner.world.rank(), fault)))
     }
 
     /// Closes the window on all ranks, as [`close`](Self::close) does, and returns the vector that
@@ -91,9 +76,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
 
     async fn run_close_into(mut self) -> Result<Vec<T>, BufferError<Vec<T>>> {
         let (ended, memory) = self.end_into().await;
-        let vector = memory.and_then(|memory| {
-            memory.into_vec().map_err(|_| Fault::new(FaultKind::Unsupported).with_detail(NOT_CREATED))
-        });
+        let vector = memory.and_then(|memory| memory.and_then(|memory| memory.into_vec().ok()).ok_or(NOT_GIVEN));
         self.with_memory("close_into", ended, vector)
     }
 
@@ -113,22 +96,23 @@ impl<T: Element, F: Fabric> Window<T, F> {
 
     async fn run_close_into_memory(mut self) -> Result<UserMemory, BufferError<UserMemory>> {
         let (ended, memory) = self.end_into().await;
-        self.with_memory("close_into_memory", ended, memory)
+        self.with_memory("close_into_memory", ended, memory.and_then(|memory| memory.ok_or(NOT_GIVEN)))
     }
 
-    /// Closes the window and takes its memory back.
-    async fn end_into(&mut self) -> (Result<(), Error>, Result<UserMemory, Fault>) {
-        if let Err(fault) = self.begin_end() {
+    /// Closes the window and takes back the memory of this rank's that it was made over as a whole.
+    async fn end_into(&mut self) -> (Result<(), Error>, Result<Option<UserMemory>, Fault>) {
+        // Only one handle of a rank closes the window: a second would enter a barrier that no other rank enters.
+        if !self.inner.lifecycle.begin_close() {
+            let fault = Fault::of(FaultKind::Closed, self.inner.fabric().rank());
             return (Err(self.inner.failed("close", self.inner.world.rank(), fault)), Err(fault));
         }
         let ended = self.end().await;
-        let unsupported = Err(Fault::of(FaultKind::Unsupported, self.inner.fabric().rank()).with_detail(NOT_CREATED));
-        let memory = match self.inner.memory.attached.take_backing() {
-            _ if self.inner.memory.flavor != Flavor::Created => unsupported,
+        let memory = match (self.inner.memory.flavor, self.inner.memory.attached.take_backing()) {
             // Window memory without elements registered nothing.
-            Some(Backing::Empty(memory)) => Ok(memory),
-            Some(Backing::Part(_)) => unsupported,
-            None => self.inner.take_back(&self.inner.memory.own).await,
+            (Flavor::Created, Some(Backing::Empty(memory))) => Ok(Some(memory)),
+            (Flavor::Created, None) => self.inner.take_back(&self.inner.memory.own).await.map(Some),
+            (Flavor::Dynamic, _) => self.inner.detach_all().await.map(|()| None),
+            (Flavor::Created | Flavor::Allocated, _) => Ok(None),
         };
         (ended, memory)
     }
