@@ -4,8 +4,8 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
@@ -21,11 +21,17 @@ use crate::passive::previous_owner::Holding;
 /// waits for this.
 pub(crate) struct Cancellable<F: Fabric> {
     claim: KeptClaim<F>,
-    cancelled: Arc<AtomicBool>,
-    /// See [`WindowLock::rank_found`](crate::locks::window_lock::WindowLock::rank_found).
-    pub(super) found: Option<Rank>,
+    shared: Arc<Shared>,
     rest: Option<Rest>,
     told: Told,
+}
+
+/// What an acquire and its request tell each other.
+#[derive(Default)]
+struct Shared {
+    cancelled: AtomicBool,
+    /// Set once the first operation did not suffice, with what it [found](crate::locks::window_lock::WindowLock::rank_found).
+    found: OnceLock<Option<Rank>>,
 }
 
 /// An acquire that was cancelled before it completed.
@@ -48,7 +54,9 @@ pub(crate) fn cancel<C>(call: C) -> Option<Cancelled> {
     LAST.take()
 }
 
-type Rest = Pin<Box<dyn Future<Output = Result<Holding, Fault>> + Send>>;
+/// How the lock is held, and whether the first operation sufficed.
+type Held = Result<(Holding, bool), Fault>;
+type Rest = Pin<Box<dyn Future<Output = Held> + Send>>;
 
 impl<F: Fabric> Cancellable<F> {
     /// `first` yields the value of the first operation.
@@ -58,25 +66,36 @@ impl<F: Fabric> Cancellable<F> {
         first: impl Future<Output = Result<u64, Fault>> + Send + 'static,
     ) -> Self {
         claim.inner.note_lock((claim.target.rank, claim.id), claim.mode, None, Some(LockState::Waits));
-        let cancelled = Arc::new(AtomicBool::new(false));
-        let (theirs, is_cancelled) = (claim.kept(), Arc::clone(&cancelled));
+        let shared = Arc::<Shared>::default();
+        let (theirs, told) = (claim.kept(), Arc::clone(&shared));
         let rest = Box::pin(async move {
             let first = first.await;
-            let KeptClaim { inner, owner, mode, .. } = &theirs;
-            if first.is_ok_and(|first| inner.locks.algorithm.holds(*owner, *mode, first)) {
-                return Ok(Holding::cleanly(*mode));
+            let claim = theirs.claim()?;
+            let Claim { inner, owner, mode, .. } = claim;
+            if first.is_ok_and(|first| inner.locks.algorithm.holds(owner, mode, first)) {
+                return Ok((Holding::cleanly(mode).biased(claim.is_biased()), true));
             }
+            let _ = told.found.set(first.ok().and_then(|first| inner.locks.algorithm.rank_found(first)));
             let intent: IntentFn<'_> = &|| {
-                let wanted = match is_cancelled.load(Ordering::Relaxed) {
+                let wanted = match told.cancelled.load(Ordering::Relaxed) {
                     false => intent.wanted,
                     true if inner.world.is_leaving() => WaitPolicy::Leaving,
                     true => WaitPolicy::Cancelled,
                 };
                 Intent { wanted, ..intent }
             };
-            theirs.claim()?.contended(first, intent).await
+            claim.contended(first, intent).await.map(|holding| (holding, false))
         });
-        Self { claim: claim.kept(), cancelled, found: None, rest: Some(rest), told: Told::NOTHING }
+        Self { claim: claim.kept(), shared, rest: Some(rest), told: Told::NOTHING }
+    }
+
+    /// Whether the first operation did not suffice.
+    pub(super) fn contends(&self) -> bool {
+        self.shared.found.get().is_some()
+    }
+
+    fn found(&self) -> Option<Rank> {
+        *self.shared.found.get()?
     }
 
     /// Notes that nothing waits for the lock any more.
@@ -85,11 +104,11 @@ impl<F: Fabric> Cancellable<F> {
         inner.note_lock(*target_lock, *mode, Some(LockState::Waits), None);
     }
 
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Holding, Fault>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Held> {
         let Some(rest) = &mut self.rest else { return Poll::Ready(Err(Fault::new(FaultKind::Closed))) };
         let Poll::Ready(outcome) = rest.as_mut().poll(cx) else {
-            let KeptClaim { inner, target_lock, owner, mode } = &self.claim;
-            self.told.tell(|| inner.lock_wait(*target_lock, *mode, (*owner, self.found)));
+            let (KeptClaim { inner, target_lock, owner, mode }, found) = (&self.claim, self.found());
+            self.told.tell(|| inner.lock_wait(*target_lock, *mode, (*owner, found)));
             return Poll::Pending;
         };
         self.rest = None;
@@ -102,15 +121,15 @@ impl<F: Fabric> Drop for Cancellable<F> {
     fn drop(&mut self) {
         let Some(rest) = self.rest.take() else { return };
         self.note_end();
-        self.cancelled.store(true, Ordering::Relaxed);
+        self.shared.cancelled.store(true, Ordering::Relaxed);
         let KeptClaim { ref inner, target_lock, owner, .. } = self.claim;
-        LAST.set(Some(Cancelled { target_lock, fault: inner.late(target_lock, owner, self.found) }));
+        LAST.set(Some(Cancelled { target_lock, fault: inner.late(target_lock, owner, self.found()) }));
         let slot = Owner::from_bits(owner).slot;
         inner.locks.slots.cancelled().push(slot);
         let inner = Arc::clone(inner);
         self.claim.inner.run_or_spawn(async move {
             // An acquire that fails holds nothing.
-            if let Ok(holding) = rest.await {
+            if let Ok((holding, _)) = rest.await {
                 let held = KeptClaim { inner: Arc::clone(&inner), target_lock, owner, mode: holding.mode() };
                 held.release(holding.recovered()).await;
             }

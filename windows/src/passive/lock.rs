@@ -79,13 +79,12 @@ pub struct LockRequest<'w, T: Element, F: Fabric = Any, K: Kind<T> = ()> {
     id: LockId,
     mode: Mode,
     lock: K::Lock<'w, F>,
-    /// The first operation, until its outcome is known.
+    /// The first operation, until the first poll.
     started: Option<Result<Started<'w, F>, Fault>>,
     deadline: Option<Duration>,
     intent: Intent,
-    /// The rest, once the first operation did not suffice. Boxed, so that a request stays in
-    /// registers.
-    contended: Option<Box<Contended<'w, F>>>,
+    /// From the first poll on. Boxed, so that a request stays in registers.
+    pending: Option<Box<Pending<'w, F>>>,
 }
 
 /// What a lock belongs to: a window (`()`), or a [`LockTable`](crate::LockTable); and whether the
@@ -127,18 +126,14 @@ impl<T: Element> Kind<T> for () {
 }
 
 /// A lock, and whether the first operation sufficed, which executed at the target.
-type PollHeld<'w, T, F> = Result<(Epoch<'w, T, F>, bool), Fault>;
+pub(crate) type PollHeld<'w, T, F> = Result<(Epoch<'w, T, F>, bool), Fault>;
 
-/// The rest of an acquire whose first operation did not suffice, and its deadline.
-struct Contended<'w, F: Fabric> {
-    rest: Option<(&'w Target<F>, u64, Cancellable<F>)>,
+/// An acquire that is polled, and its deadline.
+struct Pending<'w, F: Fabric> {
+    target: &'w Target<F>,
+    owner: u64,
+    rest: Cancellable<F>,
     limit: Limit<'w, F>,
-}
-
-impl<F: Fabric> Default for Contended<'_, F> {
-    fn default() -> Self {
-        Self { rest: None, limit: Limit::NONE }
-    }
 }
 
 // Nothing in it is pinned in place: what must not move is boxed.
@@ -176,7 +171,7 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
             started: Some(Started::new(window.inner(), (rank, id), mode, intent)),
             deadline: None,
             intent,
-            contended: None,
+            pending: None,
         }
     }
 
@@ -214,7 +209,7 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
     #[inline]
     #[track_caller]
     pub const fn recover(mut self) -> Self {
-        assert!(self.contended.is_none() && self.started.is_some(), "`recover` comes before the first poll");
+        assert!(self.started.is_some(), "`recover` comes before the first poll");
         self.intent = self.intent.recovering();
         self
     }
@@ -258,85 +253,41 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
     }
 
     pub(crate) fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<PollHeld<'w, T, F>> {
-        if let Some(after) = self.deadline.take() {
-            self.contended.get_or_insert_default().limit.said = Some(after);
-        }
-        let outcome = match self.poll_stage(cx) {
-            Poll::Pending => {
-                let Some(contended) = &mut self.contended else { return Poll::Pending };
-                ready!(contended.limit.poll(cx, self.window.inner().fabric()));
-                Err(cancel(self.contended.take()).map_or(Fault::new(FaultKind::TimedOut), |cancelled| cancelled.fault))
+        let (inner, id, mode) = (self.window.inner(), self.id, self.mode);
+        let at_target = inner.locks.starts_at_target();
+        match self.started.take() {
+            Some(Err(fault)) => return Poll::Ready(Err(fault)),
+            Some(Ok(Started { target, owner, first: First::Held(holding) })) => {
+                return Poll::Ready(Ok((Epoch::new(inner, (target, id), owner, holding), at_target)));
             }
-            Poll::Ready(outcome) => outcome,
+            Some(Ok(Started { target, owner, first: First::Under(op) })) => {
+                let mut limit = Limit::NONE;
+                limit.said = self.deadline.take();
+                let rest = Cancellable::new(Claim { inner, target, id, owner, mode }, self.intent, op);
+                self.pending = Some(Box::new(Pending { target, owner, rest, limit }));
+            }
+            None => {}
+        }
+        let Some(pending) = &mut self.pending else { over() };
+        let outcome = match pending.rest.poll(cx) {
+            Poll::Ready(outcome) => outcome.map(|(holding, by_first)| {
+                (Epoch::new(inner, (pending.target, id), pending.owner, holding), by_first && at_target)
+            }),
+            Poll::Pending => {
+                ready!(pending.limit.poll(cx, inner.fabric()));
+                Err(cancel(self.pending.take()).map_or(Fault::new(FaultKind::TimedOut), |cancelled| cancelled.fault))
+            }
         };
-        // The endpoint finishes what was started.
-        self.cancel_rest();
+        self.pending = None;
         Poll::Ready(outcome)
     }
 
-    /// The lock if the first operation took it; otherwise nothing is held or waited for yet.
-    pub(crate) fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Epoch<'w, T, F>>, Error>> {
-        let first = ready!(self.poll_started(cx)).map_err(|fault| self.failed(fault))?;
-        if first.is_some() {
-            self.cancel_rest(); // the epoch owns the lock
-        }
-        Poll::Ready(Ok(first))
-    }
-
-    fn poll_stage(&mut self, cx: &mut Context<'_>) -> Poll<PollHeld<'w, T, F>> {
-        let (inner, id) = (self.window.inner(), self.id);
-        if let Some(epoch) = ready!(self.poll_started(cx))? {
-            return Poll::Ready(Ok((epoch, inner.locks.starts_at_target())));
-        }
-        match self.contended.as_mut().and_then(|contended| contended.rest.as_mut()) {
-            Some((target, owner, rest)) => {
-                rest.poll(cx).map_ok(|holding| (Epoch::new(inner, (*target, id), *owner, holding), false))
-            }
-            None => over(),
-        }
-    }
-
-    /// The first operation. `None` once more than it is needed.
-    fn poll_started(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Epoch<'w, T, F>>, Fault>> {
-        let (inner, id, mode) = (self.window.inner(), self.id, self.mode);
-        match &mut self.started {
-            // In place, so that dropping the request meanwhile drops this too.
-            Some(Ok(Started { target, owner, first })) => {
-                let claim = Claim { inner, target, id, owner: *owner, mode };
-                let holds =
-                    |holding| Poll::Ready(Ok(Some(Epoch::new(inner, (claim.target, id), claim.owner, holding))));
-                let first = match first {
-                    First::Held(holding) => {
-                        let holding = *holding;
-                        self.started = None;
-                        return holds(holding);
-                    }
-                    First::Under(op) => ready!(Pin::new(op).poll(cx)),
-                };
-                self.started = None; // nothing left to cancel
-                match first {
-                    Ok(first) if inner.locks.algorithm.holds(claim.owner, mode, first) => {
-                        return holds(Holding::cleanly(mode).biased(claim.is_biased()));
-                    }
-                    first => {
-                        let found = first.ok().and_then(|first| inner.locks.algorithm.rank_found(first));
-                        let mut rest = Cancellable::new(claim, self.intent, std::future::ready(first));
-                        rest.found = found;
-                        self.contended.get_or_insert_default().rest = Some((claim.target, claim.owner, rest));
-                    }
-                }
-            }
-            Some(Err(fault)) => return Poll::Ready(Err(*fault)),
-            None => {}
-        }
-        Poll::Ready(Ok(None))
-    }
-
-    /// Ends the request; taking the lock consumes it.
-    fn cancel_rest(&mut self) {
-        self.contended = None;
-        if let Some(Ok(started)) = self.started.take() {
-            cancel_started::<T, F>(self.window.inner(), self.id, self.mode, started);
+    /// The same, or nothing once the request contends for the lock.
+    pub(crate) fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<Option<PollHeld<'w, T, F>>> {
+        match self.poll_held(cx) {
+            Poll::Pending if !self.pending.as_ref().is_some_and(|pending| pending.rest.contends()) => Poll::Pending,
+            Poll::Pending => Poll::Ready(None),
+            Poll::Ready(held) => Poll::Ready(Some(held)),
         }
     }
 
@@ -376,7 +327,7 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
         F: Drive,
     {
         let (inner, id, mode, intent) = (self.window.inner(), self.id, self.mode, self.intent);
-        if self.deadline.is_some() || self.contended.is_some() {
+        if self.deadline.is_some() || self.pending.is_some() {
             return self.hold_slowly();
         }
         let Started { target, owner, first } = ManuallyDrop::new(self).take()?;

@@ -62,7 +62,7 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
             Some(Ok(access)) => return At::here(self, access),
             Some(Err(fault)) => Err(failed(fault)),
             None if target >= inner.world.size() => Err(failed(Fault::new(FaultKind::NoSuchRank))),
-            None => Ok(read_lock(self.window.lock_shared(target))),
+            None => Ok(read_lock(self.window.lock_shared(target), None)),
         };
         let request = Request::new(Awaited::Lock(inner, target), OPERATION, async move {
             let (mut lock, mut interval) = (pin!(request?), Limit::NONE);

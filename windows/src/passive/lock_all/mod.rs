@@ -77,17 +77,15 @@ impl<T: Element, F: Fabric> Window<T, F> {
         let locked_ranks = LockedRanks::new(self.inner(), None);
         let mut requests = requests.into_iter();
         while let Some(mut request) = requests.next() {
-            match poll_fn(|cx| request.poll_first(cx)).await? {
-                Some(epoch) => {
-                    locked_ranks.insert(epoch);
-                }
-                None => {
-                    // A waiter may hold locks of lower ranks only; otherwise it could deadlock with
-                    // a writer that locks in the order of the ranks.
-                    drop(requests);
-                    let last = locked_ranks.insert(read_lock(request).await?).target();
-                    requests = self.requests_from(last + 1).into_iter();
-                }
+            let first = poll_fn(|cx| request.poll_first(cx)).await;
+            if first.is_none() {
+                // A waiter may hold locks of lower ranks only; otherwise it could deadlock with
+                // a writer that locks in the order of the ranks.
+                requests = Vec::new().into_iter();
+            }
+            let last = locked_ranks.insert(read_lock(request, first).await?).target();
+            if requests.len() == 0 {
+                requests = self.requests_from(last + 1).into_iter();
             }
         }
         Ok(locked_ranks)
