@@ -111,7 +111,6 @@ pub mod handles {
     pub use crate::operation::handles::{Flush, Get, Operation, Yielded};
     pub use crate::operation::request::{Begin, Recover};
     pub use crate::passive::lock::LockRequest;
-    pub use crate::passive::lock_all::at::At;
     pub use crate::passive::unlock::Unlock;
 }
 

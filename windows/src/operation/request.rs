@@ -38,6 +38,8 @@ pub struct Request<'a, R, F: Fabric = Any, E = Error, C = fn() -> Ready<Result<R
 }
 
 enum State<'a, R, E, C> {
+    /// Nothing is left to do.
+    Ready(R),
     NotBegun(C),
     Boxed(Boxed<'a, R, E>),
     /// Its result was yielded.
@@ -72,6 +74,12 @@ impl<'a, R, F: Fabric, E> Request<'a, R, F, E> {
         call: impl Future<Output = Result<R, E>> + Send + 'a,
     ) -> Self {
         Self { operation, awaited, deadline: None, state: State::Boxed(Box::pin(call)) }
+    }
+
+    /// A call that has its result.
+    #[inline]
+    pub(crate) const fn ready(awaited: Awaited<'a, F>, operation: &'static str, result: R) -> Self {
+        Self { operation, awaited, deadline: None, state: State::Ready(result) }
     }
 }
 
@@ -142,7 +150,7 @@ impl<'a, R: 'a, F: Fabric, E: From<Error> + 'a, C: Begin<R, E> + 'a> Request<'a,
         let pending = match mem::replace(&mut self.state, State::Over) {
             State::NotBegun(call) => Box::pin(call.begin()),
             State::Boxed(pending) => pending,
-            State::Over => over(),
+            State::Ready(_) | State::Over => over(),
         };
         match self.deadline.take() {
             Some(after) => Box::pin(limited(pending, self.awaited.clone(), self.operation, after)),
@@ -179,6 +187,9 @@ impl<'a, R: 'a, F: Fabric, E: From<Error> + 'a, C: Begin<R, E> + 'a> Request<'a,
     where
         F: Drive,
     {
+        if let State::Ready(result) = self.state {
+            return Ok(result);
+        }
         if self.deadline.is_none()
             && let State::NotBegun(call) = self.state
         {
@@ -201,6 +212,11 @@ impl<'a, R: 'a, F: Fabric, E: From<Error> + 'a, C: Begin<R, E> + 'a> Future for 
     type Output = Result<R, E>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let State::Ready(_) = self.state
+            && let State::Ready(result) = mem::replace(&mut self.state, State::Over)
+        {
+            return Poll::Ready(Ok(result));
+        }
         let mut pending = self.take();
         let outcome = pending.as_mut().poll(cx);
         if outcome.is_pending() {

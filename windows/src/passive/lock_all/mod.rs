@@ -10,11 +10,11 @@ use onesided_fabric::remote_memory::Rank;
 use onesided_fabric::{Any, Fabric, debug};
 use onesided_lock_algos::{Intent, Mode};
 
-use crate::handles::{At, LockRequest};
+use crate::handles::LockRequest;
 use crate::operation::request::{Awaited, Begin};
 use crate::passive::lock_all::locked::{LockedRanks, RankLock};
 use crate::passive::lock_all::reader::read_lock;
-use crate::{Element, Error, LockAllDesign, PreviousOwner, Request, Window};
+use crate::{Access, Element, Error, LockAllDesign, PreviousOwner, Request, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
     /// Locks every rank's window memory shared (`MPI_Win_lock_all`), as the window's
@@ -167,9 +167,9 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
     /// If dropped before it completes, it leaves nothing locked that was not: the endpoint finishes
     /// and releases what was started. The target may be requested again.
     #[inline]
-    pub fn at(&self, target: u32) -> At<'_, 'w, T, F> {
+    pub fn at(&self, target: u32) -> Request<'_, &Access<'w, T, F>, F> {
         match self.locked_ranks.at(target) {
-            Some(access) => At::here(self, access),
+            Some(access) => Request::ready(Awaited::Lock(self.window.inner(), target), OPERATION, access),
             None => self.lock_target(target),
         }
     }
