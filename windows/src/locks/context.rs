@@ -27,12 +27,11 @@ pub(crate) struct WindowLockContext<'w, F: Fabric, R = ByFabric> {
 /// How a context resolves words.
 pub(crate) trait Resolve<'w, F: Fabric>: Copy + Send + Sync {
     type Memory: RemoteMemory;
-    /// Whether the owner has the biased slot.
-    const IS_BIASED: bool;
     fn word_in(&self, fabric: &'w F, segment: &'w F::Segment, offset: u64) -> Result<WordIn<'w, Self, F>, Fault>;
-    fn same_host_word(&self, fabric: &'w F, segment: &'w F::Segment, offset: u64)
-    -> Result<WordIn<'w, Self, F>, Fault>;
-    /// The first word at the home, and those of the owner's node, as far as they are known already.
+    fn same_host_word(&self, fabric: &'w F, segment: &'w F::Segment, at: u64) -> Result<WordIn<'w, Self, F>, Fault> {
+        self.word_in(fabric, segment, at)
+    }
+    /// The first word at the home, and those of the node of the owner in the biased slot, if it is that one's.
     fn known(&self) -> &[WordIn<'w, Self, F>];
 }
 
@@ -57,7 +56,6 @@ pub(crate) const BIASED_WORDS: usize = Mcs::NODE_WORDS;
 
 impl<'w, F: Fabric> Resolve<'w, F> for ByFabric {
     type Memory = F;
-    const IS_BIASED: bool = false;
 
     #[inline(always)] // as `WindowLockContext::home`
     fn word_in(&self, fabric: &'w F, segment: &'w F::Segment, offset: u64) -> Result<F::Word<'w>, Fault> {
@@ -76,17 +74,11 @@ impl<'w, F: Fabric> Resolve<'w, F> for ByFabric {
 
 impl<'w, F: Fabric, const N: usize> Resolve<'w, F> for InShm<'w, N> {
     type Memory = Shm;
-    const IS_BIASED: bool = N > 0;
 
     #[inline(always)] // as `WindowLockContext::home`
     fn word_in(&self, fabric: &'w F, segment: &'w F::Segment, offset: u64) -> Result<ShmWord<'w>, Fault> {
         let (fabric, segment) = in_shm(fabric, segment)?;
         fabric.word_in(segment, offset)
-    }
-
-    fn same_host_word(&self, fabric: &'w F, segment: &'w F::Segment, offset: u64) -> Result<ShmWord<'w>, Fault> {
-        let (fabric, segment) = in_shm(fabric, segment)?;
-        fabric.same_host_word(segment, offset)
     }
 
     #[inline(always)] // as `word_in`
@@ -156,7 +148,7 @@ impl<'w, F: Fabric, R: Resolve<'w, F>> WindowLockContext<'w, F, R> {
     /// The owner's slot.
     #[inline(always)] // as its callers
     fn slot(&self) -> u16 {
-        if R::IS_BIASED { BIASED_SLOT } else { LockContext::owner(self).slot }
+        if self.resolve.known().is_empty() { LockContext::owner(self).slot } else { BIASED_SLOT }
     }
 }
 

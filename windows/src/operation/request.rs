@@ -237,10 +237,8 @@ pub(crate) enum Awaited<'a, F: Fabric> {
     Lock(&'a Inner<F>, u32),
     /// A lock of a table, by number.
     TableLock(&'a LockTable<F>, u64),
-    /// The exposures of targets.
-    Exposures(&'a Inner<F>, Arc<[u32]>),
-    /// The completion of access epochs, by origin and number.
-    Completions(&'a Inner<F>, Arc<[(u32, u64)]>),
+    /// Signals of peers, by rank and number.
+    Signals(&'a Inner<F>, Signal, Arc<[(u32, u64)]>),
     /// All ranks, in a fence.
     Fence(&'a Inner<F>),
     /// All ranks, in a close.
@@ -259,11 +257,9 @@ impl<F: Fabric> Awaited<'_, F> {
 
     fn fabric(&self) -> &F {
         match self {
-            Self::Target(inner, _)
-            | Self::Lock(inner, _)
-            | Self::Exposures(inner, _)
-            | Self::Completions(inner, _)
-            | Self::Fence(inner) => inner.fabric(),
+            Self::Target(inner, _) | Self::Lock(inner, _) | Self::Signals(inner, ..) | Self::Fence(inner) => {
+                inner.fabric()
+            }
             Self::TableLock(table, _) => table.inner().fabric(),
             Self::Close(closing) => closing.world.fabric(),
             Self::AllRanks(world, _) | Self::Users(world) => world.fabric(),
@@ -286,12 +282,13 @@ impl<F: Fabric> Awaited<'_, F> {
                     cancelled.map_or((*lock, fault), |lock| (table.number_of(lock.target_lock), lock.fault));
                 table.failed_lock(operation, lock, fault)
             }
-            Self::Exposures(inner, targets) => {
-                let awaited = targets.iter().map(|rank| (*rank, inner.counts.next_access(*rank)));
-                timed_out_signals(inner, operation, Signal::Exposed, awaited)
-            }
-            Self::Completions(inner, awaited) => {
-                timed_out_signals(inner, operation, Signal::Completed, awaited.iter().copied())
+            // Names the first rank that has not signalled, and how many others.
+            Self::Signals(inner, signal, awaited) => {
+                let mut missing = awaited.iter().filter(|(rank, number)| !inner.has_signalled(*rank, *signal, *number));
+                let target = missing.next().or(awaited.first()).map_or(0, |(rank, _)| *rank);
+                let others = missing.count() as u32;
+                let late = inner.world.fabric_rank(target).map(|rank| Fault::of(FaultKind::TimedOut, rank));
+                inner.failed(operation, target, late.map_or(fault, |late| late.with_detail(others)))
             }
             Self::Fence(inner) => {
                 let fault = inner.world.give_up_collectives_of(*inner);
@@ -304,19 +301,4 @@ impl<F: Fabric> Awaited<'_, F> {
             Self::Users(_) => Error::TakeBack { fault },
         }
     }
-}
-
-/// The error of a deadline that names the first rank that has not signalled, and how many others.
-fn timed_out_signals<F: Fabric>(
-    inner: &Inner<F>,
-    operation: &'static str,
-    signal: Signal,
-    awaited: impl Iterator<Item = (u32, u64)> + Clone,
-) -> Error {
-    let first = awaited.clone().next();
-    let mut missing = awaited.filter(|(rank, number)| !inner.has_signalled(*rank, signal, *number));
-    let target = missing.next().or(first).map_or(0, |(rank, _)| rank);
-    let others = missing.count() as u32;
-    let late = inner.world.fabric_rank(target).map(|rank| Fault::of(FaultKind::TimedOut, rank).with_detail(others));
-    inner.failed(operation, target, late.unwrap_or(Fault::new(FaultKind::TimedOut)))
 }
