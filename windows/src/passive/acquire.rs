@@ -9,7 +9,7 @@ use onesided_fabric::{Drive, Fabric, block_on, telling};
 use onesided_lock_algos::{Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode};
 
 use crate::locks::layout::LockId;
-use crate::passive::biased::Biased;
+use crate::passive::biased::BiasedSteps;
 use crate::passive::claim::Claim;
 use crate::passive::previous_owner::Holding;
 use crate::window::inner::Inner;
@@ -77,7 +77,7 @@ impl<'w, F: Fabric> Started<'w, F> {
             && inner.locks.algorithm.uses_node(mode)
             && let Some(owner) = inner.biased_owner(*owner)
         {
-            let (owner, first) = start_biased(inner, target, (owner, &**steps), mode);
+            let (owner, first) = start_biased(inner, target, (owner, steps), mode);
             return Ok(Self { target, owner, first });
         }
         // Destructured: a returned struct lies in memory, and its fields would stay there.
@@ -107,14 +107,11 @@ impl<'w, F: Fabric> Started<'w, F> {
 fn start_biased<F: Fabric>(
     inner: &Inner<F>,
     target: &Target<F>,
-    (owner, steps): (u64, &dyn Biased<F>),
+    (owner, steps): (u64, &BiasedSteps<F>),
     mode: Mode,
 ) -> (u64, First<F>) {
     let mut outcome = None;
-    let (owner, is_held) = match mode {
-        Mode::Exclusive => steps.start_exclusive(inner, target, owner, &mut outcome),
-        Mode::Shared => steps.start_shared(inner, target, owner, &mut outcome),
-    };
+    let (owner, is_held) = steps[mode as usize].start(inner, target, owner, &mut outcome);
     let first = if is_held {
         First::Held(Holding::cleanly(mode).biased(true))
     } else {

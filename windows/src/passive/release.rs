@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use onesided_fabric::Fabric;
 use onesided_fabric::bootstrap::fork::{self, is_child};
 use onesided_fabric::remote_memory::{Fault, FaultKind, Link, RemoteMemory};
-use onesided_lock_algos::{LockContext, Mode, Rest, TestAndSet, held_by_word};
+use onesided_lock_algos::{LockContext, Rest, TestAndSet, held_by_word};
 
 use crate::passive::claim::{Claim, KeptClaim};
 use crate::window::inner::Inner;
@@ -125,10 +125,7 @@ impl<F: Fabric> Claim<'_, F> {
         let Self { inner, target, id, owner, mode } = self;
         if is_biased {
             let Some((_, steps)) = &inner.locks.biased else { return }; // it has one
-            match mode {
-                Mode::Exclusive => steps.release_exclusive(inner, target, owner),
-                Mode::Shared => steps.release_shared(inner, target, owner),
-            }
+            steps[mode as usize].release(inner, target, owner);
         } else if held_by_word(owner, mode) {
             let posted = match inner.shm_context(target, id, owner) {
                 Some((memory, context)) => {

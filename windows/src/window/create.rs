@@ -281,7 +281,7 @@ impl<T: Element> Builder<T> {
     /// # Cancel safety
     /// Not cancel safe: collective, as a [barrier](World::barrier).
     pub fn allocate<F: Fabric>(self, world: &World<F>, len: usize) -> Request<'_, Window<T, F>, F> {
-        Request::new(self.awaited(world), "create", self.make(world, (Flavor::Allocated, None), len))
+        Request::new(self.awaited(world), "create", self.make(None, world, (Flavor::Allocated, None), len))
     }
 
     /// Makes a window over a vector of this rank and over those of the other ranks
@@ -328,13 +328,13 @@ impl<T: Element> Builder<T> {
 
     async fn over<F: Fabric>(self, world: &World<F>, memory: UserMemory, len: usize) -> Result<Window<T, F>, Error> {
         if len == 0 {
-            let window = self.make(world, (Flavor::Created, None), 0).await?;
+            let window = self.make(None, world, (Flavor::Created, None), 0).await?;
             window.inner().memory.attached.set_backing(Backing::Empty(memory));
             return Ok(window);
         }
         // The agent's thread must run before the other ranks learn that creation succeeded.
         let user_memory = user_segment(world.fabric(), memory);
-        self.make(world, (Flavor::Created, Some(user_memory)), len).await?.served()
+        self.make(None, world, (Flavor::Created, Some(user_memory)), len).await?.served()
     }
 
     /// Makes a window over some elements of a [`WindowMemory`], which other windows may overlap,
@@ -371,7 +371,7 @@ impl<T: Element> Builder<T> {
             Ok((part, window_ref)) => (part.map(Ok), Some(window_ref)),
             Err(error) => (Some(Err(error)), None),
         };
-        let window = self.make(world, (Flavor::Created, user_memory), range.len()).await?;
+        let window = self.make(None, world, (Flavor::Created, user_memory), range.len()).await?;
         if let Some(window_ref) = window_ref {
             window.inner().memory.attached.set_backing(Backing::Part(window_ref));
         }
@@ -387,22 +387,12 @@ impl<T: Element> Builder<T> {
     /// # Cancel safety
     /// Not cancel safe: collective, as a [barrier](World::barrier).
     pub fn dynamic<F: Fabric>(self, world: &World<F>) -> Request<'_, Window<T, F>, F> {
-        Request::new(self.awaited(world), "create", self.make(world, (Flavor::Dynamic, None), 0))
+        Request::new(self.awaited(world), "create", self.make(None, world, (Flavor::Dynamic, None), 0))
     }
 
-    /// Makes a window over user memory, or over memory that the fabric allocates; tells the other
-    /// ranks if it fails.
-    async fn make<F: Fabric>(
-        self,
-        world: &World<F>,
-        memory: (Flavor, Option<Result<F::Segment, onesided_fabric::Error>>),
-        len: usize,
-    ) -> Result<Window<T, F>, Error> {
-        self.make_with(None, world, memory, len).await
-    }
-
-    /// The same with a lock of the program's own.
-    pub(super) async fn make_with<F: Fabric>(
+    /// Makes a window over user memory, or over memory that the fabric allocates, perhaps with a lock of the
+    /// program's own; tells the other ranks if it fails.
+    pub(super) async fn make<F: Fabric>(
         self,
         own: Option<Arc<dyn OtherLock<F>>>,
         world: &World<F>,

@@ -89,7 +89,7 @@ impl<T: Element> Builder<T> {
     ) -> Request<'_, Window<T, F>, F> {
         const { assert!(!A::SERVED, "a lock that a thread serves is one of the library's") };
         let awaited = self.awaited(world);
-        let made = self.make_with(Some(Arc::new(Erased(lock))), world, (Flavor::Allocated, None), len);
+        let made = self.make(Some(Arc::new(Erased(lock))), world, (Flavor::Allocated, None), len);
         Request::new(awaited, "create", made)
     }
 }
