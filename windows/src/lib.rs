@@ -100,7 +100,7 @@ pub use crate::sync::lock_table::{LockTable, TableGuard};
 pub use crate::sync::mutex::Mutex;
 pub use crate::sync::rw_lock::RwLock;
 pub use crate::sync::sequence_lock::{Versioned, VersionedEpoch};
-pub use crate::sync::value::{ReadGuard, ValueGuard, WriteGuard};
+pub use crate::sync::value::{ReadGuard, WriteGuard};
 pub use crate::window::Window;
 pub use crate::window::create::Builder;
 
@@ -112,6 +112,7 @@ pub mod handles {
     pub use crate::operation::request::{Begin, Recover};
     pub use crate::passive::lock::LockRequest;
     pub use crate::passive::unlock::Unlock;
+    pub use crate::sync::value::ValueGuard;
 }
 
 /// What a window says about itself: see [`Window::info`].
