@@ -11,11 +11,13 @@ use std::task::{Context, Poll, ready};
 use onesided_fabric::Fabric;
 use onesided_fabric::bootstrap::fork::{self, is_child};
 use onesided_fabric::remote_memory::{Fault, FaultKind, Link, RemoteMemory};
-use onesided_lock_algos::{LockContext, Rest, TestAndSet, held_by_word};
+use onesided_lock_algos::{LockContext, Mode, Rest, TestAndSet, held_by_word};
 
+use crate::locks::layout::LockId;
 use crate::passive::claim::{Claim, KeptClaim};
 use crate::window::inner::Inner;
 use crate::window::retry::poll_once;
+use crate::window::target::Target;
 use crate::{Element, Epoch};
 
 impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
@@ -138,24 +140,7 @@ impl<F: Fabric> Claim<'_, F> {
                 defer_error(inner, target.rank, fault);
             }
         } else {
-            self.release_with_slot();
-        }
-    }
-
-    /// The release of any other owner that may have a queue node.
-    #[cold]
-    #[inline(never)]
-    fn release_with_slot(self) {
-        let (inner, lock) = (self.inner, &self.inner.locks.algorithm);
-        let started = self.used().and_then(|used| Ok((lock.start_release(used)?, lock.released(used, None))));
-        let mut started = match started {
-            Ok((_, Ok(Rest::Nothing))) => return inner.give_back(self.owner),
-            Ok((started, _)) => started,
-            Err(fault) => return defer_error(inner, self.target.rank, fault),
-        };
-        match poll_once(&mut started) {
-            Poll::Ready(found) => self.finish_now(found),
-            Poll::Pending => self.spawn_release(started),
+            release_with_slot(inner, target, id, owner, mode);
         }
     }
 
@@ -251,6 +236,24 @@ impl<F: Fabric> KeptClaim<F> {
         if let Err(fault) = outcome.await {
             defer_error(&self.inner, self.target_lock.0, fault);
         }
+    }
+}
+
+/// The release of any other owner that may have a queue node. Not of a [`Claim`], which would lie in memory on the
+/// other paths, too.
+#[cold]
+#[inline(never)]
+fn release_with_slot<F: Fabric>(inner: &Arc<Inner<F>>, target: &Target<F>, id: LockId, owner: u64, mode: Mode) {
+    let (claim, lock) = (Claim { inner, target, id, owner, mode }, &inner.locks.algorithm);
+    let started = claim.used().and_then(|used| Ok((lock.start_release(used)?, lock.released(used, None))));
+    let mut started = match started {
+        Ok((_, Ok(Rest::Nothing))) => return inner.give_back(owner),
+        Ok((started, _)) => started,
+        Err(fault) => return defer_error(inner, target.rank, fault),
+    };
+    match poll_once(&mut started) {
+        Poll::Ready(found) => claim.finish_now(found),
+        Poll::Pending => claim.spawn_release(started),
     }
 }
 
