@@ -4,11 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::remote_memory::Fault;
 use onesided_fabric::{Any, Fabric, World, debug};
 use onesided_lock_algos::{Intent, Mode};
 
-use crate::error::NO_TABLES;
+use crate::error::Lack;
 use crate::handles::{Begin, LockRequest, Recover, Unlock};
 use crate::locks::layout::{LockId, Table};
 use crate::locks::window_lock::WindowLock;
@@ -113,7 +113,7 @@ impl<F: Fabric> LockTable<F> {
         let inner = window.inner();
         if !design.fits_tables() {
             // All ranks have compared by now, so all get this error.
-            let fault = Fault::of(FaultKind::Unsupported, world.fabric().rank()).with_detail(NO_TABLES);
+            let fault = Lack::LockOfTables.of(world.fabric().rank());
             return Err(inner.failed("make a lock table", world.rank(), fault));
         }
         let mut starts = Vec::with_capacity(world.size() as usize + 1);

@@ -258,9 +258,9 @@ pub struct VersionedEpoch<'w, T: Element, F: Fabric = Any> {
 }
 
 impl<'w, T: Element, F: Fabric> VersionedEpoch<'w, T, F> {
-    fn access(&self) -> Access<'w, T, F> {
+    fn held(&self) -> &Epoch<'w, T, F> {
         match &self.epoch {
-            Some(epoch) => epoch.copy(),
+            Some(epoch) => epoch,
             None => unreachable!("only consuming methods take the lock"),
         }
     }
@@ -270,7 +270,7 @@ impl<'w, T: Element, F: Fabric> VersionedEpoch<'w, T, F> {
     /// # Errors
     /// As [`Access::put`].
     pub fn put(&self, offset: usize, elements: &[T]) -> Result<(), Error> {
-        self.access().put(offset, elements)
+        self.held().put(offset, elements)
     }
 
     /// Gets elements, this rank's own puts included. See [`Access::get`].
@@ -278,10 +278,7 @@ impl<'w, T: Element, F: Fabric> VersionedEpoch<'w, T, F> {
     /// # Errors
     /// As [`Access::get`].
     pub fn get<'s>(&'s self, offset: usize, into: &'s mut [T]) -> Get<'s, T, F> {
-        match &self.epoch {
-            Some(epoch) => epoch.get(offset, into),
-            None => unreachable!("only consuming methods take the lock"),
-        }
+        self.held().get(offset, into)
     }
 
     /// Publishes the data: the even version is posted behind them, as a release.

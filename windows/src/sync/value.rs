@@ -173,13 +173,17 @@ impl<'m, T: Element, F: Fabric, const WRITES: bool> Guard<'m, T, F> for ValueGua
 impl<'m, T: Element, F: Fabric, const WRITES: bool> ValueGuard<'m, T, F, WRITES> {
     /// The failed previous owner, if the lock was [recovered](Request::recover).
     pub fn previous_owner(&self) -> Option<PreviousOwner> {
-        self.epoch.as_ref().and_then(Epoch::previous_owner)
+        self.held().previous_owner()
     }
 
     /// Draws a fencing token: see [`Epoch::fencing_token`].
     pub fn fencing_token(&self) -> Request<'m, u64, F, Error, impl Begin<u64> + use<'m, T, F, WRITES>> {
+        self.held().fencing_token()
+    }
+
+    fn held(&self) -> &Epoch<'m, T, F> {
         match &self.epoch {
-            Some(epoch) => epoch.fencing_token(),
+            Some(epoch) => epoch,
             None => unreachable!("a guard holds its lock until it is consumed"),
         }
     }
@@ -218,11 +222,7 @@ impl<'m, T: Element, F: Fabric> WriteGuard<'m, T, F> {
     /// # Cancel safety
     /// May be dropped at any point: it writes back and releases as a drop of the guard does.
     pub fn unlock(mut self) -> Request<'m, (), F, Error, impl Begin<()> + use<'m, T, F>> {
-        let awaited = match &self.epoch {
-            Some(epoch) => epoch.awaited(),
-            None => unreachable!("a guard holds its lock until it is consumed"),
-        };
-        Request::unboxed(awaited, "unlock", || async move {
+        Request::unboxed(self.held().awaited(), "unlock", || async move {
             let (epoch, put) = self.put_back();
             match epoch {
                 Some(epoch) => put.and(epoch.unlock().await), // released even if the put failed

@@ -5,14 +5,12 @@ use std::sync::Arc;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Fabric, UserMemory};
 
-use crate::error::NOT_CREATED;
+use crate::error::Lack;
 use crate::memory::window_memory::Backing;
 use crate::operation::request::Awaited;
 use crate::window::exchange::Flavor;
 use crate::window::group::Closing;
 use crate::{BufferError, Element, Error, Request, Window};
-
-const NOT_GIVEN: Fault = Fault::new(FaultKind::Unsupported).with_detail(NOT_CREATED);
 
 impl<T: Element, F: Fabric> Window<T, F> {
     /// Closes the window on all ranks: completes what this rank has posted, waits for the others,
@@ -76,7 +74,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
 
     async fn run_close_into(mut self) -> Result<Vec<T>, BufferError<Vec<T>>> {
         let (ended, memory) = self.end_into().await;
-        let vector = memory.and_then(|memory| memory.and_then(|memory| memory.into_vec().ok()).ok_or(NOT_GIVEN));
+        let vector = memory.and_then(|memory| memory.and_then(|memory| memory.into_vec().ok()).ok_or(self.not_given()));
         self.with_memory("close_into", ended, vector)
     }
 
@@ -96,7 +94,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
 
     async fn run_close_into_memory(mut self) -> Result<UserMemory, BufferError<UserMemory>> {
         let (ended, memory) = self.end_into().await;
-        self.with_memory("close_into_memory", ended, memory.and_then(|memory| memory.ok_or(NOT_GIVEN)))
+        self.with_memory("close_into_memory", ended, memory.and_then(|memory| memory.ok_or(self.not_given())))
     }
 
     /// Closes the window and takes back the memory of this rank's that it was made over as a whole.
@@ -115,6 +113,10 @@ impl<T: Element, F: Fabric> Window<T, F> {
             (Flavor::Created | Flavor::Allocated, _) => Ok(None),
         };
         (ended, memory)
+    }
+
+    fn not_given(&self) -> Fault {
+        Lack::GivenMemory.of(self.inner.fabric().rank())
     }
 
     fn with_memory<M>(

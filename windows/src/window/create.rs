@@ -10,7 +10,7 @@ use onesided_fabric::{Fabric, Segment, UserMemory, World};
 use onesided_lock_algos::TestAndSet;
 
 use crate::active::signals::Counts;
-use crate::error::NO_DESIGN;
+use crate::error::Lack;
 use crate::helper::{HelperRequests, RequestLayout, has_packed, is_wordless};
 use crate::locks::layout::{HiddenLayout, Table};
 use crate::locks::lease::LeaseChoice;
@@ -445,7 +445,7 @@ impl<T: Element> Builder<T> {
                     Ok(Keys { data: data.key(), locks: locks.key(), len: (len * size_of::<T>()) as u64 })
                 }
                 (Err(error), _) => Err(error.fault()),
-                (_, Err(_)) => Err(Fault::of(FaultKind::Unsupported, fabric.rank()).with_detail(NO_DESIGN)),
+                (_, Err(_)) => Err(Lack::Lock.of(fabric.rank())),
             },
             flavor,
             element: ElementType::of::<T>(),
