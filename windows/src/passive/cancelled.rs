@@ -17,7 +17,7 @@ use crate::passive::claim::{Claim, KeptClaim};
 use crate::passive::previous_owner::Holding;
 
 /// The rest of an acquire, which owns what it needs. Dropped before it completes, it moves to the
-/// endpoint, which finishes it and [leaves](leave) the lock if that took it; closing the window
+/// endpoint, which finishes it and [releases](KeptClaim::release) the lock if that took it; closing the window
 /// waits for this.
 pub(crate) struct Cancellable<F: Fabric> {
     claim: KeptClaim<F>,
@@ -30,7 +30,8 @@ pub(crate) struct Cancellable<F: Fabric> {
 #[derive(Default)]
 struct Shared {
     cancelled: AtomicBool,
-    /// Set once the first operation did not suffice, with what it [found](crate::locks::window_lock::WindowLock::rank_found).
+    /// Set once the first operation did not suffice, with the
+    /// [rank](crate::locks::window_lock::WindowLock::rank_found) that it found.
     found: OnceLock<Option<Rank>>,
 }
 
