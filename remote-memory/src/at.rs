@@ -27,9 +27,7 @@ display!([] Rank, |this| "rank {}", this.0);
 pub struct RegionId(pub u32);
 
 /// The address of an 8-byte word: rank, region, byte offset.
-///
-/// Plain data: it may travel in a message or lie in remote memory (as two words, see
-/// [`At::to_words`]).
+/// Plain data: it may travel in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct At {
     /// The rank that owns the memory.
@@ -38,21 +36,4 @@ pub struct At {
     pub region: RegionId,
     /// Bytes from the start of the region; a multiple of 8.
     pub offset: u64,
-}
-
-impl At {
-    /// The address as two words; [`At::from_words`] is the inverse.
-    #[must_use]
-    #[inline]
-    pub const fn to_words(self) -> [u64; 2] {
-        [(self.rank.0 as u64) << 32 | self.region.0 as u64, self.offset]
-    }
-
-    /// The inverse of [`At::to_words`]. Nothing is checked here:
-    /// [`RemoteMemory::word`](crate::RemoteMemory::word) does that.
-    #[must_use]
-    #[inline]
-    pub const fn from_words(words: [u64; 2]) -> Self {
-        Self { rank: Rank((words[0] >> 32) as u32), region: RegionId(words[0] as u32), offset: words[1] }
-    }
 }

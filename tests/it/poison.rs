@@ -293,7 +293,7 @@ fn nothing_else_poisons_a_lock() {
             }
             world.barrier().wait().unwrap();
             works(&window, 0);
-            for guard in [mutex.lock().recover(), limits.write().recover()].map(|lock| lock.wait().unwrap()) {
+            for guard in [mutex.lock().recover().wait(), limits.write().recover().wait()].map(Result::unwrap) {
                 assert_eq!((guard.previous_owner(), *guard), (None, 5), "{design}");
             }
             assert_eq!(*mutex.lock().wait().unwrap(), 5);

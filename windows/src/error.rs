@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{debug, explain, questions};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
+use onesided_fabric::{debug, entries, explain, questions};
 
 /// An error of a window: which operation, on which target, of which window, and why.
 #[derive(thiserror::Error)]
@@ -266,19 +266,11 @@ pub enum Error {
         /// Why.
         fault: Fault,
     },
-    /// `ONESIDED_LOCK_ALL` or a configuration names no design of `lock_all`.
-    #[error("{}unknown lock_all design \"{name}\"; known: {known}", set_by(*.variable))]
-    LockAllDesign {
-        /// The environment variable that has the name, if it is one's.
-        variable: Option<&'static str>,
-        /// The requested name.
-        name: String,
-        /// The known names.
-        known: &'static str,
-    },
-    /// `ONESIDED_LOCK` or a configuration names no lock.
-    #[error("{}unknown lock design \"{name}\"; known: {known}", set_by(*.variable))]
+    /// `ONESIDED_LOCK`, `ONESIDED_LOCK_ALL` or a configuration names no design.
+    #[error("{}unknown {what} design \"{name}\"; known: {known}", set_by(*.variable))]
     Design {
+        /// `lock` or `lock_all`.
+        what: &'static str,
         /// The environment variable that has the name, if it is one's.
         variable: Option<&'static str>,
         /// The requested name.
@@ -350,13 +342,26 @@ fn set_by(variable: Option<&'static str>) -> String {
 /// rank.
 pub(crate) const SIGNAL_AT: u32 = 1 << 31;
 
-/// The details of an `Unsupported` that another call would have done.
-pub(crate) const NOT_DYNAMIC: u32 = 1 << 30;
-pub(crate) const NOT_CREATED: u32 = NOT_DYNAMIC + 1;
-pub(crate) const NO_COMMITS: u32 = NOT_DYNAMIC + 2;
-pub(crate) const NO_TABLES: u32 = NOT_DYNAMIC + 3;
-/// The same of a rank that asked for a lock that there is not.
-pub(crate) const NO_DESIGN: u32 = NOT_DYNAMIC + 4;
+entries! {
+    /// What a window lacks for a call: the detail of an `Unsupported`, which other ranks may be told.
+    #[derive(Clone, Copy, Debug)]
+    #[repr(u32)]
+    pub(crate) enum Lack {
+        AttachedMemory = 0x4000_0000 => "the window is not dynamic (`Window::dynamic` makes one that is)",
+        GivenMemory => "its memory was not given by this rank as a value of this type (`close` ends any window)",
+        Commits => "the window's leases do not end by commits (`LeasePolicy::VersionedCommit`)",
+        LockOfTables => "a table takes test-and-set, mcs, ticket or fetch-add-queue",
+        Lock => "its lock cannot be had (`ONESIDED_LOCK`, `ONESIDED_LOCK_ALL`, a lease policy): its own error says why",
+    }
+    const ALL;
+    fn text;
+}
+
+impl Lack {
+    pub(crate) const fn of(self, rank: Rank) -> Fault {
+        Fault::of(FaultKind::Unsupported, rank).with_detail(self as u32)
+    }
+}
 
 /// The detail of an acquire's `TimedOut` that names the rank that asked: another owner of it has the
 /// lock. No number of ranks.
@@ -373,20 +378,6 @@ fn lock_reason(fault: &Fault) -> String {
     }
 }
 
-/// What the window lacks for a call, by the detail of its fault.
-const fn instead(detail: u32) -> Option<&'static str> {
-    Some(match detail {
-        NOT_DYNAMIC => "the window is not dynamic (`Window::dynamic` makes one that is)",
-        NOT_CREATED => "its memory was not given by this rank as a value of this type (`close` ends any window)",
-        NO_COMMITS => "the window's leases do not end by commits (`LeasePolicy::VersionedCommit`)",
-        NO_TABLES => "a table takes test-and-set, mcs, ticket or fetch-add-queue",
-        NO_DESIGN => {
-            "its lock cannot be had (`ONESIDED_LOCK`, `ONESIDED_LOCK_ALL`, a lease policy): its own error says why"
-        }
-        _ => return None,
-    })
-}
-
 /// The text of a fault, in the words of windows.
 fn reason(fault: &Fault) -> String {
     match (fault.kind(), fault.rank()) {
@@ -400,7 +391,10 @@ fn reason(fault: &Fault) -> String {
             let at = fault.detail() & !SIGNAL_AT;
             format!("the signal is at rank {at}; data and signal have to be at one rank")
         }
-        (FaultKind::Unsupported, _) => instead(fault.detail()).map_or_else(|| fault.to_string(), str::to_owned),
+        (FaultKind::Unsupported, _) => {
+            let lack = Lack::ALL.into_iter().find(|lack| *lack as u32 == fault.detail());
+            lack.map_or_else(|| fault.to_string(), |lack| lack.to_string())
+        }
         (FaultKind::Protocol, Some(rank)) => {
             format!("{rank} broke the protocol: does it run another version of the library?")
         }

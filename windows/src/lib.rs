@@ -53,6 +53,7 @@
 //! Names and semantics are MPI's (MPI-4.1, chapter 12); the locks are those of jiang-2004,
 //! section 5.
 
+#![allow(clippy::type_complexity)] // an alias cannot name what begins a call, which returned types have
 #![forbid(unsafe_code)]
 
 mod active;
@@ -108,12 +109,10 @@ pub use crate::window::create::Builder;
 pub mod handles {
     pub use crate::operation::fetch::Fetch;
     pub use crate::operation::handles::{Flush, Get, Operation, Yielded};
-    pub use crate::operation::request::Begin;
+    pub use crate::operation::request::{Begin, Recover};
     pub use crate::passive::lock::LockRequest;
-    pub use crate::passive::lock_all::at::At;
-    pub use crate::passive::many::Many;
     pub use crate::passive::unlock::Unlock;
-    pub use crate::sync::locked_request::LockedRequest;
+    pub use crate::sync::value::ValueGuard;
 }
 
 /// What a window says about itself: see [`Window::info`].

@@ -42,46 +42,40 @@ pub struct Terms {
     pub recovers: bool,
 }
 
-const EXCLUSIVE: u64 = 1;
-const SHARED: u64 = 2;
-const RELEASE: u64 = 3;
-const WITHDRAW: u64 = 4;
-const PANIC: u64 = 5;
 const AT_ONCE: u64 = 1 << 4;
-const INHERITS: u64 = 1 << 5;
+const RECOVERS: u64 = 1 << 5;
 
 impl Verb {
-    pub(super) const fn to_bits(self) -> u64 {
-        match self {
-            Self::Acquire(mode, terms) => {
-                let verb = match mode {
-                    Mode::Exclusive => EXCLUSIVE,
-                    Mode::Shared => SHARED,
-                };
-                verb | if terms.at_once { AT_ONCE } else { 0 } | if terms.recovers { INHERITS } else { 0 }
-            }
-            Self::Release => RELEASE,
-            Self::Withdraw => WITHDRAW,
-            Self::Panic => PANIC,
-        }
+    /// Each at the place that is its number.
+    const fn all(terms: Terms) -> [Self; 5] {
+        use Mode::{Exclusive, Shared};
+        [Self::Acquire(Exclusive, terms), Self::Acquire(Shared, terms), Self::Release, Self::Withdraw, Self::Panic]
     }
 
-    pub(super) const fn from_bits(bits: u64) -> Option<Self> {
-        let terms = Terms { at_once: bits & AT_ONCE != 0, recovers: bits & INHERITS != 0 };
-        match bits & 0xf {
-            EXCLUSIVE => Some(Self::Acquire(Mode::Exclusive, terms)),
-            SHARED => Some(Self::Acquire(Mode::Shared, terms)),
-            RELEASE => Some(Self::Release),
-            WITHDRAW => Some(Self::Withdraw),
-            PANIC => Some(Self::Panic),
-            _ => None,
-        }
+    pub(super) fn to_bits(self) -> u64 {
+        let terms = if let Self::Acquire(_, terms) = self { terms } else { Terms::default() };
+        let flags = if terms.at_once { AT_ONCE } else { 0 } | if terms.recovers { RECOVERS } else { 0 };
+        flags | numbered(&Self::all(terms), self)
     }
+
+    pub(super) fn from_bits(bits: u64) -> Option<Self> {
+        let terms = Terms { at_once: bits & AT_ONCE != 0, recovers: bits & RECOVERS != 0 };
+        of_number(&Self::all(terms), bits & 0xf)
+    }
+}
+
+/// The number of one of them, from 1.
+fn numbered<T: PartialEq>(all: &[T], one: T) -> u64 {
+    all.iter().position(|other| *other == one).map_or(0, |at| at as u64 + 1)
+}
+
+fn of_number<T: Copy>(all: &[T], number: u64) -> Option<T> {
+    all.get(usize::try_from(number).ok()?.checked_sub(1)?).copied()
 }
 
 impl Request {
     /// The word.
-    pub const fn to_bits(self) -> u64 {
+    pub fn to_bits(self) -> u64 {
         (self.id as u64) << 32 | (self.slot as u64 & 0xfff) << 20 | self.verb.to_bits()
     }
 
@@ -95,7 +89,7 @@ impl Request {
 /// The wake event behind a request: rank 24 bits | slot 12 | request slot 8 | verb and flags 8 |
 /// request id 12. It names the last request, and differs from any other wake event that may come
 /// before the server's next read: an owner needs its reply before its next request id.
-pub(super) const fn ring(rank: Rank, request_slot: u16, request: Request) -> u64 {
+pub(super) fn ring(rank: Rank, request_slot: u16, request: Request) -> u64 {
     (rank.0 as u64 & 0xff_ffff) << 40
         | (request.slot as u64 & 0xfff) << 28
         | (request_slot as u64 & 0xff) << 20
@@ -163,39 +157,35 @@ impl Outcome {
             Some(poison) => Held::after(poison.fault(memory), Mode::Exclusive),
         }
     }
+
+    const fn poison(self) -> Option<Poison> {
+        match self {
+            Self::Granted(poison) => poison,
+            Self::Poisoned(poison) => Some(poison),
+            Self::Busy | Self::Withdrawn | Self::Closed => None,
+        }
+    }
+
+    /// Each at the place that is its number; of those with a poison, of this rank.
+    fn all(rank: Rank) -> [Self; 8] {
+        use Outcome::{Busy, Closed, Granted, Poisoned, Withdrawn};
+        let [died, panicked] = [false, true].map(|panicked| Poison { rank, panicked });
+        let [plain, after_death, after_panic] = [None, Some(died), Some(panicked)].map(Granted);
+        [plain, after_death, after_panic, Busy, Poisoned(died), Poisoned(panicked), Withdrawn, Closed]
+    }
 }
 
 impl Answer {
     /// The word.
-    pub const fn to_bits(self) -> u64 {
-        let (code, rank) = match self.outcome {
-            Outcome::Granted(None) => (1, 0),
-            Outcome::Granted(Some(Poison { rank, panicked: false })) => (2, rank.0),
-            Outcome::Granted(Some(Poison { rank, panicked: true })) => (3, rank.0),
-            Outcome::Busy => (4, 0),
-            Outcome::Poisoned(Poison { rank, panicked: false }) => (5, rank.0),
-            Outcome::Poisoned(Poison { rank, panicked: true }) => (6, rank.0),
-            Outcome::Withdrawn => (7, 0),
-            Outcome::Closed => (8, 0),
-        };
-        (self.id as u64) << 32 | code << 24 | rank as u64 & 0xff_ffff
+    pub fn to_bits(self) -> u64 {
+        let rank = self.outcome.poison().map_or(Rank(0), |poison| poison.rank);
+        let code = numbered(&Outcome::all(rank), self.outcome);
+        u64::from(self.id) << 32 | code << 24 | u64::from(rank.0) & 0xff_ffff
     }
 
     /// `None` if this is no reply.
     pub fn from_bits(bits: u64) -> Option<Self> {
-        let rank = Rank(bits as u32 & 0xff_ffff);
-        let [died, panicked] = [false, true].map(|panicked| Poison { rank, panicked });
-        let outcome = match bits >> 24 & 0xff {
-            1 => Outcome::Granted(None),
-            2 => Outcome::Granted(Some(died)),
-            3 => Outcome::Granted(Some(panicked)),
-            4 => Outcome::Busy,
-            5 => Outcome::Poisoned(died),
-            6 => Outcome::Poisoned(panicked),
-            7 => Outcome::Withdrawn,
-            8 => Outcome::Closed,
-            _ => return None,
-        };
+        let outcome = of_number(&Outcome::all(Rank(bits as u32 & 0xff_ffff)), bits >> 24 & 0xff)?;
         Some(Self { id: (bits >> 32) as u32, outcome })
     }
 }

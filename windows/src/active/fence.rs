@@ -1,10 +1,9 @@
 //! Fences: synchronization of all ranks.
 
-use std::sync::OnceLock;
-
 use onesided_fabric::remote_memory::Collective;
 use onesided_fabric::{Any, Fabric, debug};
 
+use crate::operation::access::Accesses;
 use crate::operation::request::{Awaited, Begin};
 use crate::{Access, Element, Error, Request, Window};
 
@@ -47,8 +46,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
             let closed = |fault| Error::Collective { operation: "fence", window: inner.name.clone(), fault };
             inner.check_open().map_err(closed)?; // no other rank will arrive
             inner.barrier(Collective::Fence, "fence").await?;
-            let accesses = (0..inner.world.size()).map(|_| OnceLock::new()).collect();
-            Ok(FenceEpoch { window: self, accesses })
+            Ok(FenceEpoch(Accesses::new(self)))
         })
     }
 }
@@ -58,11 +56,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
 /// A drop ends it without a fence: its operations are complete after a flush, or when the window is
 /// closed.
 #[must_use = "only the next fence completes the operations of this epoch"]
-pub struct FenceEpoch<'w, T: Element, F: Fabric = Any> {
-    window: &'w Window<T, F>,
-    /// By rank, made at the first access.
-    accesses: Box<[OnceLock<Access<'w, T, F>>]>,
-}
+pub struct FenceEpoch<'w, T: Element, F: Fabric = Any>(Accesses<'w, T, F>);
 
 impl<'w, T: Element, F: Fabric> FenceEpoch<'w, T, F> {
     /// The operations on one target.
@@ -70,9 +64,7 @@ impl<'w, T: Element, F: Fabric> FenceEpoch<'w, T, F> {
     /// # Errors
     /// [`Error::Rank`]; [`Error::Operation`] if the target cannot be reached.
     pub fn at(&self, target: u32) -> Result<&Access<'w, T, F>, Error> {
-        let inner = self.window.inner();
-        let reached = inner.target(target).map_err(|fault| inner.failed("at", target, fault))?;
-        Ok(self.accesses[target as usize].get_or_init(|| Access::new(inner, reached)))
+        self.0.at(target)
     }
 
     /// The next fence: when it completes, what every rank did since the last fence is complete and
@@ -86,7 +78,7 @@ impl<'w, T: Element, F: Fabric> FenceEpoch<'w, T, F> {
     /// As [`Window::fence`]. Dropped before this rank's operations are complete, it is a drop of the
     /// epoch.
     pub fn fence(self) -> Request<'w, Self, F, Error, impl Begin<Self> + use<'w, T, F>> {
-        Request::unboxed(Awaited::Fence(self.window.inner()), "fence", || async move {
+        Request::unboxed(Awaited::Fence(self.0.window.inner()), "fence", || async move {
             self.pass().await?;
             Ok(self)
         })
@@ -100,19 +92,15 @@ impl<'w, T: Element, F: Fabric> FenceEpoch<'w, T, F> {
     /// # Cancel safety
     /// As [`fence`](Self::fence).
     pub fn end(self) -> Request<'w, (), F, Error, impl Begin<()> + use<'w, T, F>> {
-        Request::unboxed(Awaited::Fence(self.window.inner()), "fence", || async move { self.pass().await })
+        Request::unboxed(Awaited::Fence(self.0.window.inner()), "fence", || async move { self.pass().await })
     }
 
     async fn pass(&self) -> Result<(), Error> {
-        let (inner, mut flushed) = (self.window.inner(), Ok(()));
-        inner.begin_flushes(self.accesses.iter().filter_map(OnceLock::get).map(|access| access.target));
-        for access in self.accesses.iter().filter_map(OnceLock::get) {
-            let failed = |fault| inner.failed("fence", access.target(), fault);
-            flushed = flushed.and(inner.fabric().flush(access.target.fabric_rank()).await.map_err(failed));
-        }
+        let inner = self.0.window.inner();
+        let flushed = inner.flush_each("fence", self.0.targets(), F::flush).await;
         // The others wait for this rank even if its own operations failed.
         flushed.and(inner.barrier(Collective::Fence, "fence").await)
     }
 }
 
-debug!([T: Element, F: Fabric] FenceEpoch<'_, T, F>, |this| "between fences of {:?}", this.window);
+debug!([T: Element, F: Fabric] FenceEpoch<'_, T, F>, |this| "between fences of {:?}", this.0.window);

@@ -56,7 +56,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
             told.map(|()| (origin, number)).map_err(failed("post", origin))
         });
         let exposed: Arc<[_]> = exposed.collect::<Result<_, _>>()?;
-        let awaited = Awaited::Completions(inner, Arc::clone(&exposed));
+        let awaited = Awaited::Signals(inner, Signal::Completed, Arc::clone(&exposed));
         Ok(Request::new(awaited, "wait", async move {
             for (origin, number) in exposed.iter().copied() {
                 let completed = inner.signalled(origin, Signal::Completed, number).map_err(failed("wait", origin))?;

@@ -26,9 +26,9 @@ impl<T: Element, F: Fabric> Window<T, F> {
         &'w self,
         targets: &[u32],
     ) -> Request<'w, AccessEpoch<'w, T, F>, F, Error, impl Begin<AccessEpoch<'w, T, F>> + use<'w, T, F>> {
-        let targets: Arc<[u32]> = group(targets).into();
-        let awaited = Awaited::Exposures(self.inner(), Arc::clone(&targets));
-        Request::unboxed(awaited, "start", move || async move {
+        let targets = group(targets);
+        let exposed = targets.iter().map(|rank| (*rank, self.inner().counts.next_access(*rank))).collect();
+        Request::unboxed(Awaited::Signals(self.inner(), Signal::Exposed, exposed), "start", move || async move {
             let inner = self.inner();
             loop {
                 let starting = self.starting(&targets)?;

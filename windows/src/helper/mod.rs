@@ -27,6 +27,18 @@ pub(crate) use self::origin::accumulate_by_helper;
 pub(crate) use self::request::{HelperRequest, is_wordless};
 pub(crate) use self::server::serve;
 
+const REQUEST: u64 = 0;
+/// Where the owner says that it cannot reply, followed by the fault.
+const REFUSAL: u64 = 40;
+const REPLY: u64 = 64;
+/// How many signals a peer has started, and finished.
+const BEGUN: u64 = 80;
+const DONE: u64 = 88;
+/// The word that a peer writes to wake this rank, and the offset of its last signal.
+const DOORBELL: u64 = 96;
+const SIGNALLED: u64 = 104;
+const OPERANDS: u64 = RequestLayout::LINES;
+
 /// The layout of requests and replies between this rank and its peers in its hidden region: a line
 /// whose first word is 1 once this rank stops replying, then for each peer a slot, which begins
 /// with the number of that peer's latest request, then its two payload areas:
@@ -79,48 +91,12 @@ impl RequestLayout {
         self.start
     }
 
-    const fn of(self, peer: u32) -> u64 {
-        self.start + 64 + peer as u64 * (Self::LINES + 2 * self.capacity)
-    }
-
-    const fn request(self, by: u32) -> u64 {
-        self.of(by)
-    }
-
-    /// Where the owner says that it cannot reply, followed by the fault.
-    const fn refusal(self, by: u32) -> u64 {
-        self.of(by) + 40
-    }
-
-    const fn answer(self, by: u32) -> u64 {
-        self.of(by) + 64
-    }
-
-    /// How many signals a peer has started.
-    const fn begun(self, by: u32) -> u64 {
-        self.of(by) + 80
-    }
-
-    /// How many of them it has finished.
-    const fn done(self, by: u32) -> u64 {
-        self.of(by) + 88
-    }
-
-    /// The word that it writes to wake this rank.
-    const fn doorbell(self, by: u32) -> u64 {
-        self.of(by) + 96
-    }
-
-    /// The offset of its last signal.
-    const fn signalled(self, by: u32) -> u64 {
-        self.of(by) + 104
-    }
-
-    const fn operands(self, by: u32) -> u64 {
-        self.of(by) + Self::LINES
+    /// A place in a peer's slot: one of the above.
+    const fn at(self, peer: u32, place: u64) -> u64 {
+        self.start + 64 + peer as u64 * (Self::LINES + 2 * self.capacity) + place
     }
 
     const fn results(self, by: u32) -> u64 {
-        self.of(by) + Self::LINES + self.capacity
+        self.at(by, OPERANDS + self.capacity)
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
 use onesided_fabric::{Fabric, Segment, lock};
 
-use super::HelperRequest;
 use super::in_flight::{InFlight, ReplyCell};
+use super::{HelperRequest, OPERANDS, REFUSAL, REPLY, REQUEST};
 use crate::datatype::fields::take_mut;
 use crate::operation::combine::Work;
 use crate::window::inner::Inner;
@@ -39,7 +39,7 @@ impl<F: Fabric> Inner<F> {
             return Err(Fault::of(FaultKind::Unsupported, owner));
         }
         let reply = ReplyCell::default();
-        let answer = fabric.word_in(&self.memory.hidden, layout.answer(target.rank))?;
+        let answer = fabric.word_in(&self.memory.hidden, layout.at(target.rank, REPLY))?;
         let mut request = Some(request);
         loop {
             let seen = {
@@ -84,7 +84,7 @@ impl<F: Fabric> Inner<F> {
     /// Ends the pending request if its owner cannot reply to it.
     async fn take_refusal(&self, target: &Target<F>) -> Result<(), Fault> {
         let (fabric, layout) = (self.fabric(), self.request_layout());
-        let at = layout.refusal(self.world.rank());
+        let at = layout.at(self.world.rank(), REFUSAL);
         let number = fabric.read(fabric.word_in(&target.locks, at)?).await?;
         let mut fault = [0; 8];
         fabric.get(&target.locks, at + 8, &mut fault).await?;
@@ -101,7 +101,7 @@ impl<F: Fabric> Inner<F> {
     /// Stores the reply to the pending request, if it has arrived.
     fn take_answer(&self, target: &Target<F>, in_flight: &mut InFlight) -> Result<(), Fault> {
         let (fabric, layout) = (self.fabric(), self.request_layout());
-        let at = layout.answer(target.rank);
+        let at = layout.at(target.rank, REPLY);
         if fabric.load(fabric.word_in(&self.memory.hidden, at)?)? != in_flight.posted {
             return Ok(());
         }
@@ -122,11 +122,11 @@ impl<F: Fabric> Inner<F> {
     fn post_request(&self, target: &Target<F>, request: &HelperRequest, number: u64) -> Result<(), Fault> {
         let (fabric, layout) = (self.fabric(), self.request_layout());
         let me = self.world.rank();
-        fabric.put(&target.locks, layout.operands(me), &request.bytes)?;
+        fabric.put(&target.locks, layout.at(me, OPERANDS), &request.bytes)?;
         let words = [request.code.to_word(), request.len as u64, request.ptr, request.bytes.len() as u64];
-        fabric.put(&target.locks, layout.request(me) + 8, &words.map(u64::to_le_bytes).concat())?;
+        fabric.put(&target.locks, layout.at(me, REQUEST) + 8, &words.map(u64::to_le_bytes).concat())?;
         // Behind the payload on the same path; wakes the owner's helper thread.
-        drop(fabric.write(fabric.word_in(&target.locks, layout.request(me))?, number, Notify::Yes));
+        drop(fabric.write(fabric.word_in(&target.locks, layout.at(me, REQUEST))?, number, Notify::Yes));
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Notify};
 
 use super::request::Code;
-use super::{HelperRequest, RequestLayout};
+use super::{HelperRequest, OPERANDS, REFUSAL, REPLY, REQUEST, RequestLayout};
 use crate::window::inner::Inner;
 
 /// Starts to serve a window, until it is closed or dropped. The fabric's helper thread polls for
@@ -33,7 +33,7 @@ fn look<F: Fabric>(inner: &Weak<Inner<F>>, served: &mut [u64]) -> Poll<()> {
 /// Serves a peer's request, if there is a new one.
 fn answer<F: Fabric>(inner: &Inner<F>, origin: u32, served: &mut u64) -> Result<(), Fault> {
     let (fabric, layout, me) = (inner.fabric(), inner.request_layout(), inner.world.rank());
-    let number = fabric.load(fabric.word_in(&inner.memory.hidden, layout.request(origin))?)?;
+    let number = fabric.load(fabric.word_in(&inner.memory.hidden, layout.at(origin, REQUEST))?)?;
     if number == *served {
         return Ok(());
     }
@@ -49,8 +49,8 @@ fn answer<F: Fabric>(inner: &Inner<F>, origin: u32, served: &mut u64) -> Result<
     };
     let told = || {
         fabric.put(&to.locks, layout.results(me), results)?;
-        fabric.put(&to.locks, layout.answer(me) + 8, &fault.to_le_bytes())?;
-        drop(fabric.write(fabric.word_in(&to.locks, layout.answer(me))?, number, Notify::Yes));
+        fabric.put(&to.locks, layout.at(me, REPLY) + 8, &fault.to_le_bytes())?;
+        drop(fabric.write(fabric.word_in(&to.locks, layout.at(me, REPLY))?, number, Notify::Yes));
         Ok(())
     };
     told().map_err(|_: Fault| Fault::new(FaultKind::Unknown))
@@ -58,7 +58,7 @@ fn answer<F: Fabric>(inner: &Inner<F>, origin: u32, served: &mut u64) -> Result<
 
 /// Records here, where the origin polls now and then, that its request gets no reply.
 fn refuse<F: Fabric>(inner: &Inner<F>, origin: u32, number: u64, fault: Fault) -> Result<(), Fault> {
-    let (fabric, at) = (inner.fabric(), inner.request_layout().refusal(origin));
+    let (fabric, at) = (inner.fabric(), inner.request_layout().at(origin, REFUSAL));
     let fault = Fault::of(fault.kind(), fabric.rank()).with_detail(fault.detail());
     fabric.write_direct(&inner.memory.hidden, at + 8, &fault.to_bits().to_le_bytes())?;
     drop(fabric.write(fabric.word_in(&inner.memory.hidden, at)?, number, Notify::No)); // of release order
@@ -69,7 +69,7 @@ fn refuse<F: Fabric>(inner: &Inner<F>, origin: u32, number: u64, fault: Fault) -
 fn read<F: Fabric>(inner: &Inner<F>, layout: RequestLayout, origin: u32) -> Result<HelperRequest, Fault> {
     let fabric = inner.fabric();
     let mut header = [0; 32];
-    fabric.read_direct(&inner.memory.hidden, layout.request(origin) + 8, &mut header)?;
+    fabric.read_direct(&inner.memory.hidden, layout.at(origin, REQUEST) + 8, &mut header)?;
     let word = |at: usize| header[8 * at..8 * at + 8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     let wrong = || Fault::new(FaultKind::Protocol);
     let code = Code::from_word(word(0)).ok_or_else(wrong)?;
@@ -80,6 +80,6 @@ fn read<F: Fabric>(inner: &Inner<F>, layout: RequestLayout, origin: u32) -> Resu
         return Err(wrong());
     }
     request.bytes = vec![0; sent];
-    fabric.read_direct(&inner.memory.hidden, layout.operands(origin), &mut request.bytes)?;
+    fabric.read_direct(&inner.memory.hidden, layout.at(origin, OPERANDS), &mut request.bytes)?;
     Ok(request)
 }

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
 use onesided_fabric::{Fabric, Segment, lock};
 
+use super::{BEGUN, DONE, DOORBELL, SIGNALLED};
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 
@@ -27,8 +28,9 @@ impl<F: Fabric> Inner<F> {
     pub(crate) fn signal_wordless(&self, target: &Target<F>, offset: u64, value: u64) -> Result<(), Fault> {
         let (fabric, layout, me) = (self.fabric(), self.request_layout(), self.world.rank());
         let word = |at| fabric.word_in(&target.locks, at);
-        let (begun, done, doorbell) = (word(layout.begun(me))?, word(layout.done(me))?, word(layout.doorbell(me))?);
-        let last_tag = word(layout.signalled(me))?;
+        let (begun, done, doorbell) =
+            (word(layout.at(me, BEGUN))?, word(layout.at(me, DONE))?, word(layout.at(me, DOORBELL))?);
+        let last_tag = word(layout.at(me, SIGNALLED))?;
         let mut signals = self.helper_requests.signals(target.rank)?; // one signal at a time
         *signals = signals.wrapping_add(1);
         drop(fabric.write(last_tag, tag(*signals, offset), Notify::No));
@@ -108,8 +110,8 @@ impl<F: Fabric> Inner<F> {
             drop(fabric.flush(fabric.rank())); // before the next load
             Ok(u64::from_ne_bytes(word))
         };
-        let begun = |origin| Ok((load(layout.begun(origin))?, load(layout.signalled(origin))?));
-        look_between((size, offset), done, |origin| load(layout.done(origin)), word, begun)
+        let begun = |origin| Ok((load(layout.at(origin, BEGUN))?, load(layout.at(origin, SIGNALLED))?));
+        look_between((size, offset), done, |origin| load(layout.at(origin, DONE)), word, begun)
     }
 }
 

@@ -7,7 +7,7 @@ use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Link};
 use onesided_lock_algos::Mode;
 
-use crate::error::NO_COMMITS;
+use crate::error::Lack;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 use crate::{Element, Epoch, Request};
@@ -142,6 +142,6 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
 }
 
 fn committing<F: Fabric>(inner: &Inner<F>) -> Result<(), Fault> {
-    let none = || Fault::of(FaultKind::Unsupported, inner.fabric().rank()).with_detail(NO_COMMITS);
+    let none = || Lack::Commits.of(inner.fabric().rank());
     inner.locks.commits().then_some(()).ok_or_else(none)
 }

@@ -5,11 +5,10 @@ use std::sync::atomic::Ordering;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 use onesided_fabric::shm::{OwnWords, Shm, ShmSegment, ShmWord};
 use onesided_fabric::{Fabric, Segment, copied};
-use onesided_lock_algos::{Kept, LockAlgorithm, LockContext, LockUse, Mcs, Mode, Owner, Owners, WordOf};
+use onesided_lock_algos::{Kept, LockAlgorithm, LockContext, Mcs, Owner, Owners, WordOf};
 
 use crate::locks::layout::{LockId, request_slots_of_each};
 use crate::locks::slots::{self, BIASED_SLOT};
-use crate::locks::window_lock::Used;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 
@@ -28,12 +27,11 @@ pub(crate) struct WindowLockContext<'w, F: Fabric, R = ByFabric> {
 /// How a context resolves words.
 pub(crate) trait Resolve<'w, F: Fabric>: Copy + Send + Sync {
     type Memory: RemoteMemory;
-    /// Whether the owner has the biased slot.
-    const IS_BIASED: bool;
     fn word_in(&self, fabric: &'w F, segment: &'w F::Segment, offset: u64) -> Result<WordIn<'w, Self, F>, Fault>;
-    fn same_host_word(&self, fabric: &'w F, segment: &'w F::Segment, offset: u64)
-    -> Result<WordIn<'w, Self, F>, Fault>;
-    /// The first word at the home, and those of the owner's node, as far as they are known already.
+    fn same_host_word(&self, fabric: &'w F, segment: &'w F::Segment, at: u64) -> Result<WordIn<'w, Self, F>, Fault> {
+        self.word_in(fabric, segment, at)
+    }
+    /// The first word at the home, and those of the node of the owner in the biased slot, if it is that one's.
     fn known(&self) -> &[WordIn<'w, Self, F>];
 }
 
@@ -58,7 +56,6 @@ pub(crate) const BIASED_WORDS: usize = Mcs::NODE_WORDS;
 
 impl<'w, F: Fabric> Resolve<'w, F> for ByFabric {
     type Memory = F;
-    const IS_BIASED: bool = false;
 
     #[inline(always)] // as `WindowLockContext::home`
     fn word_in(&self, fabric: &'w F, segment: &'w F::Segment, offset: u64) -> Result<F::Word<'w>, Fault> {
@@ -77,17 +74,11 @@ impl<'w, F: Fabric> Resolve<'w, F> for ByFabric {
 
 impl<'w, F: Fabric, const N: usize> Resolve<'w, F> for InShm<'w, N> {
     type Memory = Shm;
-    const IS_BIASED: bool = N > 0;
 
     #[inline(always)] // as `WindowLockContext::home`
     fn word_in(&self, fabric: &'w F, segment: &'w F::Segment, offset: u64) -> Result<ShmWord<'w>, Fault> {
         let (fabric, segment) = in_shm(fabric, segment)?;
         fabric.word_in(segment, offset)
-    }
-
-    fn same_host_word(&self, fabric: &'w F, segment: &'w F::Segment, offset: u64) -> Result<ShmWord<'w>, Fault> {
-        let (fabric, segment) = in_shm(fabric, segment)?;
-        fabric.same_host_word(segment, offset)
     }
 
     #[inline(always)] // as `word_in`
@@ -113,18 +104,6 @@ impl<F: Fabric> Inner<F> {
         owner: u64,
     ) -> WindowLockContext<'w, F> {
         WindowLockContext { inner: self, target, id, owner, resolve: ByFabric }
-    }
-
-    /// The use of a lock by an owner whose acquire has started.
-    #[inline(always)] // a call is a tenth of an uncontended lock
-    pub(crate) fn lock_use<'w>(
-        &'w self,
-        (target, id): (&'w Target<F>, LockId),
-        owner: u64,
-        mode: Mode,
-    ) -> Result<Used<'w, F>, Fault> {
-        let context = self.lock_context(target, id, owner);
-        Ok(LockUse::new(self.fabric(), context, (context.home(0)?, owner), mode))
     }
 
     /// The context in shared memory; `None` if the window is not there.
@@ -169,7 +148,7 @@ impl<'w, F: Fabric, R: Resolve<'w, F>> WindowLockContext<'w, F, R> {
     /// The owner's slot.
     #[inline(always)] // as its callers
     fn slot(&self) -> u16 {
-        if R::IS_BIASED { BIASED_SLOT } else { LockContext::owner(self).slot }
+        if self.resolve.known().is_empty() { LockContext::owner(self).slot } else { BIASED_SLOT }
     }
 }
 

@@ -140,11 +140,6 @@ impl LockDesign {
         }
     }
 
-    /// Whether a reader may have to wait behind a waiting writer.
-    const fn is_fair_to_writers(self) -> bool {
-        !matches!(self, Self::TestAndSet | Self::TwoLevel)
-    }
-
     /// The lock algorithm as windows on such a fabric use it, for use without a window. `None` for
     /// [`Own`](Self::Own).
     #[must_use]
@@ -246,7 +241,8 @@ impl LockAllDesign {
     /// The default with such a lock: where readers may wait behind writers, locking on demand could
     /// deadlock programs whose writers hold one lock at a time.
     pub(crate) const fn usual(lock: LockDesign) -> Self {
-        if lock.is_fair_to_writers() { Self::EachTarget } else { Self::OnDemand }
+        // The two let no reader wait behind a waiting writer.
+        if matches!(lock, LockDesign::TestAndSet | LockDesign::TwoLevel) { Self::OnDemand } else { Self::EachTarget }
     }
 }
 

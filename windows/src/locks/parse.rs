@@ -24,10 +24,8 @@ impl LockAllDesign {
 fn named_by<D: FromStr<Err = Error>>(variable: &'static str) -> Option<Result<D, Error>> {
     // A name that is not UTF-8 matches no design.
     let design = std::env::var_os(variable)?.to_string_lossy().parse();
-    let variable = Some(variable);
     Some(design.map_err(|error| match error {
-        Error::Design { name, known, .. } => Error::Design { variable, name, known },
-        Error::LockAllDesign { name, known, .. } => Error::LockAllDesign { variable, name, known },
+        Error::Design { what, name, known, .. } => Error::Design { what, variable: Some(variable), name, known },
         other => other,
     }))
 }
@@ -37,7 +35,7 @@ impl FromStr for LockAllDesign {
 
     fn from_str(name: &str) -> Result<Self, Error> {
         let known = Self::ALL.iter().find(|design| design.name() == name);
-        known.copied().ok_or_else(|| Error::LockAllDesign { variable: None, name: name.into(), known: Self::NAMES })
+        known.copied().ok_or_else(|| unknown("lock_all", name, Self::NAMES))
     }
 }
 
@@ -47,8 +45,12 @@ impl FromStr for LockDesign {
     fn from_str(name: &str) -> Result<Self, Error> {
         let name = if name == "tas" { TestAndSet::NAME } else { name };
         let known = Self::ALL.iter().find(|design| design.name() == name);
-        known.copied().ok_or_else(|| Error::Design { variable: None, name: name.into(), known: Self::NAMES })
+        known.copied().ok_or_else(|| unknown("lock", name, Self::NAMES))
     }
+}
+
+pub(crate) fn unknown(what: &'static str, name: &str, known: &'static str) -> Error {
+    Error::Design { what, variable: None, name: name.into(), known }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use onesided_fabric::{Fabric, SegmentKey, ServerThread, World, lock};
 use onesided_lock_algos::{LockContext, Owner, Owners, WordOf, served};
 
 use crate::locks::layout::HiddenLayout;
+use crate::locks::slots::take_lowest;
 use crate::window::retry::{poll_once, poll_until};
 
 /// This rank's request slots at a target that are in use: a bit each.
@@ -19,20 +20,8 @@ use crate::window::retry::{poll_once, poll_until};
 pub(crate) struct RequestSlots(AtomicU64);
 
 impl RequestSlots {
-    /// The lowest free slot: few are ever in use.
     pub(crate) fn take(&self, count: u16) -> Option<u16> {
-        let mut found = self.0.load(Ordering::Relaxed);
-        loop {
-            let line = found.trailing_ones();
-            if line >= u32::from(count) {
-                return None;
-            }
-            // The previous user of the slot has finished with it.
-            match self.0.compare_exchange_weak(found, found | 1 << line, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return Some(line as u16),
-                Err(now) => found = now,
-            }
-        }
+        take_lowest(&self.0, count)
     }
 
     pub(crate) fn give_back(&self, line: u16) {

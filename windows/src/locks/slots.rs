@@ -122,6 +122,22 @@ fn this_thread() -> usize {
     HERE.with(|here| std::ptr::from_ref(here).addr())
 }
 
+/// Takes the lowest of the first `count` bits that are not set, so that few ever are.
+pub(super) fn take_lowest(bits: &AtomicU64, count: u16) -> Option<u16> {
+    let mut found = bits.load(Ordering::Relaxed);
+    loop {
+        let bit = found.trailing_ones();
+        if bit >= u32::from(count.min(64)) {
+            return None;
+        }
+        // Its previous user has finished with it.
+        match bits.compare_exchange_weak(found, found | 1 << bit, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => return Some(bit as u16),
+            Err(now) => found = now,
+        }
+    }
+}
+
 impl Slots {
     /// `biased`: a thread may own slot 0. `marks`: records which thread has a lock.
     pub(crate) fn new((size, slots): (u32, u16), biased: bool, marks: bool) -> Self {
@@ -205,22 +221,8 @@ impl Slots {
     }
 
     fn take_unbiased(&self) -> Option<u16> {
-        // The lowest free slot, so that few were ever in use.
-        for (at, busy) in self.busy.iter().enumerate() {
-            let mut found = busy.load(Ordering::Relaxed);
-            while found != u64::MAX {
-                let bit = found.trailing_ones();
-                let slot = 64 * at as u32 + bit;
-                if slot >= u32::from(self.slots) {
-                    return None;
-                }
-                match busy.compare_exchange_weak(found, found | 1 << bit, Ordering::Acquire, Ordering::Relaxed) {
-                    Ok(_) => return Some(slot as u16),
-                    Err(now) => found = now,
-                }
-            }
-        }
-        None
+        let mut words = self.busy.iter().zip((0..self.slots).step_by(64));
+        words.find_map(|(busy, first)| Some(first + take_lowest(busy, self.slots - first)?))
     }
 
     #[inline]

@@ -11,7 +11,7 @@ use crate::locks::lease::{LeaseChoice, Leases};
 use crate::locks::server::LockServer;
 use crate::locks::slots::{BIASED_SLOT, Slots};
 use crate::locks::window_lock::{LockWords, WindowLock, by_design};
-use crate::passive::biased::{Biased, Steps};
+use crate::passive::biased::{self, BiasedSteps};
 use crate::{LeasePolicy, LockAllDesign, LockDesign};
 
 /// The locks of a window.
@@ -28,7 +28,7 @@ pub(crate) struct Locks<F: Fabric> {
     pub(crate) table: Table,
     /// The bits of the owner in slot 0, but for its generation, and its steps, in shared memory, where one
     /// thread may have that slot for itself.
-    pub(crate) biased: Option<(u64, Box<dyn Biased<F>>)>,
+    pub(crate) biased: Option<(u64, BiasedSteps<F>)>,
     /// The bits of an owner without a slot, where operations complete at post.
     pub(crate) slotless_owner: Option<u64>,
     /// The fabric's ranks on this host, in their order, for a lock with per-host words.
@@ -51,7 +51,7 @@ impl<F: Fabric> Locks<F> {
         let owner_in = |slot| Owner { rank: fabric.rank(), slot, generation: 0 }.to_bits();
         let node = layout.node(BIASED_SLOT, 0);
         let (may_bias, steps) = by_design!(
-            &algorithm, lock => (true, Steps::boxed(*lock, fabric, hidden, node)), _other => (false, None)
+            &algorithm, lock => (true, biased::steps(*lock, fabric, hidden, node)), _other => (false, None)
         );
         let slots = Slots::new((size, slots), may_bias, lock_all == LockAllDesign::Global);
         Self {

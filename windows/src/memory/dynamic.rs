@@ -6,7 +6,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Fabric, Segment, World};
 
 use crate::datatype::element::elements_in;
-use crate::error::NOT_DYNAMIC;
+use crate::error::Lack;
 use crate::helper::is_wordless;
 use crate::memory::attached::AttachedMemory;
 use crate::memory::remote_ptr::Entry;
@@ -20,7 +20,7 @@ impl<F: Fabric> Inner<F> {
     /// Publishes a segment, and starts its agent if it needs one.
     fn attach(self: &Arc<Self>, segment: F::Segment, len: u64, is_user_memory: bool) -> Result<RemotePtr, Fault> {
         if self.memory.flavor != Flavor::Dynamic {
-            return Err(Fault::new(FaultKind::Unsupported).with_detail(NOT_DYNAMIC));
+            return Err(Lack::AttachedMemory.of(self.fabric().rank()));
         }
         self.check_open()?;
         let wordless = self.fabric().word_in(&segment, 0).is_err_and(is_wordless);
@@ -214,7 +214,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
         let memory = inner.withdraw(ptr).map_err(failed)?;
         if memory.is_user_memory {
             let memory = inner.take_back(&memory.segment).await.map_err(failed)?;
-            return memory.into_vec().map_err(|_| failed(Fault::new(FaultKind::Unsupported).with_detail(2)));
+            return memory.into_vec().map_err(|_| failed(Lack::GivenMemory.of(inner.fabric().rank())));
         }
         let mut elements = vec![T::zeroed(); elements_in::<T>(memory.len)];
         let bytes = bytemuck::cast_slice_mut(&mut elements);

@@ -41,7 +41,7 @@ impl<F: Fabric> Regions<F> {
     }
 
     /// All targets that were resolved.
-    pub(crate) fn all_cached(&self) -> impl Iterator<Item = &Target<F>> {
+    pub(crate) fn all_cached(&self) -> impl Iterator<Item = &Target<F>> + Clone {
         self.targets.iter().filter_map(OnceLock::get)
     }
 

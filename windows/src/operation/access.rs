@@ -1,7 +1,7 @@
 //! The operations on a target's window memory.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use onesided_fabric::bootstrap::fork::is_child;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
@@ -10,7 +10,7 @@ use onesided_fabric::{AtomicAgent, Fabric, Path, Segment, debug};
 use crate::datatype::element::{byte_offset, elements_in, refused_by};
 use crate::window::inner::Inner;
 use crate::window::target::Target;
-use crate::{Element, Error};
+use crate::{Element, Error, Window};
 
 /// The operations on one target's window memory. Given out by whatever permits them: an
 /// [`Epoch`](crate::Epoch), a [`LockAll`](crate::LockAll), [`Epochs`](crate::Epochs).
@@ -141,6 +141,28 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
 }
 
 /// The slow path of a range check: the range is counted, or out of bounds, or the window is closed.
+/// The accesses to a window's targets, each made when it is first asked for.
+pub(crate) struct Accesses<'w, T: Element, F: Fabric> {
+    pub(crate) window: &'w Window<T, F>,
+    by_rank: Box<[OnceLock<Access<'w, T, F>>]>,
+}
+
+impl<'w, T: Element, F: Fabric> Accesses<'w, T, F> {
+    pub(crate) fn new(window: &'w Window<T, F>) -> Self {
+        Self { window, by_rank: (0..window.world().size()).map(|_| OnceLock::new()).collect() }
+    }
+
+    pub(crate) fn at(&self, target: u32) -> Result<&Access<'w, T, F>, Error> {
+        let inner = self.window.inner();
+        let reached = inner.begin(target).map_err(|fault| inner.failed("at", target, fault))?;
+        Ok(self.by_rank[target as usize].get_or_init(|| Access::new(inner, reached)))
+    }
+
+    pub(crate) fn targets(&self) -> impl Iterator<Item = &'w Target<F>> + Clone {
+        self.by_rank.iter().filter_map(OnceLock::get).map(|access| access.target)
+    }
+}
+
 #[cold]
 #[inline(never)]
 fn counted_range<T, F: Fabric>(

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Any, Drive, Fabric, Limit, World, block_on, debug, handle};
+use onesided_lock_algos::Intent;
 
 use crate::active::signals::Signal;
 use crate::operation::handles::over;
@@ -37,6 +38,8 @@ pub struct Request<'a, R, F: Fabric = Any, E = Error, C = fn() -> Ready<Result<R
 }
 
 enum State<'a, R, E, C> {
+    /// Nothing is left to do.
+    Ready(R),
     NotBegun(C),
     Boxed(Boxed<'a, R, E>),
     /// Its result was yielded.
@@ -72,6 +75,12 @@ impl<'a, R, F: Fabric, E> Request<'a, R, F, E> {
     ) -> Self {
         Self { operation, awaited, deadline: None, state: State::Boxed(Box::pin(call)) }
     }
+
+    /// A call that has its result.
+    #[inline]
+    pub(crate) const fn ready(awaited: Awaited<'a, F>, operation: &'static str, result: R) -> Self {
+        Self { operation, awaited, deadline: None, state: State::Ready(result) }
+    }
 }
 
 impl<'a, R, F: Fabric, E, C> Request<'a, R, F, E, C> {
@@ -79,14 +88,6 @@ impl<'a, R, F: Fabric, E, C> Request<'a, R, F, E, C> {
     #[inline]
     pub(crate) const fn unboxed(awaited: Awaited<'a, F>, operation: &'static str, call: C) -> Self {
         Self { operation, awaited, deadline: None, state: State::NotBegun(call) }
-    }
-
-    /// The call, before the first poll.
-    pub(crate) const fn not_begun(&mut self) -> Option<&mut C> {
-        match &mut self.state {
-            State::NotBegun(call) => Some(call),
-            _ => None,
-        }
     }
 
     /// Sets a deadline, counted from the first wait or poll. When it passes, the call fails with
@@ -101,13 +102,55 @@ impl<'a, R, F: Fabric, E, C> Request<'a, R, F, E, C> {
     }
 }
 
+/// A call that takes locks, and takes poisoned ones over if it is to.
+pub trait Recover {
+    #[doc(hidden)]
+    fn recover(&mut self);
+}
+
+/// A call that takes locks as `intent` says.
+pub(crate) struct Locking<C> {
+    pub(crate) intent: Intent,
+    pub(crate) call: C,
+}
+
+impl<C> Recover for Locking<C> {
+    fn recover(&mut self) {
+        self.intent = self.intent.recovering();
+    }
+}
+
+impl<R, A: Future<Output = Result<R, Error>> + Send, C: FnOnce(Intent) -> A + Send> Begin<R> for Locking<C> {
+    type Call = A;
+
+    #[inline]
+    fn begin(self) -> A {
+        (self.call)(self.intent)
+    }
+}
+
+impl<R, F: Fabric, C: Recover> Request<'_, R, F, Error, C> {
+    /// Takes poisoned locks over: see [`LockRequest::recover`](crate::handles::LockRequest::recover).
+    /// Those are held exclusively whatever mode was requested; a value that one protects may have been
+    /// written back in part. Where a later lock fails, or the request is dropped, they stay poisoned.
+    ///
+    /// # Panics
+    /// If it was polled before.
+    #[track_caller]
+    pub fn recover(mut self) -> Self {
+        let State::NotBegun(call) = &mut self.state else { panic!("`recover` comes before the first poll") };
+        call.recover();
+        self
+    }
+}
+
 impl<'a, R: 'a, F: Fabric, E: From<Error> + 'a, C: Begin<R, E> + 'a> Request<'a, R, F, E, C> {
     /// Takes the rest of the call, which has begun.
     fn take(&mut self) -> Boxed<'a, R, E> {
         let pending = match mem::replace(&mut self.state, State::Over) {
             State::NotBegun(call) => Box::pin(call.begin()),
             State::Boxed(pending) => pending,
-            State::Over => over(),
+            State::Ready(_) | State::Over => over(),
         };
         match self.deadline.take() {
             Some(after) => Box::pin(limited(pending, self.awaited.clone(), self.operation, after)),
@@ -144,6 +187,9 @@ impl<'a, R: 'a, F: Fabric, E: From<Error> + 'a, C: Begin<R, E> + 'a> Request<'a,
     where
         F: Drive,
     {
+        if let State::Ready(result) = self.state {
+            return Ok(result);
+        }
         if self.deadline.is_none()
             && let State::NotBegun(call) = self.state
         {
@@ -166,6 +212,11 @@ impl<'a, R: 'a, F: Fabric, E: From<Error> + 'a, C: Begin<R, E> + 'a> Future for 
     type Output = Result<R, E>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let State::Ready(_) = self.state
+            && let State::Ready(result) = mem::replace(&mut self.state, State::Over)
+        {
+            return Poll::Ready(Ok(result));
+        }
         let mut pending = self.take();
         let outcome = pending.as_mut().poll(cx);
         if outcome.is_pending() {
@@ -186,10 +237,8 @@ pub(crate) enum Awaited<'a, F: Fabric> {
     Lock(&'a Inner<F>, u32),
     /// A lock of a table, by number.
     TableLock(&'a LockTable<F>, u64),
-    /// The exposures of targets.
-    Exposures(&'a Inner<F>, Arc<[u32]>),
-    /// The completion of access epochs, by origin and number.
-    Completions(&'a Inner<F>, Arc<[(u32, u64)]>),
+    /// Signals of peers, by rank and number.
+    Signals(&'a Inner<F>, Signal, Arc<[(u32, u64)]>),
     /// All ranks, in a fence.
     Fence(&'a Inner<F>),
     /// All ranks, in a close.
@@ -208,11 +257,9 @@ impl<F: Fabric> Awaited<'_, F> {
 
     fn fabric(&self) -> &F {
         match self {
-            Self::Target(inner, _)
-            | Self::Lock(inner, _)
-            | Self::Exposures(inner, _)
-            | Self::Completions(inner, _)
-            | Self::Fence(inner) => inner.fabric(),
+            Self::Target(inner, _) | Self::Lock(inner, _) | Self::Signals(inner, ..) | Self::Fence(inner) => {
+                inner.fabric()
+            }
             Self::TableLock(table, _) => table.inner().fabric(),
             Self::Close(closing) => closing.world.fabric(),
             Self::AllRanks(world, _) | Self::Users(world) => world.fabric(),
@@ -235,12 +282,13 @@ impl<F: Fabric> Awaited<'_, F> {
                     cancelled.map_or((*lock, fault), |lock| (table.number_of(lock.target_lock), lock.fault));
                 table.failed_lock(operation, lock, fault)
             }
-            Self::Exposures(inner, targets) => {
-                let awaited = targets.iter().map(|rank| (*rank, inner.counts.next_access(*rank)));
-                timed_out_signals(inner, operation, Signal::Exposed, awaited)
-            }
-            Self::Completions(inner, awaited) => {
-                timed_out_signals(inner, operation, Signal::Completed, awaited.iter().copied())
+            // Names the first rank that has not signalled, and how many others.
+            Self::Signals(inner, signal, awaited) => {
+                let mut missing = awaited.iter().filter(|(rank, number)| !inner.has_signalled(*rank, *signal, *number));
+                let target = missing.next().or(awaited.first()).map_or(0, |(rank, _)| *rank);
+                let others = missing.count() as u32;
+                let late = inner.world.fabric_rank(target).map(|rank| Fault::of(FaultKind::TimedOut, rank));
+                inner.failed(operation, target, late.map_or(fault, |late| late.with_detail(others)))
             }
             Self::Fence(inner) => {
                 let fault = inner.world.give_up_collectives_of(*inner);
@@ -253,19 +301,4 @@ impl<F: Fabric> Awaited<'_, F> {
             Self::Users(_) => Error::TakeBack { fault },
         }
     }
-}
-
-/// The error of a deadline that names the first rank that has not signalled, and how many others.
-fn timed_out_signals<F: Fabric>(
-    inner: &Inner<F>,
-    operation: &'static str,
-    signal: Signal,
-    awaited: impl Iterator<Item = (u32, u64)> + Clone,
-) -> Error {
-    let first = awaited.clone().next();
-    let mut missing = awaited.filter(|(rank, number)| !inner.has_signalled(*rank, signal, *number));
-    let target = missing.next().or(first).map_or(0, |(rank, _)| rank);
-    let others = missing.count() as u32;
-    let late = inner.world.fabric_rank(target).map(|rank| Fault::of(FaultKind::TimedOut, rank).with_detail(others));
-    inner.failed(operation, target, late.unwrap_or(Fault::new(FaultKind::TimedOut)))
 }

@@ -1,6 +1,6 @@
 //! Several concurrent operations on borrowed slices.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -14,57 +14,47 @@ use crate::{Access, AtomicElement, Element, Error, Op, Window};
 /// Concurrent operations that complete at the end of a [`Window::scope`].
 pub struct Scope<'env, T: Element, F: Fabric = onesided_fabric::Any> {
     window: &'env Window<T, F>,
-    handles: RefCell<Vec<Handle<'env>>>,
-    /// The targets of puts, by the fabric's rank: the accesses may be of several windows, which
-    /// number their ranks differently.
-    targets: RefCell<BTreeMap<Rank, &'env Access<'env, T, F>>>,
-    failed: Cell<Option<Error>>,
+    begun: RefCell<Begun<'env, T, F>>,
 }
 
 type Handle<'env> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'env>>;
 
 impl<'env, T: Element, F: Fabric> Scope<'env, T, F> {
-    fn new(window: &'env Window<T, F>) -> Self {
-        let (handles, targets) = (RefCell::new(Vec::new()), RefCell::new(BTreeMap::new()));
-        Self { window, handles, targets, failed: Cell::new(None) }
+    const fn new(window: &'env Window<T, F>) -> Self {
+        Self { window, begun: RefCell::new(Begun::NONE) }
     }
 
     /// Starts a get. See [`Access::get`].
     pub fn get(&self, from: &'env Access<'env, T, F>, offset: usize, into: &'env mut [T]) {
-        self.handles.borrow_mut().push(Box::pin(from.get(offset, into)));
+        self.begun.borrow_mut().handles.push(Box::pin(from.get(offset, into)));
     }
 
     /// Starts a put. See [`Access::put`].
     pub fn put(&self, to: &'env Access<'env, T, F>, offset: usize, elements: &[T]) {
-        self.puts_to(to);
-        self.keep(to.put(offset, elements));
-    }
-
-    /// Marks the target for a flush.
-    fn puts_to(&self, to: &'env Access<'env, T, F>) {
-        self.targets.borrow_mut().insert(to.target.fabric_rank(), to);
-    }
-
-    /// Keeps the first error for the end.
-    fn keep(&self, outcome: Result<(), Error>) {
-        let first = self.failed.take().or(outcome.err());
-        self.failed.set(first);
+        let mut begun = self.begun.borrow_mut();
+        begun.targets.insert(to.target.fabric_rank(), to);
+        let failed = to.put(offset, elements).err();
+        begun.failed = begun.failed.take().or(failed);
     }
 
     /// Takes the operations that were started.
     fn take(&self) -> Begun<'env, T, F> {
-        Begun { handles: self.handles.take(), targets: self.targets.take(), failed: self.failed.take() }
+        self.begun.replace(Begun::NONE)
     }
 }
 
 /// The operations of a closure: separate from the scope, whose cells are not `Sync`.
 struct Begun<'env, T: Element, F: Fabric> {
     handles: Vec<Handle<'env>>,
+    /// The targets of puts, by the fabric's rank: the accesses may be of several windows, which
+    /// number their ranks differently.
     targets: BTreeMap<Rank, &'env Access<'env, T, F>>,
     failed: Option<Error>,
 }
 
 impl<T: Element, F: Fabric> Begun<'_, T, F> {
+    const NONE: Self = Self { handles: Vec::new(), targets: BTreeMap::new(), failed: None };
+
     /// Waits for all operations, and flushes the targets of puts.
     async fn complete(self) -> Result<(), Error> {
         let Self { handles, targets, mut failed } = self;
@@ -99,8 +89,9 @@ impl<T: Element, F: Fabric> Begun<'_, T, F> {
 impl<'env, T: AtomicElement, F: Fabric> Scope<'env, T, F> {
     /// Starts an accumulate. See [`Access::accumulate`].
     pub fn accumulate(&self, at: &'env Access<'env, T, F>, offset: usize, operands: &'env [T], op: Op) {
-        self.puts_to(at);
-        self.handles.borrow_mut().push(Box::pin(at.accumulate(offset, operands, op)));
+        let mut begun = self.begun.borrow_mut();
+        begun.targets.insert(at.target.fabric_rank(), at);
+        begun.handles.push(Box::pin(at.accumulate(offset, operands, op)));
     }
 
     /// Starts a get_accumulate. See [`Access::get_accumulate`].
@@ -112,7 +103,7 @@ impl<'env, T: AtomicElement, F: Fabric> Scope<'env, T, F> {
         results: &'env mut [T],
         op: Op,
     ) {
-        self.handles.borrow_mut().push(Box::pin(at.get_accumulate(offset, operands, results, op)));
+        self.begun.borrow_mut().handles.push(Box::pin(at.get_accumulate(offset, operands, results, op)));
     }
 }
 
@@ -192,5 +183,5 @@ impl<T: Element, F: Fabric> Window<T, F> {
 
 debug!(
     [T: Element, F: Fabric] Scope<'_, T, F>,
-    |this| "{} operations on {:?}", this.handles.borrow().len(), this.window
+    |this| "{} operations on {:?}", this.begun.borrow().handles.len(), this.window
 );

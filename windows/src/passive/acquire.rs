@@ -9,7 +9,8 @@ use onesided_fabric::{Drive, Fabric, block_on, telling};
 use onesided_lock_algos::{Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode};
 
 use crate::locks::layout::LockId;
-use crate::passive::biased::Biased;
+use crate::passive::biased::BiasedSteps;
+use crate::passive::claim::Claim;
 use crate::passive::previous_owner::Holding;
 use crate::window::inner::Inner;
 use crate::window::retry::poll_once;
@@ -76,7 +77,7 @@ impl<'w, F: Fabric> Started<'w, F> {
             && inner.locks.algorithm.uses_node(mode)
             && let Some(owner) = inner.biased_owner(*owner)
         {
-            let (owner, first) = start_biased(inner, target, (owner, &**steps), mode);
+            let (owner, first) = start_biased(inner, target, (owner, steps), mode);
             return Ok(Self { target, owner, first });
         }
         // Destructured: a returned struct lies in memory, and its fields would stay there.
@@ -106,14 +107,11 @@ impl<'w, F: Fabric> Started<'w, F> {
 fn start_biased<F: Fabric>(
     inner: &Inner<F>,
     target: &Target<F>,
-    (owner, steps): (u64, &dyn Biased<F>),
+    (owner, steps): (u64, &BiasedSteps<F>),
     mode: Mode,
 ) -> (u64, First<F>) {
     let mut outcome = None;
-    let (owner, is_held) = match mode {
-        Mode::Exclusive => steps.start_exclusive(inner, target, owner, &mut outcome),
-        Mode::Shared => steps.start_shared(inner, target, owner, &mut outcome),
-    };
+    let (owner, is_held) = steps[mode as usize].start(inner, target, owner, &mut outcome);
     let first = if is_held {
         First::Held(Holding::cleanly(mode).biased(true))
     } else {
@@ -131,70 +129,60 @@ pub(super) fn done(op: impl Future<Output = Result<u64, Fault>>) -> Result<u64, 
     }
 }
 
-/// The contended rest of an acquire, separate so that the uncontended path stays small. The word at
-/// the home is looked up again: passed here, it would lie in memory on the uncontended path, too.
-#[cold]
-#[inline(never)]
-pub(super) fn contend<'w, F: Drive>(
-    inner: &'w Inner<F>,
-    (target, id): (&'w Target<F>, LockId),
-    owner: u64,
-    (mode, intent): (Mode, Intent),
-    first: Result<u64, Fault>,
-) -> Result<Holding, Fault> {
-    if first.is_ok_and(|first| comes_soon(inner, (target, id), owner, mode, first)) {
-        return Ok(Holding::cleanly(mode).biased(inner.has_biased_slot(id, owner)));
-    }
-    let what = || {
-        let found = first.ok().and_then(|first| inner.locks.algorithm.rank_found(first));
-        inner.lock_wait((target.rank, id), mode, (owner, found))
-    };
-    let intent = || intent;
-    let contended = pin!(inner.contend((target, id), owner, mode, first, &intent));
-    block_on(inner.fabric(), telling(contended, what))
-}
-
-/// Looks at the word of a lock in mapped memory for as long as a hand-over takes, while at most one owner is ahead.
-/// Returns whether the lock is held.
-fn comes_soon<F: Drive>(
-    inner: &Inner<F>,
-    (target, id): (&Target<F>, LockId),
-    owner: u64,
-    mode: Mode,
-    first: u64,
-) -> bool {
-    let looks = if inner.locks.leases.is_some() { 0 } else { inner.fabric().polls().looks };
-    let Some((memory, context)) = inner.shm_context(target, id, owner) else { return false };
-    let Ok(home) = context.home(0) else { return false };
-    for _ in 0..looks {
-        match done(memory.read(home)).map(|now| inner.locks.algorithm.ahead(owner, mode, first, now)) {
-            Ok(Some(0)) => return true,
-            Ok(Some(1)) => std::hint::spin_loop(),
-            _ => return false,
+impl<F: Fabric> Claim<'_, F> {
+    /// The contended rest of an acquire, separate so that the uncontended path stays small. The word at
+    /// the home is looked up again: passed here, it would lie in memory on the uncontended path, too.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn contend(self, intent: Intent, first: Result<u64, Fault>) -> Result<Holding, Fault>
+    where
+        F: Drive,
+    {
+        let Self { inner, target, id, owner, mode } = self;
+        if first.is_ok_and(|first| self.comes_soon(first)) {
+            return Ok(Holding::cleanly(mode).biased(self.is_biased()));
         }
+        let what = || {
+            let found = first.ok().and_then(|first| inner.locks.algorithm.rank_found(first));
+            inner.lock_wait((target.rank, id), mode, (owner, found))
+        };
+        let intent = || intent;
+        let contended = pin!(self.contended(first, &intent));
+        block_on(inner.fabric(), telling(contended, what))
     }
-    false
+
+    /// Looks at the word of a lock in mapped memory for as long as a hand-over takes, while at most one owner is ahead.
+    /// Returns whether the lock is held.
+    fn comes_soon(self, first: u64) -> bool
+    where
+        F: Drive,
+    {
+        let Self { inner, target, id, owner, mode } = self;
+        let looks = if inner.locks.leases.is_some() { 0 } else { inner.fabric().polls().looks };
+        let Some((memory, context)) = inner.shm_context(target, id, owner) else { return false };
+        let Ok(home) = context.home(0) else { return false };
+        for _ in 0..looks {
+            match done(memory.read(home)).map(|now| inner.locks.algorithm.ahead(owner, mode, first, now)) {
+                Ok(Some(0)) => return true,
+                Ok(Some(1)) => std::hint::spin_loop(),
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    /// The contended rest, as a future.
+    pub(super) async fn contended(self, first: Result<u64, Fault>, intent: IntentFn<'_>) -> Result<Holding, Fault> {
+        let held = match self.used() {
+            Ok(used) => self.inner.contend_leased(used, first, intent).await,
+            Err(fault) => Err(fault),
+        };
+        held.map(|held| Holding::of(held).biased(self.is_biased()))
+            .inspect_err(|fault| self.inner.end_failed_acquire(self.owner, first, *fault))
+    }
 }
 
 impl<F: Fabric> Inner<F> {
-    /// The same, as a future.
-    pub(crate) async fn contend<'w>(
-        &'w self,
-        target_lock: (&'w Target<F>, LockId),
-        owner: u64,
-        mode: Mode,
-        first: Result<u64, Fault>,
-        intent: IntentFn<'_>,
-    ) -> Result<Holding, Fault> {
-        let held = match self.lock_use(target_lock, owner, mode) {
-            Ok(used) => self.contend_leased(used, first, intent).await,
-            Err(fault) => Err(fault),
-        };
-        let is_biased = self.has_biased_slot(target_lock.1, owner);
-        held.map(|held| Holding::of(held).biased(is_biased))
-            .inspect_err(|fault| self.end_failed_acquire(owner, first, *fault))
-    }
-
     /// Frees the slot of an owner whose acquire failed, given the result of its first operation.
     fn end_failed_acquire(&self, owner: u64, first: Result<u64, Fault>, fault: Fault) {
         // After an unknown outcome the lock may refer to the node, until others recover it.

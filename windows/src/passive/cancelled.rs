@@ -3,35 +3,36 @@
 
 use std::cell::Cell;
 use std::future::Future;
-use std::ops::Deref;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Fabric, LockState, Told};
-use onesided_lock_algos::{Intent, IntentFn, Mode, Owner, WaitPolicy};
+use onesided_lock_algos::{Intent, IntentFn, Owner, WaitPolicy};
 
 use crate::locks::layout::LockId;
+use crate::passive::claim::{Claim, KeptClaim};
 use crate::passive::previous_owner::Holding;
-use crate::passive::release::release;
-use crate::window::inner::Inner;
-use crate::{Element, Epoch};
 
 /// The rest of an acquire, which owns what it needs. Dropped before it completes, it moves to the
-/// endpoint, which finishes it and [leaves](leave) the lock if that took it; closing the window
+/// endpoint, which finishes it and [releases](KeptClaim::release) the lock if that took it; closing the window
 /// waits for this.
 pub(crate) struct Cancellable<F: Fabric> {
-    inner: Arc<Inner<F>>,
-    target_lock: (u32, LockId),
-    owner: u64,
-    mode: Mode,
-    cancelled: Arc<AtomicBool>,
-    /// See [`WindowLock::rank_found`](crate::locks::window_lock::WindowLock::rank_found).
-    pub(super) found: Option<Rank>,
+    claim: KeptClaim<F>,
+    shared: Arc<Shared>,
     rest: Option<Rest>,
     told: Told,
+}
+
+/// What an acquire and its request tell each other.
+#[derive(Default)]
+struct Shared {
+    cancelled: AtomicBool,
+    /// Set once the first operation did not suffice, with the
+    /// [rank](crate::locks::window_lock::WindowLock::rank_found) that it found.
+    found: OnceLock<Option<Rank>>,
 }
 
 /// An acquire that was cancelled before it completed.
@@ -54,47 +55,61 @@ pub(crate) fn cancel<C>(call: C) -> Option<Cancelled> {
     LAST.take()
 }
 
-type Rest = Pin<Box<dyn Future<Output = Result<Holding, Fault>> + Send>>;
+/// How the lock is held, and whether the first operation sufficed.
+type Held = Result<(Holding, bool), Fault>;
+type Rest = Pin<Box<dyn Future<Output = Held> + Send>>;
 
 impl<F: Fabric> Cancellable<F> {
     /// `first` yields the value of the first operation.
     pub(crate) fn new(
-        inner: Arc<Inner<F>>,
-        (target_lock, mode, intent): ((u32, LockId), Mode, Intent),
-        owner: u64,
+        claim: Claim<'_, F>,
+        intent: Intent,
         first: impl Future<Output = Result<u64, Fault>> + Send + 'static,
     ) -> Self {
-        inner.note_lock(target_lock, mode, None, Some(LockState::Waits));
-        let cancelled = Arc::new(AtomicBool::new(false));
-        let (theirs, is_cancelled) = (Arc::clone(&inner), Arc::clone(&cancelled));
+        claim.inner.note_lock((claim.target.rank, claim.id), claim.mode, None, Some(LockState::Waits));
+        let shared = Arc::<Shared>::default();
+        let (theirs, told) = (claim.kept(), Arc::clone(&shared));
         let rest = Box::pin(async move {
             let first = first.await;
-            if first.is_ok_and(|first| theirs.locks.algorithm.holds(owner, mode, first)) {
-                return Ok(Holding::cleanly(mode));
+            let claim = theirs.claim()?;
+            let Claim { inner, owner, mode, .. } = claim;
+            if first.is_ok_and(|first| inner.locks.algorithm.holds(owner, mode, first)) {
+                return Ok((Holding::cleanly(mode).biased(claim.is_biased()), true));
             }
+            let _ = told.found.set(first.ok().and_then(|first| inner.locks.algorithm.rank_found(first)));
             let intent: IntentFn<'_> = &|| {
-                let wanted = match is_cancelled.load(Ordering::Relaxed) {
+                let wanted = match told.cancelled.load(Ordering::Relaxed) {
                     false => intent.wanted,
-                    true if theirs.world.is_leaving() => WaitPolicy::Leaving,
+                    true if inner.world.is_leaving() => WaitPolicy::Leaving,
                     true => WaitPolicy::Cancelled,
                 };
                 Intent { wanted, ..intent }
             };
-            theirs.contend((theirs.target(target_lock.0)?, target_lock.1), owner, mode, first, intent).await
+            claim.contended(first, intent).await.map(|holding| (holding, false))
         });
-        Self { inner, target_lock, owner, mode, cancelled, found: None, rest: Some(rest), told: Told::NOTHING }
+        Self { claim: claim.kept(), shared, rest: Some(rest), told: Told::NOTHING }
+    }
+
+    /// Whether the first operation did not suffice.
+    pub(super) fn contends(&self) -> bool {
+        self.shared.found.get().is_some()
+    }
+
+    fn found(&self) -> Option<Rank> {
+        *self.shared.found.get()?
     }
 
     /// Notes that nothing waits for the lock any more.
     fn note_end(&self) {
-        self.inner.note_lock(self.target_lock, self.mode, Some(LockState::Waits), None);
+        let KeptClaim { inner, target_lock, mode, .. } = &self.claim;
+        inner.note_lock(*target_lock, *mode, Some(LockState::Waits), None);
     }
 
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Holding, Fault>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Held> {
         let Some(rest) = &mut self.rest else { return Poll::Ready(Err(Fault::new(FaultKind::Closed))) };
         let Poll::Ready(outcome) = rest.as_mut().poll(cx) else {
-            let (inner, lock, mode) = (&self.inner, self.target_lock, self.mode);
-            self.told.tell(|| inner.lock_wait(lock, mode, (self.owner, self.found)));
+            let (KeptClaim { inner, target_lock, owner, mode }, found) = (&self.claim, self.found());
+            self.told.tell(|| inner.lock_wait(*target_lock, *mode, (*owner, found)));
             return Poll::Pending;
         };
         self.rest = None;
@@ -107,57 +122,22 @@ impl<F: Fabric> Drop for Cancellable<F> {
     fn drop(&mut self) {
         let Some(rest) = self.rest.take() else { return };
         self.note_end();
-        self.cancelled.store(true, Ordering::Relaxed);
-        let (inner, target_lock, owner) = (Arc::clone(&self.inner), self.target_lock, self.owner);
-        LAST.set(Some(Cancelled { target_lock, fault: inner.late(target_lock, owner, self.found) }));
+        self.shared.cancelled.store(true, Ordering::Relaxed);
+        let KeptClaim { ref inner, target_lock, owner, .. } = self.claim;
+        LAST.set(Some(Cancelled { target_lock, fault: inner.late(target_lock, owner, self.found()) }));
         let slot = Owner::from_bits(owner).slot;
         inner.locks.slots.cancelled().push(slot);
-        self.inner.run_or_spawn(async move {
+        let inner = Arc::clone(inner);
+        self.claim.inner.run_or_spawn(async move {
             // An acquire that fails holds nothing.
-            if let Ok(holding) = rest.await {
-                release(Arc::clone(&inner), target_lock, owner, holding.mode(), holding.recovered()).await;
+            if let Ok((holding, _)) = rest.await {
+                let held = KeptClaim { inner: Arc::clone(&inner), target_lock, owner, mode: holding.mode() };
+                held.release(holding.recovered()).await;
             }
             let mut cancelled = inner.locks.slots.cancelled();
             if let Some(index) = cancelled.iter().position(|other| *other == slot) {
                 cancelled.swap_remove(index);
             }
         });
-    }
-}
-
-/// A held lock whose guard has not reached the caller yet. Dropped before that, it counts as never
-/// recovered.
-pub(crate) struct Unclaimed<'w, T: Element, F: Fabric>(Option<Epoch<'w, T, F>>);
-
-impl<'w, T: Element, F: Fabric> Unclaimed<'w, T, F> {
-    pub(crate) const fn new(epoch: Epoch<'w, T, F>) -> Self {
-        Self(Some(epoch))
-    }
-
-    /// Hands the guard to the caller.
-    pub(crate) fn claim(mut self) -> Epoch<'w, T, F> {
-        match self.0.take() {
-            Some(epoch) => epoch,
-            None => unreachable!("the guard is taken only here"),
-        }
-    }
-}
-
-impl<'w, T: Element, F: Fabric> Deref for Unclaimed<'w, T, F> {
-    type Target = Epoch<'w, T, F>;
-
-    fn deref(&self) -> &Epoch<'w, T, F> {
-        match &self.0 {
-            Some(epoch) => epoch,
-            None => unreachable!("the guard is taken only at the end"),
-        }
-    }
-}
-
-impl<T: Element, F: Fabric> Drop for Unclaimed<'_, T, F> {
-    fn drop(&mut self) {
-        if let Some(epoch) = self.0.take() {
-            epoch.release_unclaimed();
-        }
     }
 }

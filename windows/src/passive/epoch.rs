@@ -8,6 +8,7 @@ use onesided_lock_algos::{Mode, Owner};
 
 use crate::locks::layout::LockId;
 use crate::operation::request::Awaited;
+use crate::passive::claim::Claim;
 use crate::passive::previous_owner::Holding;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
@@ -59,6 +60,19 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     }
 
     /// Whether the guard is dropped because its thread began to panic.
+    /// The same guard, before it reaches the caller. A drop before that leaves the lock as if it had never been
+    /// recovered.
+    pub(crate) const fn unclaimed(mut self) -> Self {
+        self.holding = self.holding.unclaimed(true);
+        self
+    }
+
+    /// The same guard, for the caller.
+    pub(crate) const fn claim(mut self) -> Self {
+        self.holding = self.holding.unclaimed(false);
+        self
+    }
+
     pub(crate) fn is_half_done(&self) -> bool {
         self.holding.is_half_done()
     }
@@ -79,6 +93,12 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     }
 
     /// The lock's owner.
+    #[inline(always)] // see `Claim::post_release`
+    pub(super) const fn held_claim(&self) -> Claim<'w, F> {
+        let Self { access: Access { inner, target, .. }, owner, holding, id } = self;
+        Claim { inner, target, id: *id, owner: *owner, mode: holding.mode() }
+    }
+
     pub(crate) const fn owner(&self) -> Owner {
         Owner::from_bits(self.owner)
     }

@@ -7,7 +7,6 @@ use onesided_lock_algos::{Mode, TokenDraw};
 use crate::handles::LockRequest;
 use crate::locks::layout::LockId;
 use crate::operation::request::{Awaited, Begin};
-use crate::passive::cancelled::Unclaimed;
 use crate::passive::lock::{Kind, operation};
 use crate::window::inner::Inner;
 use crate::window::target::Target;
@@ -111,7 +110,6 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
         let early = target.map(|target| inner.draw_token(target, id));
         Request::new(Awaited::Lock(inner, rank), operation(self.mode()), async move {
             let (epoch, by_first) = self.held().await?;
-            let epoch = Unclaimed::new(epoch);
             let token = match early.filter(|_| by_first) {
                 Some(early) => epoch.token(early).begin().await?,
                 None => epoch.fencing_token().await?,

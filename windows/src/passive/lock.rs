@@ -13,8 +13,9 @@ use onesided_lock_algos::{Intent, Mode};
 
 use crate::locks::layout::LockId;
 use crate::operation::handles::over;
-use crate::passive::acquire::{First, FirstOp, Started, contend};
+use crate::passive::acquire::{First, FirstOp, Started};
 use crate::passive::cancelled::{Cancellable, cancel};
+use crate::passive::claim::Claim;
 use crate::passive::previous_owner::Holding;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
@@ -78,13 +79,12 @@ pub struct LockRequest<'w, T: Element, F: Fabric = Any, K: Kind<T> = ()> {
     id: LockId,
     mode: Mode,
     lock: K::Lock<'w, F>,
-    /// The first operation, until its outcome is known.
+    /// The first operation, until the first poll.
     started: Option<Result<Started<'w, F>, Fault>>,
     deadline: Option<Duration>,
     intent: Intent,
-    /// The rest, once the first operation did not suffice. Boxed, so that a request stays in
-    /// registers.
-    contended: Option<Box<Contended<'w, F>>>,
+    /// From the first poll on. Boxed, so that a request stays in registers.
+    pending: Option<Box<Pending<'w, F>>>,
 }
 
 /// What a lock belongs to: a window (`()`), or a [`LockTable`](crate::LockTable); and whether the
@@ -126,18 +126,14 @@ impl<T: Element> Kind<T> for () {
 }
 
 /// A lock, and whether the first operation sufficed, which executed at the target.
-type PollHeld<'w, T, F> = Result<(Epoch<'w, T, F>, bool), Fault>;
+pub(crate) type PollHeld<'w, T, F> = Result<(Epoch<'w, T, F>, bool), Fault>;
 
-/// The rest of an acquire whose first operation did not suffice, and its deadline.
-struct Contended<'w, F: Fabric> {
-    rest: Option<(&'w Target<F>, u64, Cancellable<F>)>,
+/// An acquire that is polled, and its deadline.
+struct Pending<'w, F: Fabric> {
+    target: &'w Target<F>,
+    owner: u64,
+    rest: Cancellable<F>,
     limit: Limit<'w, F>,
-}
-
-impl<F: Fabric> Default for Contended<'_, F> {
-    fn default() -> Self {
-        Self { rest: None, limit: Limit::NONE }
-    }
 }
 
 // Nothing in it is pinned in place: what must not move is boxed.
@@ -149,9 +145,10 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         Self::start_of(window, (rank, LockId::WINDOW), (), mode, intent)
     }
 
-    /// A new request like this one.
-    pub(crate) fn again(&self) -> Self {
-        Self::start_of(self.window, self.target_lock(), (), self.mode, self.intent)
+    /// Makes a new request like this one.
+    pub(crate) fn again(&self) -> impl Fn() -> Self + use<'w, T, F> {
+        let (window, target_lock, mode, intent) = (self.window, self.target_lock(), self.mode, self.intent);
+        move || Self::start_of(window, target_lock, (), mode, intent)
     }
 }
 
@@ -174,7 +171,7 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
             started: Some(Started::new(window.inner(), (rank, id), mode, intent)),
             deadline: None,
             intent,
-            contended: None,
+            pending: None,
         }
     }
 
@@ -212,12 +209,12 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
     #[inline]
     #[track_caller]
     pub const fn recover(mut self) -> Self {
-        assert!(self.contended.is_none() && self.started.is_some(), "`recover` comes before the first poll");
+        assert!(self.started.is_some(), "`recover` comes before the first poll");
         self.intent = self.intent.recovering();
         self
     }
 
-    /// Waits until the lock is held; also returns whether the first operation sufficed, at the
+    /// Waits until the lock is held, whose guard is not [claimed](Epoch::claim) yet; also returns whether the first operation sufficed, at the
     /// target. Then words that were read behind it were read under the lock, and where the fabric
     /// [keeps order](onesided_fabric::keeps_order) all operations behind it executed under the lock.
     ///
@@ -225,7 +222,7 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
     /// As the request.
     pub(crate) async fn held(mut self) -> Result<(Epoch<'w, T, F>, bool), Error> {
         let held = poll_fn(|cx| self.poll_held(cx)).await;
-        held.map_err(|fault| self.failed(fault))
+        held.map(|(epoch, by_first)| (epoch.unclaimed(), by_first)).map_err(|fault| self.failed(fault))
     }
 
     pub(crate) const fn inner(&self) -> &'w Arc<Inner<F>> {
@@ -250,92 +247,47 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
 
     /// The same for a request that is consumed.
     #[inline]
-    fn failing(&self) -> impl Fn(Fault) -> Error + use<'w, T, F, K> {
+    pub(crate) fn failing(&self) -> impl Fn(Fault) -> Error + use<'w, T, F, K> {
         let (inner, rank, mode, lock) = (self.inner(), self.rank, self.mode, self.lock);
         move |fault| K::failed(lock, failed(inner, rank, mode, fault))
     }
 
     pub(crate) fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<PollHeld<'w, T, F>> {
-        if let Some(after) = self.deadline.take() {
-            self.contended.get_or_insert_default().limit.said = Some(after);
-        }
-        let outcome = match self.poll_stage(cx) {
-            Poll::Pending => {
-                let Some(contended) = &mut self.contended else { return Poll::Pending };
-                ready!(contended.limit.poll(cx, self.window.inner().fabric()));
-                Err(cancel(self.contended.take()).map_or(Fault::new(FaultKind::TimedOut), |cancelled| cancelled.fault))
+        let (inner, id, mode) = (self.window.inner(), self.id, self.mode);
+        let at_target = inner.locks.starts_at_target();
+        match self.started.take() {
+            Some(Err(fault)) => return Poll::Ready(Err(fault)),
+            Some(Ok(Started { target, owner, first: First::Held(holding) })) => {
+                return Poll::Ready(Ok((Epoch::new(inner, (target, id), owner, holding), at_target)));
             }
-            Poll::Ready(outcome) => outcome,
+            Some(Ok(Started { target, owner, first: First::Under(op) })) => {
+                let mut limit = Limit::NONE;
+                limit.said = self.deadline.take();
+                let rest = Cancellable::new(Claim { inner, target, id, owner, mode }, self.intent, op);
+                self.pending = Some(Box::new(Pending { target, owner, rest, limit }));
+            }
+            None => {}
+        }
+        let Some(pending) = &mut self.pending else { over() };
+        let outcome = match pending.rest.poll(cx) {
+            Poll::Ready(outcome) => outcome.map(|(holding, by_first)| {
+                (Epoch::new(inner, (pending.target, id), pending.owner, holding), by_first && at_target)
+            }),
+            Poll::Pending => {
+                ready!(pending.limit.poll(cx, inner.fabric()));
+                Err(cancel(self.pending.take()).map_or(Fault::new(FaultKind::TimedOut), |cancelled| cancelled.fault))
+            }
         };
-        // The endpoint finishes what was started.
-        self.cancel_rest();
+        self.pending = None;
         Poll::Ready(outcome)
     }
 
-    /// The lock if the first operation took it; otherwise nothing is held or waited for yet.
-    pub(crate) fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Epoch<'w, T, F>>, Error>> {
-        let first = ready!(self.poll_started(cx)).map_err(|fault| self.failed(fault))?;
-        if first.is_some() {
-            self.cancel_rest(); // the epoch owns the lock
-        }
-        Poll::Ready(Ok(first))
-    }
-
-    fn poll_stage(&mut self, cx: &mut Context<'_>) -> Poll<PollHeld<'w, T, F>> {
-        let (inner, id) = (self.window.inner(), self.id);
-        if let Some(epoch) = ready!(self.poll_started(cx))? {
-            return Poll::Ready(Ok((epoch, inner.locks.starts_at_target())));
-        }
-        match self.contended.as_mut().and_then(|contended| contended.rest.as_mut()) {
-            Some((target, owner, rest)) => {
-                rest.poll(cx).map_ok(|holding| (Epoch::new(inner, (*target, id), *owner, holding), false))
-            }
-            None => over(),
-        }
-    }
-
-    /// The first operation. `None` once more than it is needed.
-    fn poll_started(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Epoch<'w, T, F>>, Fault>> {
-        let (inner, target_lock, mode) = (self.window.inner(), (self.rank, self.id), self.mode);
-        match &mut self.started {
-            // In place, so that dropping the request meanwhile drops this too.
-            Some(Ok(Started { target, owner, first })) => {
-                let (target, owner) = (*target, *owner);
-                let holds = |holding| Poll::Ready(Ok(Some(Epoch::new(inner, (target, self.id), owner, holding))));
-                let first = match first {
-                    First::Held(holding) => {
-                        let holding = *holding;
-                        self.started = None;
-                        return holds(holding);
-                    }
-                    First::Under(op) => ready!(Pin::new(op).poll(cx)),
-                };
-                self.started = None; // nothing left to cancel
-                match first {
-                    Ok(first) if inner.locks.algorithm.holds(owner, mode, first) => {
-                        return holds(Holding::cleanly(mode).biased(inner.has_biased_slot(self.id, owner)));
-                    }
-                    first => {
-                        let found = first.ok().and_then(|first| inner.locks.algorithm.rank_found(first));
-                        let first = std::future::ready(first);
-                        let mut rest =
-                            Cancellable::new(Arc::clone(inner), (target_lock, mode, self.intent), owner, first);
-                        rest.found = found;
-                        self.contended.get_or_insert_default().rest = Some((target, owner, rest));
-                    }
-                }
-            }
-            Some(Err(fault)) => return Poll::Ready(Err(*fault)),
-            None => {}
-        }
-        Poll::Ready(Ok(None))
-    }
-
-    /// Ends the request; taking the lock consumes it.
-    fn cancel_rest(&mut self) {
-        self.contended = None;
-        if let Some(Ok(started)) = self.started.take() {
-            cancel_started::<T, F>(self.window.inner(), (self.rank, self.id), self.mode, started);
+    /// The same, or nothing once the request contends for the lock.
+    pub(crate) fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<Option<PollHeld<'w, T, F>>> {
+        match self.poll_held(cx) {
+            Poll::Pending if !self.pending.as_ref().is_some_and(|pending| pending.rest.contends()) => Poll::Pending,
+            Poll::Pending => Poll::Ready(None),
+            Poll::Ready(held) => Poll::Ready(Some(held)),
         }
     }
 
@@ -375,13 +327,13 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
         F: Drive,
     {
         let (inner, id, mode, intent) = (self.window.inner(), self.id, self.mode, self.intent);
-        if self.deadline.is_some() || self.contended.is_some() {
+        if self.deadline.is_some() || self.pending.is_some() {
             return self.hold_slowly();
         }
         let Started { target, owner, first } = ManuallyDrop::new(self).take()?;
         let holding = match first {
             First::Held(holding) => holding,
-            First::Under(op) => wait_under(inner, (target, id), owner, (mode, intent), op)?,
+            First::Under(op) => wait_under(Claim { inner, target, id, owner, mode }, intent, op)?,
         };
         Ok(Epoch::new(inner, (target, id), owner, holding))
     }
@@ -398,16 +350,11 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
 
 /// Waits for the first operation, and for the lock if that did not take it.
 #[inline(never)] // what the operation is would be asked where it is known
-fn wait_under<'w, F: Drive>(
-    inner: &'w Inner<F>,
-    (target, id): (&'w Target<F>, LockId),
-    owner: u64,
-    (mode, intent): (Mode, Intent),
-    op: FirstOp<F>,
-) -> Result<Holding, Fault> {
+fn wait_under<F: Drive>(claim: Claim<'_, F>, intent: Intent, op: FirstOp<F>) -> Result<Holding, Fault> {
+    let Claim { inner, owner, mode, .. } = claim;
     match wait_for(inner.fabric(), op) {
         Ok(first) if inner.locks.algorithm.holds(owner, mode, first) => Ok(Holding::cleanly(mode)),
-        first => contend(inner, (target, id), owner, (mode, intent), first),
+        first => claim.contend(intent, first),
     }
 }
 
@@ -441,7 +388,7 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> Drop for LockRequest<'w, T, F, K> {
     #[inline]
     fn drop(&mut self) {
         if let Some(Ok(started)) = self.started.take() {
-            cancel_started::<T, F>(self.window.inner(), (self.rank, self.id), self.mode, started);
+            cancel_started::<T, F>(self.window.inner(), self.id, self.mode, started);
         }
     }
 }
@@ -450,14 +397,14 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> Drop for LockRequest<'w, T, F, K> {
 #[cold]
 fn cancel_started<'w, T: Element, F: Fabric>(
     inner: &'w Arc<Inner<F>>,
-    (rank, id): (u32, LockId),
+    id: LockId,
     mode: Mode,
     Started { target, owner, first }: Started<'w, F>,
 ) {
     match first {
-        First::Held(holding) => Epoch::<T, F>::new(inner, (target, id), owner, holding).release_unclaimed(),
+        First::Held(holding) => drop(Epoch::<T, F>::new(inner, (target, id), owner, holding).unclaimed()),
         First::Under(op) => {
-            drop(Cancellable::new(Arc::clone(inner), ((rank, id), mode, Intent::CANCELLED), owner, op));
+            drop(Cancellable::new(Claim { inner, target, id, owner, mode }, Intent::CANCELLED, op));
         }
     }
 }

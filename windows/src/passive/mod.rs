@@ -4,6 +4,7 @@ pub(crate) mod acquire;
 pub(crate) mod biased;
 pub(crate) mod calls;
 pub(crate) mod cancelled;
+pub(crate) mod claim;
 pub(crate) mod epoch;
 pub(crate) mod fencing;
 pub(crate) mod lock;

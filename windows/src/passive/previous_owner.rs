@@ -32,14 +32,14 @@ pub enum PreviousOwner {
 
 impl fmt::Display for PreviousOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Owner(rank) => write!(f, "rank {rank} died while it held the lock"),
-            Self::OwnerLeft(rank) => write!(f, "rank {rank} left while it held the lock"),
-            Self::Panicked(rank) => write!(f, "rank {rank} panicked while it held the lock"),
-            Self::LeaseExpired(rank) => write!(f, "rank {rank} held the lock for longer than its lease"),
-            Self::Participant(rank) => write!(f, "rank {rank} died, and may have held the lock"),
-            Self::ParticipantLeft(rank) => write!(f, "rank {rank} left, and may have held the lock"),
-        }
+        let (Self::Owner(rank)
+        | Self::OwnerLeft(rank)
+        | Self::Participant(rank)
+        | Self::ParticipantLeft(rank)
+        | Self::LeaseExpired(rank)
+        | Self::Panicked(rank)) = *self;
+        let kind = RECOVERED.iter().find_map(|(kind, previous)| (previous(rank) == *self).then_some(*kind));
+        Fault::of(kind.unwrap_or(FaultKind::OwnerDied), Rank(rank)).fmt(f)
     }
 }
 
@@ -50,19 +50,20 @@ impl fmt::Display for PreviousOwner {
 pub(crate) struct Holding(u32);
 
 /// From whom a lock may be recovered; counted from 1.
-const RECOVERED: [FaultKind; 6] = [
-    FaultKind::ParticipantDied,
-    FaultKind::OwnerDied,
-    FaultKind::LeaseExpired,
-    FaultKind::OwnerPanicked,
-    FaultKind::OwnerLeft,
-    FaultKind::ParticipantLeft,
+const RECOVERED: [(FaultKind, fn(u32) -> PreviousOwner); 6] = [
+    (FaultKind::ParticipantDied, PreviousOwner::Participant),
+    (FaultKind::OwnerDied, PreviousOwner::Owner),
+    (FaultKind::LeaseExpired, PreviousOwner::LeaseExpired),
+    (FaultKind::OwnerPanicked, PreviousOwner::Panicked),
+    (FaultKind::OwnerLeft, PreviousOwner::OwnerLeft),
+    (FaultKind::ParticipantLeft, PreviousOwner::ParticipantLeft),
 ];
 
 impl Holding {
     const SHARED: u32 = 1 << 31;
     const UNWINDING: u32 = 1 << 30;
     const BIASED: u32 = 1 << 29;
+    const UNCLAIMED: u32 = 1 << 28;
     const KIND: u32 = 24;
 
     #[inline]
@@ -76,14 +77,18 @@ impl Holding {
     pub(crate) fn of(held: Held) -> Self {
         let Self(mode) = Self::cleanly(held.mode);
         let Some(fault) = held.recovered else { return Self(mode) };
-        let kind = RECOVERED.iter().position(|kind| *kind == fault.kind()).unwrap_or(0) as u32 + 1;
+        let kind = RECOVERED.iter().position(|(kind, _)| *kind == fault.kind()).unwrap_or(0) as u32 + 1;
         Self(mode | kind << Self::KIND | fault.rank().map_or(0, |rank| rank.0) & 0xff_ffff)
     }
 
     /// The fault of the owner from which the lock was recovered.
     pub(crate) fn recovered(self) -> Option<Fault> {
-        let kind = (self.0 >> Self::KIND & 0xf).checked_sub(1)?;
-        Some(Fault::of(*RECOVERED.get(kind as usize)?, Rank(self.0 & 0xff_ffff)))
+        let (kind, _) = self.recovery()?;
+        Some(Fault::of(kind, Rank(self.0 & 0xff_ffff)))
+    }
+
+    fn recovery(self) -> Option<(FaultKind, fn(u32) -> PreviousOwner)> {
+        RECOVERED.get((self.0 >> Self::KIND & 0xf).checked_sub(1)? as usize).copied()
     }
 
     /// The same for a guard that is made now, perhaps by a destructor as the stack unwinds.
@@ -96,6 +101,21 @@ impl Holding {
     #[inline(always)]
     pub(crate) const fn poisoning_nothing(self) -> Self {
         Self(self.0 | Self::UNWINDING)
+    }
+
+    /// The same for a guard that has not reached the caller yet, or has.
+    pub(crate) const fn unclaimed(self, unclaimed: bool) -> Self {
+        Self(self.0 & !Self::UNCLAIMED | if unclaimed { Self::UNCLAIMED } else { 0 })
+    }
+
+    /// As what a drop of the guard leaves the lock poisoned. One that has not reached the caller counts as
+    /// never recovered.
+    #[inline(always)]
+    pub(crate) fn poison(self, own: Rank) -> Option<Fault> {
+        match self.0 & Self::UNCLAIMED {
+            0 => self.is_half_done().then(|| Fault::of(FaultKind::OwnerPanicked, own)),
+            _ => self.recovered(),
+        }
     }
 
     /// Whether what the lock protects may be half written: the guard is dropped because its thread
@@ -127,17 +147,9 @@ impl Holding {
     }
 
     pub(crate) fn previous_owner<F: Fabric>(self, world: &World<F>) -> Option<PreviousOwner> {
-        let fault = self.recovered()?;
-        let rank = fault.rank()?;
-        let rank = world.rank_of(rank).unwrap_or(rank.0);
-        Some(match fault.kind() {
-            FaultKind::LeaseExpired => PreviousOwner::LeaseExpired(rank),
-            FaultKind::OwnerPanicked => PreviousOwner::Panicked(rank),
-            FaultKind::OwnerDied => PreviousOwner::Owner(rank),
-            FaultKind::OwnerLeft => PreviousOwner::OwnerLeft(rank),
-            FaultKind::ParticipantLeft => PreviousOwner::ParticipantLeft(rank),
-            _ => PreviousOwner::Participant(rank),
-        })
+        let (_, previous) = self.recovery()?;
+        let rank = self.0 & 0xff_ffff;
+        Some(previous(world.rank_of(Rank(rank)).unwrap_or(rank)))
     }
 }
 

@@ -11,31 +11,23 @@ use std::task::{Context, Poll, ready};
 use onesided_fabric::Fabric;
 use onesided_fabric::bootstrap::fork::{self, is_child};
 use onesided_fabric::remote_memory::{Fault, FaultKind, Link, RemoteMemory};
-use onesided_lock_algos::{LockContext, Mode, Owner, Rest, TestAndSet, held_by_word};
+use onesided_lock_algos::{LockContext, Mode, Rest, TestAndSet, held_by_word};
 
 use crate::locks::layout::LockId;
-use crate::locks::slots::BIASED_SLOT;
-use crate::passive::previous_owner::Holding;
+use crate::passive::claim::{Claim, KeptClaim};
 use crate::window::inner::Inner;
 use crate::window::retry::poll_once;
 use crate::window::target::Target;
-use crate::{Access, Element, Epoch};
+use crate::{Element, Epoch};
 
 impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
-    /// Releases a lock whose guard never reached the caller: it stays poisoned if it was recovered.
-    pub(crate) fn release_unclaimed(self) {
-        let held = ManuallyDrop::new(self);
-        held.release_alone(held.holding.recovered());
-    }
-
     /// Flushes and releases without a caller that waits; as poisoned for the fault `why`.
     #[inline(always)] // see `post_release`
     fn release_alone(&self, why: Option<Fault>) {
         self.note_release();
-        let Self { access: Access { inner, target, .. }, owner, holding, id } = self;
         match why {
-            Some(_) => inner.run_or_spawn(release(Arc::clone(inner), (target.rank, *id), *owner, holding.mode(), why)),
-            None => flush_and_release(inner, (target, *id), *owner, *holding),
+            Some(_) => self.access.inner.run_or_spawn(self.held_claim().kept().release(why)),
+            None => self.held_claim().flush_and_release(self.holding.is_biased()),
         }
     }
 
@@ -50,11 +42,11 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// Posts the release, or begins one that may find that the lease has expired.
     #[inline(always)] // see `post_release`
     pub(crate) fn begin_release(&self) -> Option<Releasing<F>> {
-        let Self { access: Access { inner, target, .. }, owner, holding, id } = self;
         // The biased slot is not used with leases.
-        if !holding.is_biased() && inner.locks.leases.is_some() && !held_by_word(*owner, holding.mode()) {
+        let may_expire = || self.access.inner.locks.leases.is_some();
+        if !self.holding.is_biased() && may_expire() && !held_by_word(self.owner, self.holding.mode()) {
             self.note_release();
-            return Some(release_checked(inner, (target, *id), *owner, *holding));
+            return Some(self.held_claim().release_checked());
         }
         self.post_release();
         None
@@ -88,7 +80,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
                 Err(fault) => defer_error(inner, held.access.target.rank, fault),
             }
         } else {
-            flush_and_release(inner, (held.access.target, held.id), held.owner, held.holding);
+            held.held_claim().flush_and_release(held.holding.is_biased());
         }
     }
 
@@ -98,8 +90,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     #[inline(always)]
     pub(crate) fn post_release(&self) {
         self.note_release();
-        let Self { access: Access { inner, target, .. }, owner, holding, id } = self;
-        post_release(inner, (target, *id), *owner, *holding);
+        self.held_claim().post_release(self.holding.is_biased());
     }
 }
 
@@ -107,57 +98,12 @@ impl<T: Element, F: Fabric> Drop for Epoch<'_, T, F> {
     #[inline(always)] // see `post_release`
     fn drop(&mut self) {
         let own = self.access.inner.fabric().rank();
-        self.release_alone(self.is_half_done().then(|| Fault::of(FaultKind::OwnerPanicked, own)));
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn release_checked<'w, F: Fabric>(
-    inner: &'w Arc<Inner<F>>,
-    (target, id): (&'w Target<F>, LockId),
-    owner: u64,
-    holding: Holding,
-) -> Releasing<F> {
-    let mode = holding.mode();
-    let used = fork::check().and_then(|()| inner.lock_use((target, id), owner, mode));
-    let started = used.and_then(|used| inner.locks.algorithm.start_release(used));
-    let (theirs, rank) = (Arc::clone(inner), target.rank);
-    let rest = Box::pin(async move { theirs.finish_release((rank, id), owner, mode, started?).await });
-    Releasing { inner: Arc::clone(inner), rank, rest: Some(rest) }
-}
-
-#[inline(always)]
-fn post_release<'w, F: Fabric>(
-    inner: &'w Arc<Inner<F>>,
-    (target, id): (&'w Target<F>, LockId),
-    owner: u64,
-    holding: Holding,
-) {
-    if holding.is_biased() {
-        let Some((_, steps)) = &inner.locks.biased else { return }; // it has one
-        match holding.mode() {
-            Mode::Exclusive => steps.release_exclusive(inner, target, owner),
-            Mode::Shared => steps.release_shared(inner, target, owner),
-        }
-    } else if held_by_word(owner, holding.mode()) {
-        let posted = match inner.shm_context(target, id, owner) {
-            Some((memory, context)) => {
-                release_link(memory, context, owner).map(|release| drop(memory.post_link(release)))
-            }
-            None => release_link(inner.fabric(), inner.lock_context(target, id, owner), owner)
-                .map(|release| drop(inner.fabric().post_link(release))),
-        };
-        if let Err(fault) = posted {
-            defer_error(inner, target.rank, fault);
-        }
-    } else {
-        release_with_slot(inner, (target, id), owner, holding.mode());
+        self.release_alone(self.holding.poison(own));
     }
 }
 
 /// The release of an owner that [holds the lock by its word](held_by_word).
-#[inline(always)] // as `post_release`
+#[inline(always)] // see `Claim::post_release`
 fn release_link<'w, M: RemoteMemory>(
     memory: &'w M,
     context: impl LockContext<'w, M>,
@@ -166,138 +112,155 @@ fn release_link<'w, M: RemoteMemory>(
     Ok(TestAndSet::release_link(memory, (context.home(0)?, owner)))
 }
 
-/// The release of any other owner that may have a queue node.
+impl<F: Fabric> Claim<'_, F> {
+    #[cold]
+    #[inline(never)]
+    fn release_checked(self) -> Releasing<F> {
+        let used = fork::check().and_then(|()| self.used());
+        let started = used.and_then(|used| self.inner.locks.algorithm.start_release(used));
+        let (inner, rank, kept) = (Arc::clone(self.inner), self.target.rank, self.kept());
+        Releasing { inner, rank, rest: Some(Box::pin(async move { kept.claim()?.finish_release(started?).await })) }
+    }
+
+    #[inline(always)]
+    fn post_release(self, is_biased: bool) {
+        let Self { inner, target, id, owner, mode } = self;
+        if is_biased {
+            let Some((_, steps)) = &inner.locks.biased else { return }; // it has one
+            steps[mode as usize].release(inner, target, owner);
+        } else if held_by_word(owner, mode) {
+            let posted = match inner.shm_context(target, id, owner) {
+                Some((memory, context)) => {
+                    release_link(memory, context, owner).map(|release| drop(memory.post_link(release)))
+                }
+                None => release_link(inner.fabric(), inner.lock_context(target, id, owner), owner)
+                    .map(|release| drop(inner.fabric().post_link(release))),
+            };
+            if let Err(fault) = posted {
+                defer_error(inner, target.rank, fault);
+            }
+        } else {
+            release_with_slot(inner, target, id, owner, mode);
+        }
+    }
+
+    /// The rest of a release whose first operation has ended so. If it waits for another owner's next
+    /// step where operations complete at post, it polls briefly, which costs less than leaving it to the
+    /// endpoint.
+    #[inline(never)]
+    pub(super) fn finish_now(self, found: Result<u64, Fault>) {
+        /// The number of polls: less than a microsecond.
+        const POLLS: usize = 64;
+        let (inner, rank) = (self.inner, self.target.rank);
+        let found_first = std::future::ready(found);
+        for _ in 0..POLLS {
+            let Ok(found) = found else { break };
+            match self.used().and_then(|used| inner.locks.algorithm.released(used, Some(found))) {
+                Ok(Rest::Nothing) => return inner.give_back(self.owner),
+                Err(fault) => {
+                    inner.end_failed(self.owner);
+                    return defer_error(inner, rank, fault);
+                }
+                Ok(Rest::Unknown) => break,
+                Ok(_) if !inner.completes_at_post => break,
+                Ok(Rest::Waits) => spin_loop(),
+                Ok(Rest::Steps) => {
+                    return match poll_once(self.finish_release(found_first)) {
+                        Poll::Ready(Ok(())) => {}
+                        Poll::Ready(Err(fault)) => defer_error(inner, rank, fault),
+                        // A fabric that claims to complete at post and does not.
+                        Poll::Pending => defer_error(inner, rank, Fault::new(FaultKind::Protocol)),
+                    };
+                }
+            }
+        }
+        self.spawn_release(found_first);
+    }
+
+    /// Finishes a release whose first operation is posted, here or, where it has to wait, on the
+    /// endpoint.
+    #[inline(never)]
+    fn spawn_release(self, started: impl Future<Output = Result<u64, Fault>> + Send + 'static) {
+        let kept = self.kept();
+        self.inner.run_or_spawn(async move {
+            let released = match kept.claim() {
+                Ok(claim) => claim.finish_release(started).await,
+                Err(fault) => Err(fault),
+            };
+            if let Err(fault) = released {
+                defer_error(&kept.inner, kept.target_lock.0, fault);
+            }
+        });
+    }
+
+    /// Flushes and releases, here or, where that has to wait, on the endpoint.
+    #[inline(never)]
+    fn flush_and_release(self, is_biased: bool) {
+        let Self { inner, target, .. } = self;
+        if is_child() {
+            return; // a copy of its parent's guard
+        }
+        match poll_once(inner.fabric().flush_before_release(target.fabric_rank())) {
+            Poll::Ready(flushed) => {
+                self.post_release(is_biased);
+                if let Err(fault) = flushed {
+                    defer_error(inner, target.rank, fault);
+                }
+            }
+            Poll::Pending => inner.spawn(Box::pin(self.kept().release(None))),
+        }
+    }
+
+    /// Finishes a release and frees its owner's slot.
+    async fn finish_release(self, started: impl Future<Output = Result<u64, Fault>> + Send) -> Result<(), Fault> {
+        let used = self.used()?;
+        let found = started.await;
+        self.inner.end_release(self.owner, self.inner.locks.algorithm.finish_release(used, found).await)
+    }
+}
+
+impl<F: Fabric> KeptClaim<F> {
+    /// Flushes and releases for a caller that is gone, as poisoned for the fault `why`; errors are
+    /// deferred.
+    pub(crate) async fn release(self, why: Option<Fault>) {
+        let outcome = async {
+            let claim = self.claim()?;
+            let flushed = self.inner.fabric().flush_before_release(claim.target.fabric_rank()).await;
+            let (lock, used) = (&self.inner.locks.algorithm, claim.used()?);
+            let released = match why {
+                Some(why) => self.inner.end_release(self.owner, lock.release_poisoned(used, why).await),
+                None => claim.finish_release(lock.start_release(used)?).await,
+            };
+            flushed.and(released) // released even if the flush failed
+        };
+        if let Err(fault) = outcome.await {
+            defer_error(&self.inner, self.target_lock.0, fault);
+        }
+    }
+}
+
+/// The release of any other owner that may have a queue node. Not of a [`Claim`], which would lie in memory on the
+/// other paths, too.
 #[cold]
 #[inline(never)]
-pub(super) fn release_with_slot<'w, F: Fabric>(
-    inner: &'w Arc<Inner<F>>,
-    (target, id): (&'w Target<F>, LockId),
-    owner: u64,
-    mode: Mode,
-) {
-    let lock = &inner.locks.algorithm;
-    let used = inner.lock_use((target, id), owner, mode);
-    let started = used.and_then(|used| Ok((lock.start_release(used)?, lock.released(used, None))));
+fn release_with_slot<F: Fabric>(inner: &Arc<Inner<F>>, target: &Target<F>, id: LockId, owner: u64, mode: Mode) {
+    let (claim, lock) = (Claim { inner, target, id, owner, mode }, &inner.locks.algorithm);
+    let started = claim.used().and_then(|used| Ok((lock.start_release(used)?, lock.released(used, None))));
     let mut started = match started {
         Ok((_, Ok(Rest::Nothing))) => return inner.give_back(owner),
         Ok((started, _)) => started,
         Err(fault) => return defer_error(inner, target.rank, fault),
     };
     match poll_once(&mut started) {
-        Poll::Ready(found) => finish_now(inner, (target, id), owner, mode, found),
-        Poll::Pending => spawn_release(inner, (target.rank, id), owner, mode, started),
+        Poll::Ready(found) => claim.finish_now(found),
+        Poll::Pending => claim.spawn_release(started),
     }
-}
-
-/// The rest of a release whose first operation has ended so. If it waits for another owner's next
-/// step where operations complete at post, it polls briefly, which costs less than leaving it to the
-/// endpoint.
-#[inline(never)]
-pub(super) fn finish_now<F: Fabric>(
-    inner: &Arc<Inner<F>>,
-    (target, id): (&Target<F>, LockId),
-    owner: u64,
-    mode: Mode,
-    found: Result<u64, Fault>,
-) {
-    /// The number of polls: less than a microsecond.
-    const POLLS: usize = 64;
-    let found_first = std::future::ready(found);
-    for _ in 0..POLLS {
-        let Ok(found) = found else { break };
-        let used = inner.lock_use((target, id), owner, mode);
-        match used.and_then(|used| inner.locks.algorithm.released(used, Some(found))) {
-            Ok(Rest::Nothing) => return inner.give_back(owner),
-            Err(fault) => {
-                inner.end_failed(owner);
-                return defer_error(inner, target.rank, fault);
-            }
-            Ok(Rest::Unknown) => break,
-            Ok(_) if !inner.completes_at_post => break,
-            Ok(Rest::Waits) => spin_loop(),
-            Ok(Rest::Steps) => {
-                return match poll_once(inner.finish_release((target.rank, id), owner, mode, found_first)) {
-                    Poll::Ready(Ok(())) => {}
-                    Poll::Ready(Err(fault)) => defer_error(inner, target.rank, fault),
-                    // A fabric that claims to complete at post and does not.
-                    Poll::Pending => defer_error(inner, target.rank, Fault::new(FaultKind::Protocol)),
-                };
-            }
-        }
-    }
-    spawn_release(inner, (target.rank, id), owner, mode, found_first);
-}
-
-/// Finishes a release whose first operation is posted, here or, where it has to wait, on the
-/// endpoint.
-#[inline(never)]
-fn spawn_release<F: Fabric>(
-    inner: &Arc<Inner<F>>,
-    target_lock: (u32, LockId),
-    owner: u64,
-    mode: Mode,
-    started: impl Future<Output = Result<u64, Fault>> + Send + 'static,
-) {
-    let theirs = Arc::clone(inner);
-    inner.run_or_spawn(async move {
-        if let Err(fault) = theirs.finish_release(target_lock, owner, mode, started).await {
-            defer_error(&theirs, target_lock.0, fault);
-        }
-    });
 }
 
 #[cold]
 #[inline(never)]
 pub(super) fn defer_error<F: Fabric>(inner: &Inner<F>, rank: u32, fault: Fault) {
     inner.lifecycle.defer(inner.failed_or_expired("unlock", rank, fault));
-}
-
-/// Flushes and releases, here or, where that has to wait, on the endpoint.
-#[inline(never)]
-fn flush_and_release<'w, F: Fabric>(
-    inner: &'w Arc<Inner<F>>,
-    (target, id): (&'w Target<F>, LockId),
-    owner: u64,
-    holding: Holding,
-) {
-    if is_child() {
-        return; // a copy of its parent's guard
-    }
-    match poll_once(inner.fabric().flush_before_release(target.fabric_rank())) {
-        Poll::Ready(flushed) => {
-            post_release(inner, (target, id), owner, holding);
-            if let Err(fault) = flushed {
-                defer_error(inner, target.rank, fault);
-            }
-        }
-        Poll::Pending => {
-            inner.spawn(Box::pin(release(Arc::clone(inner), (target.rank, id), owner, holding.mode(), None)));
-        }
-    }
-}
-
-/// Flushes and releases for a caller that is gone, as poisoned for the fault `why`; errors are
-/// deferred.
-pub(crate) async fn release<F: Fabric>(
-    inner: Arc<Inner<F>>,
-    (rank, id): (u32, LockId),
-    owner: u64,
-    mode: Mode,
-    why: Option<Fault>,
-) {
-    let outcome = async {
-        let target = inner.target(rank)?;
-        let flushed = inner.fabric().flush_before_release(target.fabric_rank()).await;
-        let (lock, used) = (&inner.locks.algorithm, inner.lock_use((target, id), owner, mode)?);
-        let released = match why {
-            Some(why) => inner.end_release(owner, lock.release_poisoned(used, why).await),
-            None => inner.finish_release((rank, id), owner, mode, lock.start_release(used)?).await,
-        };
-        flushed.and(released) // released even if the flush failed
-    };
-    if let Err(fault) = outcome.await {
-        defer_error(&inner, rank, fault);
-    }
 }
 
 /// A release that is waited for. If it is dropped before it completes, the endpoint finishes it.
@@ -334,26 +297,8 @@ impl<F: Fabric> Drop for Releasing<F> {
 }
 
 impl<F: Fabric> Inner<F> {
-    /// Whether an owner of a lock has the biased slot: [`Holding::is_biased`], where it is not known.
-    #[inline(always)] // see `post_release`
-    pub(super) fn has_biased_slot(&self, id: LockId, owner: u64) -> bool {
-        id.is_window_lock() && self.locks.biased.is_some() && Owner::from_bits(owner).slot == BIASED_SLOT
-    }
-
-    /// Finishes a release and frees its owner's slot.
-    pub(crate) async fn finish_release(
-        &self,
-        (rank, id): (u32, LockId),
-        owner: u64,
-        mode: Mode,
-        started: impl Future<Output = Result<u64, Fault>> + Send,
-    ) -> Result<(), Fault> {
-        let used = self.lock_use((self.target(rank)?, id), owner, mode)?;
-        self.end_release(owner, self.locks.algorithm.finish_release(used, started.await).await)
-    }
-
     /// Frees the slot of an owner, given the result of its release.
-    pub(crate) fn end_release(&self, owner: u64, released: Result<(), Fault>) -> Result<(), Fault> {
+    fn end_release(&self, owner: u64, released: Result<(), Fault>) -> Result<(), Fault> {
         match released {
             Ok(()) => self.give_back(owner),
             Err(_) => self.end_failed(owner), // peers may still write to its node
@@ -363,7 +308,7 @@ impl<F: Fabric> Inner<F> {
 
     /// Frees the slot of an owner whose release failed, if no peer can write to its node any more.
     #[cold]
-    pub(crate) fn end_failed(&self, owner: u64) {
+    fn end_failed(&self, owner: u64) {
         if self.locks.algorithm.lock_words().nodes_are_own {
             self.give_back(owner);
         }

@@ -10,7 +10,6 @@ use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Any, Drive, Fabric, block_on, debug, handle, wait_for};
 
 use crate::operation::handles::over;
-use crate::passive::release::Releasing;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 use crate::{Access, Element, Epoch, Error};
@@ -26,7 +25,22 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// it as after a death.
     #[inline(always)] // a guard passed through memory costs more than the release
     pub fn unlock(self) -> Unlock<'w, T, F> {
-        Unlock::of(self)
+        let Access { inner, target, .. } = self.access;
+        Unlock::new(inner, target, Some(self.poisoning_nothing()))
+    }
+
+    /// The same without the handle. A drop before it completes releases as well.
+    pub(crate) async fn released(self) -> Result<(), Fault> {
+        if is_child() {
+            return Err(Fault::new(FaultKind::Forked)); // it stays its parent's
+        }
+        let held = self.poisoning_nothing();
+        let Access { inner, target, .. } = held.access;
+        let flushed = inner.fabric().flush_before_release(target.fabric_rank()).await;
+        match ManuallyDrop::new(held).begin_release() {
+            Some(released) => flushed.and(released.await),
+            None => flushed,
+        }
     }
 }
 
@@ -44,47 +58,15 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
 pub struct Unlock<'w, T: Element, F: Fabric = Any> {
     inner: &'w Inner<F>,
     target: &'w Target<F>,
-    /// `None` once the release is posted.
+    /// `None` once it was polled.
     held: Option<Epoch<'w, T, F>>,
-    flush: Option<F::Flush<'w>>,
-    /// The release, where it may find that the lease has expired.
-    checked: Option<Releasing<F>>,
-    outcome: Result<(), Fault>,
+    rest: Option<Pin<Box<dyn Future<Output = Result<(), Fault>> + Send + 'w>>>,
 }
 
 impl<'w, T: Element, F: Fabric> Unlock<'w, T, F> {
     #[inline]
     pub(crate) fn new(inner: &'w Inner<F>, target: &'w Target<F>, held: Option<Epoch<'w, T, F>>) -> Self {
-        Self { inner, target, held, flush: None, checked: None, outcome: Ok(()) }
-    }
-
-    #[inline(always)] // see `Epoch::unlock`
-    fn of(held: Epoch<'w, T, F>) -> Self {
-        let Access { inner, target, .. } = held.access;
-        Self::new(inner, target, Some(held.poisoning_nothing()))
-    }
-
-    pub(crate) fn poll_released(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        let Self { inner, target, held, flush, checked, outcome } = self;
-        if held.is_none() && checked.is_none() {
-            over();
-        }
-        if held.is_some() {
-            if is_child() {
-                return Poll::Ready(Err(Fault::new(FaultKind::Forked))); // it stays its parent's
-            }
-            let flush = flush.get_or_insert_with(|| inner.fabric().flush_before_release(target.fabric_rank()));
-            *outcome = ready!(Pin::new(flush).poll(cx));
-            if let Some(held) = held.take() {
-                let held = ManuallyDrop::new(held);
-                *checked = held.begin_release();
-            }
-        }
-        if let Some(released) = checked {
-            let released = ready!(Pin::new(released).poll(cx));
-            (*checked, *outcome) = (None, outcome.and(released));
-        }
-        Poll::Ready(*outcome)
+        Self { inner, target, held, rest: None }
     }
 }
 
@@ -100,20 +82,19 @@ impl<T: Element, F: Fabric> Unlock<'_, T, F> {
     where
         F: Drive,
     {
-        let Self { inner, target, held, flush, checked, outcome } = self;
+        let Self { inner, target, held, rest } = self;
         // Its drop would release again, and the drop of one that is not there would take its address.
         let held = ManuallyDrop::new(held);
-        if let Some(released) = checked {
-            return wait_checked(inner, target.rank, released, outcome);
+        if let Some(rest) = rest {
+            return wait_rest(inner, target.rank, Ok(()), rest);
         }
         let Some(held) = &*held else { over() };
         if is_child() {
             return Err(inner.failed("unlock", target.rank, Fault::new(FaultKind::Forked)));
         }
-        let flush = flush.unwrap_or_else(|| inner.fabric().flush_before_release(target.fabric_rank()));
-        let flushed = wait_for(inner.fabric(), flush);
+        let flushed = wait_for(inner.fabric(), inner.fabric().flush_before_release(target.fabric_rank()));
         if let Some(released) = held.begin_release() {
-            return wait_checked(inner, target.rank, released, flushed);
+            return wait_rest(inner, target.rank, flushed, released);
         }
         flushed.map_err(|fault| inner.failed("unlock", target.rank, fault))
     }
@@ -121,26 +102,33 @@ impl<T: Element, F: Fabric> Unlock<'_, T, F> {
 
 #[cold]
 #[inline(never)]
-fn wait_checked<F: Drive>(
+fn wait_rest<F: Drive>(
     inner: &Inner<F>,
     rank: u32,
-    released: Releasing<F>,
-    outcome: Result<(), Fault>,
+    flushed: Result<(), Fault>,
+    rest: impl Future<Output = Result<(), Fault>> + Send,
 ) -> Result<(), Error> {
-    let outcome = outcome.and(block_on(inner.fabric(), released));
+    let outcome = flushed.and(block_on(inner.fabric(), rest));
     outcome.map_err(|fault| inner.failed_or_expired("unlock", rank, fault))
 }
 
 handle!([T: Element, F], Unlock<'_, T, F>, (), Error, |unlock| unlock.inner.fabric());
 
-// Nothing in it is pinned in place: the fabric's operations are `Unpin`.
+// Nothing in it is pinned in place: what must not move is boxed.
 impl<T: Element, F: Fabric> Unpin for Unlock<'_, T, F> {}
 
 impl<T: Element, F: Fabric> Future for Unlock<'_, T, F> {
     type Output = Result<(), Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.poll_released(cx).map_err(|fault| self.inner.failed_or_expired("unlock", self.target.rank, fault))
+        let Self { inner, target, held, rest } = &mut *self;
+        let released = rest.get_or_insert_with(|| match held.take() {
+            Some(held) => Box::pin(held.released()),
+            None => over(),
+        });
+        let outcome = ready!(released.as_mut().poll(cx));
+        *rest = None;
+        Poll::Ready(outcome.map_err(|fault| inner.failed_or_expired("unlock", target.rank, fault)))
     }
 }
 

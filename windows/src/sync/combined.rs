@@ -1,13 +1,11 @@
 //! Combined operations: lock, operate and unlock in one call.
 
-use onesided_fabric::{Any, Drive, Fabric, debug};
+use onesided_fabric::{Any, Fabric, debug};
 use onesided_lock_algos::{Intent, Mode};
 
-use crate::error::counted;
-use crate::handles::{Begin, LockedRequest};
+use crate::handles::Begin;
 use crate::operation::request::Awaited;
-use crate::passive::cancelled::Unclaimed;
-use crate::sync::locked_request::{DeferredLock, Operation};
+use crate::sync::deferred_lock::DeferredLock;
 use crate::{Element, Error, Request, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
@@ -55,9 +53,12 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     ///
     /// # Errors
     /// Those of [`LockRequest::wait`](crate::handles::LockRequest::wait) and [`Access::get`](crate::Access::get).
-    #[inline]
-    pub fn get(&self, offset: usize, into: &'w mut [T]) -> LockedRequest<'w, T, (), LockedGet<'w, T>, F> {
-        LockedRequest::new(self.lock(Mode::Shared, "locked get"), LockedGet { offset, into })
+    pub fn get(&self, offset: usize, into: &'w mut [T]) -> Request<'w, (), F, Error, impl Begin<()> + use<'w, T, F>> {
+        let lock = self.lock(Mode::Shared, "locked get");
+        Request::unboxed(lock.awaited(), lock.name, move || async move {
+            lock.held_with(offset, into).await?.unlock_unchanged();
+            Ok(())
+        })
     }
 
     /// Puts elements under the exclusive lock. Does nothing unless waited on or polled. When it
@@ -68,9 +69,14 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     /// # Errors
     /// Those of [`LockRequest::wait`](crate::handles::LockRequest::wait) and [`Access::put`](crate::Access::put). The
     /// flush or the close of the window reports later failures.
-    #[inline]
-    pub fn put(&self, offset: usize, elements: &'w [T]) -> LockedRequest<'w, T, (), LockedPut<'w, T>, F> {
-        LockedRequest::new(self.lock(Mode::Exclusive, "locked put"), LockedPut { offset, elements })
+    pub fn put(&self, offset: usize, elements: &'w [T]) -> Request<'w, (), F, Error, impl Begin<()> + use<'w, T, F>> {
+        let lock = self.lock(Mode::Exclusive, "locked put");
+        Request::unboxed(lock.awaited(), lock.name, move || async move {
+            let (epoch, _) = lock.held().await?;
+            epoch.put(offset, elements)?;
+            epoch.unlock_posted();
+            Ok(())
+        })
     }
 
     /// Gets elements under the exclusive lock, changes them, and puts them back as
@@ -80,21 +86,26 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     /// # Errors
     /// Those of [`LockRequest::wait`](crate::handles::LockRequest::wait), [`Access::get`](crate::Access::get) and
     /// [`Access::put`](crate::Access::put).
-    #[inline]
     pub fn update<C, R>(
         &self,
         offset: usize,
         elements: &'w mut [T],
         change: C,
-    ) -> LockedRequest<'w, T, R, LockedUpdate<'w, T, C>, F>
+    ) -> Request<'w, R, F, Error, impl Begin<R> + use<'w, T, F, C, R>>
     where
         C: FnOnce(&mut [T]) -> R + Send + 'w,
         R: Send + 'w,
     {
-        LockedRequest::new(self.lock(Mode::Exclusive, "locked update"), LockedUpdate { offset, elements, change })
+        let lock = self.lock(Mode::Exclusive, "locked update");
+        Request::unboxed(lock.awaited(), lock.name, move || async move {
+            let epoch = lock.held_with(offset, elements).await?; // `change` may panic
+            let outcome = change(elements);
+            epoch.put(offset, elements)?;
+            epoch.unlock_posted();
+            Ok(outcome)
+        })
     }
 
-    #[inline]
     const fn lock(&self, mode: Mode, name: &'static str) -> DeferredLock<'w, T, F> {
         DeferredLock { window: self.window, target: self.target, mode, intent: Intent::LOCK, name }
     }
@@ -121,97 +132,4 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
 debug!(
     [T: Element, F: Fabric] Locked<'_, T, F>,
     |this| "rank {} of {:?}, locked for each operation", this.target, this.window
-);
-
-/// See [`Locked::get`].
-#[derive(Debug)]
-pub struct LockedGet<'b, T> {
-    offset: usize,
-    into: &'b mut [T],
-}
-
-impl<'b, T: Element, F: Fabric> Operation<'b, T, F, ()> for LockedGet<'b, T> {
-    #[inline(always)] // see `LockRequest::wait`
-    fn run_now(self, lock: DeferredLock<'b, T, F>) -> Result<(), Error>
-    where
-        F: Drive,
-    {
-        let epoch = lock.request().wait().map_err(|error| error.of_call(lock.name))?;
-        epoch.get(self.offset, self.into).wait()?;
-        epoch.unlock().wait()
-    }
-
-    async fn run(self, lock: DeferredLock<'b, T, F>) -> Result<(), Error> {
-        lock.held_with(self.offset, self.into).await?.unlock_unchanged();
-        Ok(())
-    }
-}
-
-/// See [`Locked::put`].
-#[derive(Debug)]
-pub struct LockedPut<'b, T> {
-    offset: usize,
-    elements: &'b [T],
-}
-
-impl<'b, T: Element, F: Fabric> Operation<'b, T, F, ()> for LockedPut<'b, T> {
-    #[inline(always)] // see `LockRequest::wait`
-    fn run_now(self, lock: DeferredLock<'b, T, F>) -> Result<(), Error>
-    where
-        F: Drive,
-    {
-        let epoch = lock.request().wait().map_err(|error| error.of_call(lock.name))?;
-        epoch.put(self.offset, self.elements)?;
-        epoch.unlock().wait()
-    }
-
-    async fn run(self, lock: DeferredLock<'b, T, F>) -> Result<(), Error> {
-        let (epoch, _) = lock.request().held().await.map_err(|error| error.of_call(lock.name))?;
-        epoch.put(self.offset, self.elements)?;
-        epoch.unlock_posted();
-        Ok(())
-    }
-}
-
-/// See [`Locked::update`].
-pub struct LockedUpdate<'b, T, C> {
-    offset: usize,
-    elements: &'b mut [T],
-    change: C,
-}
-
-impl<'b, T, C, R, F> Operation<'b, T, F, R> for LockedUpdate<'b, T, C>
-where
-    T: Element,
-    C: FnOnce(&mut [T]) -> R + Send + 'b,
-    R: Send + 'b,
-    F: Fabric,
-{
-    #[inline(always)] // see `LockRequest::wait`
-    fn run_now(self, lock: DeferredLock<'b, T, F>) -> Result<R, Error>
-    where
-        F: Drive,
-    {
-        let epoch = lock.request().wait().map_err(|error| error.of_call(lock.name))?;
-        epoch.get(self.offset, self.elements).wait()?;
-        let epoch = epoch.poisoning_nothing(); // `change` may panic
-        let outcome = (self.change)(self.elements);
-        epoch.put(self.offset, self.elements)?;
-        epoch.unlock().wait()?;
-        Ok(outcome)
-    }
-
-    async fn run(self, lock: DeferredLock<'b, T, F>) -> Result<R, Error> {
-        let epoch = Unclaimed::new(lock.held_with(self.offset, self.elements).await?); // `change` may panic
-        let outcome = (self.change)(self.elements);
-        let epoch = epoch.claim();
-        epoch.put(self.offset, self.elements)?;
-        epoch.unlock_posted();
-        Ok(outcome)
-    }
-}
-
-debug!(
-    [T, C] LockedUpdate<'_, T, C>,
-    |this| "update of {} at {}", counted(this.elements.len() as u64, "element"), this.offset
 );

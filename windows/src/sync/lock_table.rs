@@ -4,17 +4,17 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::remote_memory::Fault;
 use onesided_fabric::{Any, Fabric, World, debug};
 use onesided_lock_algos::{Intent, Mode};
 
-use crate::error::NO_TABLES;
-use crate::handles::{Begin, LockRequest, Unlock};
+use crate::error::Lack;
+use crate::handles::{Begin, LockRequest, Recover, Unlock};
 use crate::locks::layout::{LockId, Table};
 use crate::locks::window_lock::WindowLock;
 use crate::operation::request::Awaited;
 use crate::passive::lock::Kind;
-use crate::passive::many::{Many, ManyLocks};
+use crate::passive::many::lock_in_order;
 use crate::passive::try_lock::Try;
 use crate::window::inner::Inner;
 use crate::{Builder, Epoch, Error, LockDesign, PreviousOwner, Request, Window};
@@ -113,7 +113,7 @@ impl<F: Fabric> LockTable<F> {
         let inner = window.inner();
         if !design.fits_tables() {
             // All ranks have compared by now, so all get this error.
-            let fault = Fault::of(FaultKind::Unsupported, world.fabric().rank()).with_detail(NO_TABLES);
+            let fault = Lack::LockOfTables.of(world.fabric().rank());
             return Err(inner.failed("make a lock table", world.rank(), fault));
         }
         let mut starts = Vec::with_capacity(world.size() as usize + 1);
@@ -248,13 +248,17 @@ impl<F: Fabric> LockTable<F> {
     ///
     /// # Cancel safety
     /// If dropped before it completes, it leaves nothing locked.
-    pub fn lock_many(&self, locks: &[u64], mode: Mode) -> ManyLocks<'_, u64, F, LockTable> {
+    pub fn lock_many<'t>(
+        &'t self,
+        locks: &[u64],
+        mode: Mode,
+    ) -> Request<'t, Vec<TableGuard<'t, F>>, F, Error, impl Begin<Vec<TableGuard<'t, F>>> + Recover + use<'t, F>> {
         let mut locks = locks.to_vec();
         locks.sort_unstable();
         locks.dedup();
         let awaited = Awaited::TableLock(self, locks.first().copied().unwrap_or_default());
         let locks = locks.into_iter().map(|lock| (self.target_lock(lock), (self, lock))).collect();
-        Many { window: &self.window, locks, mode, intent: Intent::LOCK }.request(awaited)
+        lock_in_order::<u64, F, LockTable>(&self.window, locks, mode, awaited)
     }
 
     /// Closes the table on all ranks and reports the first deferred error. Collective. Clones

@@ -2,8 +2,9 @@
 
 use onesided_fabric::{Any, Fabric, World, debug};
 
-use crate::sync::value::{Value, ValueLock, WriteGuard, value};
-use crate::{Builder, Element, Request};
+use crate::handles::{Begin, Recover};
+use crate::sync::value::{Value, WriteGuard, value};
+use crate::{Builder, Element, Error, Request};
 
 /// A value at one rank that every rank may lock, read and change: `std::sync::Mutex` between
 /// processes. Built from a [window](crate::Window) of one element and its lock.
@@ -46,15 +47,15 @@ impl<T: Element, F: Fabric> Mutex<T, F> {
     /// # Cancel safety
     /// May be dropped at any point and leaves nothing locked: the endpoint finishes and releases
     /// what was started.
-    #[inline]
-    pub fn lock(&self) -> ValueLock<'_, T, WriteGuard<'_, T, F>, F> {
+    pub fn lock(&self) -> Request<'_, WriteGuard<'_, T, F>, F, Error, impl Begin<WriteGuard<'_, T, F>> + Recover> {
         self.0.lock("lock")
     }
 
     /// Locks the mutex if it is free; otherwise the result is `None`. Does nothing unless waited on
     /// or polled. Otherwise as [`lock`](Self::lock).
-    #[inline]
-    pub fn try_lock(&self) -> ValueLock<'_, T, Option<WriteGuard<'_, T, F>>, F> {
+    pub fn try_lock(
+        &self,
+    ) -> Request<'_, Option<WriteGuard<'_, T, F>>, F, Error, impl Begin<Option<WriteGuard<'_, T, F>>> + Recover> {
         self.0.lock("try_lock")
     }
 }

@@ -2,8 +2,9 @@
 
 use onesided_fabric::{Any, Fabric, World, debug};
 
-use crate::sync::value::{ReadGuard, Value, ValueLock, WriteGuard, value};
-use crate::{Builder, Element, Request};
+use crate::handles::{Begin, Recover};
+use crate::sync::value::{ReadGuard, Value, WriteGuard, value};
+use crate::{Builder, Element, Error, Request};
 
 /// A value at one rank that ranks may read concurrently or change exclusively: `std::sync::RwLock`
 /// between processes. As [`Mutex`](crate::Mutex), with a lock that can be shared. Cheap to clone.
@@ -37,29 +38,29 @@ impl<T: Element, F: Fabric> RwLock<T, F> {
     /// # Cancel safety
     /// May be dropped at any point and leaves nothing locked: the endpoint finishes and releases
     /// what was started.
-    #[inline]
-    pub fn read(&self) -> ValueLock<'_, T, ReadGuard<'_, T, F>, F> {
+    pub fn read(&self) -> Request<'_, ReadGuard<'_, T, F>, F, Error, impl Begin<ReadGuard<'_, T, F>> + Recover> {
         self.0.lock("read")
     }
 
     /// Locks it exclusively. Does nothing unless waited on or polled. Otherwise as
     /// [`read`](Self::read).
-    #[inline]
-    pub fn write(&self) -> ValueLock<'_, T, WriteGuard<'_, T, F>, F> {
+    pub fn write(&self) -> Request<'_, WriteGuard<'_, T, F>, F, Error, impl Begin<WriteGuard<'_, T, F>> + Recover> {
         self.0.lock("write")
     }
 
     /// Locks it shared if no exclusive holder or waiter is in the way; otherwise the result is
     /// `None`. Does nothing unless waited on or polled. Otherwise as [`read`](Self::read).
-    #[inline]
-    pub fn try_read(&self) -> ValueLock<'_, T, Option<ReadGuard<'_, T, F>>, F> {
+    pub fn try_read(
+        &self,
+    ) -> Request<'_, Option<ReadGuard<'_, T, F>>, F, Error, impl Begin<Option<ReadGuard<'_, T, F>>> + Recover> {
         self.0.lock("try_read")
     }
 
     /// Locks it exclusively if it is free; otherwise the result is `None`. Does nothing unless
     /// waited on or polled. Otherwise as [`read`](Self::read).
-    #[inline]
-    pub fn try_write(&self) -> ValueLock<'_, T, Option<WriteGuard<'_, T, F>>, F> {
+    pub fn try_write(
+        &self,
+    ) -> Request<'_, Option<WriteGuard<'_, T, F>>, F, Error, impl Begin<Option<WriteGuard<'_, T, F>>> + Recover> {
         self.0.lock("try_write")
     }
 }

@@ -39,7 +39,6 @@ use onesided_fabric::{Any, Fabric, debug, keeps_order};
 use crate::active::signals::VERSION;
 use crate::handles::{Get, Unlock};
 use crate::operation::request::Awaited;
-use crate::passive::cancelled::Unclaimed;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 use crate::{Access, Element, Epoch, Error, Request, Window};
@@ -210,7 +209,6 @@ impl<T: Element, F: Fabric> Versioned<T, F> {
         // Behind the compare-and-swap: the read counts only if that took the lock.
         let early = fabric.read(word);
         let (epoch, at_once) = request.held().await?;
-        let epoch = Unclaimed::new(epoch);
         let version = if at_once { early } else { fabric.read(word) };
         let writing = version.await.map_err(failed)? | 1;
         // The read is not waited for on a network. On shared memory it brings a full fence, which
@@ -260,9 +258,9 @@ pub struct VersionedEpoch<'w, T: Element, F: Fabric = Any> {
 }
 
 impl<'w, T: Element, F: Fabric> VersionedEpoch<'w, T, F> {
-    fn access(&self) -> Access<'w, T, F> {
+    fn held(&self) -> &Epoch<'w, T, F> {
         match &self.epoch {
-            Some(epoch) => epoch.copy(),
+            Some(epoch) => epoch,
             None => unreachable!("only consuming methods take the lock"),
         }
     }
@@ -272,7 +270,7 @@ impl<'w, T: Element, F: Fabric> VersionedEpoch<'w, T, F> {
     /// # Errors
     /// As [`Access::put`].
     pub fn put(&self, offset: usize, elements: &[T]) -> Result<(), Error> {
-        self.access().put(offset, elements)
+        self.held().put(offset, elements)
     }
 
     /// Gets elements, this rank's own puts included. See [`Access::get`].
@@ -280,10 +278,7 @@ impl<'w, T: Element, F: Fabric> VersionedEpoch<'w, T, F> {
     /// # Errors
     /// As [`Access::get`].
     pub fn get<'s>(&'s self, offset: usize, into: &'s mut [T]) -> Get<'s, T, F> {
-        match &self.epoch {
-            Some(epoch) => epoch.get(offset, into),
-            None => unreachable!("only consuming methods take the lock"),
-        }
+        self.held().get(offset, into)
     }
 
     /// Publishes the data: the even version is posted behind them, as a release.

@@ -5,11 +5,12 @@ use std::ops::{Deref, DerefMut};
 use std::thread;
 
 use onesided_fabric::remote_memory::{Collective, FaultKind};
-use onesided_fabric::{Any, Call, Drive, Fabric, World, debug};
+use onesided_fabric::{Any, Fabric, World, debug};
 use onesided_lock_algos::{Intent, Mode};
 
-use crate::handles::{Begin, LockedRequest};
-use crate::sync::locked_request::{DeferredLock, Operation};
+use crate::handles::{Begin, Recover};
+use crate::operation::request::Locking;
+use crate::sync::deferred_lock::DeferredLock;
 use crate::{Builder, Element, Epoch, Error, PreviousOwner, Request, Window};
 
 /// A window of one element at one rank.
@@ -45,11 +46,18 @@ impl<T: Element, F: Fabric> Value<T, F> {
     }
 
     /// Does nothing unless waited on or polled. `name` is the call's in errors.
-    #[inline]
-    pub(crate) const fn lock<'m, G: Guard<'m, T, F>>(&'m self, name: &'static str) -> ValueLock<'m, T, G, F> {
+    pub(crate) fn lock<'m, G: Guard<'m, T, F>>(
+        &'m self,
+        name: &'static str,
+    ) -> Request<'m, G, F, Error, impl Begin<G> + Recover + use<'m, T, F, G>> {
         let (window, target) = (&self.window, self.home);
-        let lock = DeferredLock { window, target, mode: G::MODE, intent: G::INTENT, name };
-        LockedRequest::new(lock, Locking)
+        let lock = move |intent| DeferredLock { window, target, mode: G::MODE, intent, name };
+        let call = move |intent| async move {
+            let mut value = [T::zeroed()];
+            let epoch = lock(intent).held_with(0, &mut value).await;
+            G::of(epoch.map(|epoch| (epoch.claim(), value[0])).map_err(|error| error.of_call(name)))
+        };
+        Request::unboxed(lock(G::INTENT).awaited(), name, Locking { intent: G::INTENT, call })
     }
 }
 
@@ -109,14 +117,10 @@ macro_rules! value {
 
 pub(crate) use value;
 
-// Not derived: a derive would require the traits of the element and the fabric.
 /// A guard of a value, or `None` where another owner has the lock.
-pub trait Guard<'m, T: Element, F: Fabric>: Send + Sized + 'm {
-    #[doc(hidden)]
+pub(crate) trait Guard<'m, T: Element, F: Fabric>: Send + Sized + 'm {
     const MODE: Mode;
-    #[doc(hidden)]
     const INTENT: Intent;
-    #[doc(hidden)]
     fn of(held: Result<(Epoch<'m, T, F>, T), Error>) -> Result<Self, Error>;
 }
 
@@ -132,124 +136,9 @@ impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> Guard<'m, T, F> for Option<G
     }
 }
 
-/// A request for a value's lock.
-pub(crate) type ValueLock<'m, T, G, F> = LockedRequest<'m, T, G, Locking, F>;
-
-/// Gets a value under its lock.
-#[derive(Debug)]
-pub struct Locking;
-
-impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> Operation<'m, T, F, G> for Locking {
-    #[inline]
-    fn run_now(self, lock: DeferredLock<'m, T, F>) -> Result<G, Error>
-    where
-        F: Drive,
-    {
-        let held = lock.request().wait().and_then(|epoch| {
-            let mut value = [T::zeroed()];
-            epoch.get(0, &mut value).wait()?;
-            Ok((epoch, value[0]))
-        });
-        match held {
-            Err(error) => G::of(Err(error.of_call(lock.name))),
-            held => G::of(held),
-        }
-    }
-
-    async fn run(self, lock: DeferredLock<'m, T, F>) -> Result<G, Error> {
-        let mut value = [T::zeroed()];
-        let epoch = lock.held_with(0, &mut value).await;
-        G::of(epoch.map(|epoch| (epoch, value[0])).map_err(|error| error.of_call(lock.name)))
-    }
-}
-
-impl<'m, T: Element, G: Guard<'m, T, F>, F: Fabric> LockedRequest<'m, T, G, Locking, F> {
-    /// Takes the lock over if it is poisoned: see
-    /// [`LockRequest::recover`](crate::handles::LockRequest::recover). The value may have been
-    /// written back in part; a lock that was requested shared is held exclusively.
-    ///
-    /// # Panics
-    /// If it was polled before.
-    #[track_caller]
-    pub fn recover(mut self) -> Self {
-        assert!(matches!(self.call, Call::NotStarted(_)), "`recover` comes before the first poll");
-        self.lock.intent = self.lock.intent.recovering();
-        self
-    }
-}
-
-/// What the guards of a value have in common.
-macro_rules! guard {
-    ($guard:ident) => {
-        impl<'m, T: Element, F: Fabric> $guard<'m, T, F> {
-            /// The failed previous owner, if the lock was [recovered](LockedRequest::recover).
-            pub fn previous_owner(&self) -> Option<PreviousOwner> {
-                self.epoch.as_ref().and_then(Epoch::previous_owner)
-            }
-
-            /// Draws a fencing token: see [`Epoch::fencing_token`].
-            pub fn fencing_token(&self) -> Request<'m, u64, F, Error, impl Begin<u64> + use<'m, T, F>> {
-                match &self.epoch {
-                    Some(epoch) => epoch.fencing_token(),
-                    None => unreachable!("a guard holds its lock until it is consumed"),
-                }
-            }
-        }
-
-        impl<T: Element, F: Fabric> Deref for $guard<'_, T, F> {
-            type Target = T;
-
-            fn deref(&self) -> &T {
-                &self.value
-            }
-        }
-
-        debug!([T: Element + fmt::Debug, F: Fabric] $guard<'_, T, F>, |this| "{}({:?})", stringify!($guard), this.value);
-    };
-}
-
-/// A value that is locked shared, as it was when it was locked; it cannot change meanwhile. A drop
-/// releases the lock.
+/// A value that is locked, as it was when it was locked: a [`ReadGuard`], or a [`WriteGuard`].
 #[must_use = "if unused the lock is released immediately"]
-pub struct ReadGuard<'m, T: Element, F: Fabric = Any> {
-    epoch: Option<Epoch<'m, T, F>>,
-    value: T,
-}
-
-impl<'m, T: Element, F: Fabric> Guard<'m, T, F> for ReadGuard<'m, T, F> {
-    const INTENT: Intent = Intent::LOCK;
-    const MODE: Mode = Mode::Shared;
-
-    #[inline]
-    fn of(held: Result<(Epoch<'m, T, F>, T), Error>) -> Result<Self, Error> {
-        held.map(|(epoch, value)| Self { epoch: Some(epoch), value })
-    }
-}
-
-guard!(ReadGuard);
-
-impl<T: Element, F: Fabric> Drop for ReadGuard<'_, T, F> {
-    fn drop(&mut self) {
-        match self.epoch.take() {
-            // A token request may be in flight, and an exclusive release may take another path.
-            Some(epoch) if epoch.is_half_done() => epoch.release_unclaimed(),
-            Some(epoch) if epoch.mode() == Mode::Exclusive => epoch.unlock_posted(),
-            Some(epoch) => epoch.unlock_unchanged(),
-            None => {}
-        }
-    }
-}
-
-/// A value that is locked exclusively: a copy, which is written back at the release if it was
-/// borrowed mutably.
-///
-/// [`unlock`](Self::unlock) reports errors and completes when the value is written back. A drop
-/// writes it back too without waiting; the `close` of the value reports the errors of that. **If
-/// the thread panics, the value is not written back**: other ranks never see a half-done change, so
-/// a panic poisons nothing, unlike one under an [`Epoch`] (a death does: see
-/// [`LockedRequest::recover`]).
-#[must_use = "if unused the lock is released immediately"]
-pub struct WriteGuard<'m, T: Element, F: Fabric = Any> {
+pub struct ValueGuard<'m, T: Element, F: Fabric, const WRITES: bool> {
     epoch: Option<Epoch<'m, T, F>>,
     value: T,
     changed: bool,
@@ -258,15 +147,68 @@ pub struct WriteGuard<'m, T: Element, F: Fabric = Any> {
     panicked: bool,
 }
 
-impl<'m, T: Element, F: Fabric> Guard<'m, T, F> for WriteGuard<'m, T, F> {
-    const INTENT: Intent = Intent::LOCK;
-    const MODE: Mode = Mode::Exclusive;
+/// A value that is locked shared, as it was when it was locked; it cannot change meanwhile. A drop
+/// releases the lock.
+pub type ReadGuard<'m, T, F = Any> = ValueGuard<'m, T, F, false>;
 
-    #[inline]
+/// A value that is locked exclusively: a copy, which is written back at the release if it was
+/// borrowed mutably.
+///
+/// [`unlock`](ValueGuard::unlock) reports errors and completes when the value is written back. A drop
+/// writes it back too without waiting; the `close` of the value reports the errors of that. **If
+/// the thread panics, the value is not written back**: other ranks never see a half-done change, so
+/// a panic poisons nothing, unlike one under an [`Epoch`] (a death does: see
+/// [`Request::recover`]).
+pub type WriteGuard<'m, T, F = Any> = ValueGuard<'m, T, F, true>;
+
+impl<'m, T: Element, F: Fabric, const WRITES: bool> Guard<'m, T, F> for ValueGuard<'m, T, F, WRITES> {
+    const INTENT: Intent = Intent::LOCK;
+    const MODE: Mode = if WRITES { Mode::Exclusive } else { Mode::Shared };
+
     fn of(held: Result<(Epoch<'m, T, F>, T), Error>) -> Result<Self, Error> {
         held.map(|(epoch, value)| Self { epoch: Some(epoch), value, changed: false, panicked: thread::panicking() })
     }
 }
+
+impl<'m, T: Element, F: Fabric, const WRITES: bool> ValueGuard<'m, T, F, WRITES> {
+    /// The failed previous owner, if the lock was [recovered](Request::recover).
+    pub fn previous_owner(&self) -> Option<PreviousOwner> {
+        self.held().previous_owner()
+    }
+
+    /// Draws a fencing token: see [`Epoch::fencing_token`].
+    pub fn fencing_token(&self) -> Request<'m, u64, F, Error, impl Begin<u64> + use<'m, T, F, WRITES>> {
+        self.held().fencing_token()
+    }
+
+    fn held(&self) -> &Epoch<'m, T, F> {
+        match &self.epoch {
+            Some(epoch) => epoch,
+            None => unreachable!("a guard holds its lock until it is consumed"),
+        }
+    }
+
+    /// Posts the write-back and returns what is left to do.
+    fn put_back(&mut self) -> (Option<Epoch<'m, T, F>>, Result<(), Error>) {
+        let Some(epoch) = self.epoch.take() else { return (None, Ok(())) };
+        let half_done = thread::panicking() && !self.panicked;
+        let put = if self.changed && !half_done { epoch.put(0, &[self.value]) } else { Ok(()) };
+        (Some(epoch), put)
+    }
+}
+
+impl<T: Element, F: Fabric, const WRITES: bool> Deref for ValueGuard<'_, T, F, WRITES> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+debug!(
+    [T: Element + fmt::Debug, F: Fabric, const WRITES: bool] ValueGuard<'_, T, F, WRITES>,
+    |this| "{}({:?})", if WRITES { "WriteGuard" } else { "ReadGuard" }, this.value
+);
 
 impl<'m, T: Element, F: Fabric> WriteGuard<'m, T, F> {
     /// Writes the value back, if it was borrowed mutably, and releases the lock. Completes when the
@@ -280,11 +222,7 @@ impl<'m, T: Element, F: Fabric> WriteGuard<'m, T, F> {
     /// # Cancel safety
     /// May be dropped at any point: it writes back and releases as a drop of the guard does.
     pub fn unlock(mut self) -> Request<'m, (), F, Error, impl Begin<()> + use<'m, T, F>> {
-        let awaited = match &self.epoch {
-            Some(epoch) => epoch.awaited(),
-            None => unreachable!("a guard holds its lock until it is consumed"),
-        };
-        Request::unboxed(awaited, "unlock", || async move {
+        Request::unboxed(self.held().awaited(), "unlock", || async move {
             let (epoch, put) = self.put_back();
             match epoch {
                 Some(epoch) => put.and(epoch.unlock().await), // released even if the put failed
@@ -292,17 +230,7 @@ impl<'m, T: Element, F: Fabric> WriteGuard<'m, T, F> {
             }
         })
     }
-
-    /// Posts the write-back and returns what is left to do.
-    fn put_back(&mut self) -> (Option<Epoch<'m, T, F>>, Result<(), Error>) {
-        let Some(epoch) = self.epoch.take() else { return (None, Ok(())) };
-        let half_done = thread::panicking() && !self.panicked;
-        let put = if self.changed && !half_done { epoch.put(0, &[self.value]) } else { Ok(()) };
-        (Some(epoch), put)
-    }
 }
-
-guard!(WriteGuard);
 
 impl<T: Element, F: Fabric> DerefMut for WriteGuard<'_, T, F> {
     fn deref_mut(&mut self) -> &mut T {
@@ -311,14 +239,19 @@ impl<T: Element, F: Fabric> DerefMut for WriteGuard<'_, T, F> {
     }
 }
 
-impl<T: Element, F: Fabric> Drop for WriteGuard<'_, T, F> {
+impl<T: Element, F: Fabric, const WRITES: bool> Drop for ValueGuard<'_, T, F, WRITES> {
     fn drop(&mut self) {
         if let (Some(epoch), put) = self.put_back() {
             if let Err(error) = put {
                 epoch.defer_error(error);
             }
-            // What it recovered and did not repair stays poisoned.
-            if epoch.is_half_done() { epoch.release_unclaimed() } else { epoch.unlock_posted() }
+            match epoch.mode() {
+                // What it recovered and did not repair stays poisoned.
+                _ if epoch.is_half_done() => drop(epoch.unclaimed()),
+                Mode::Shared => epoch.unlock_unchanged(),
+                // A token request may be in flight, and an exclusive release may take another path.
+                Mode::Exclusive => epoch.unlock_posted(),
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Fabric, UserMemory};
 
-use crate::error::NOT_CREATED;
+use crate::error::Lack;
 use crate::memory::window_memory::Backing;
 use crate::operation::request::Awaited;
 use crate::window::exchange::Flavor;
@@ -38,26 +38,9 @@ impl<T: Element, F: Fabric> Window<T, F> {
         Request::new(Awaited::close(&self.inner), "close", self.run_close())
     }
 
-    /// Only one handle of a rank closes the window: a second would enter a barrier that no other
-    /// rank enters.
-    fn begin_end(&self) -> Result<(), Fault> {
-        match self.inner.lifecycle.begin_close() {
-            true => Ok(()),
-            false => Err(Fault::of(FaultKind::Closed, self.inner.fabric().rank())),
-        }
-    }
-
     async fn run_close(mut self) -> Result<(), Error> {
-        self.begin_end().map_err(|fault| self.inner.failed("close", self.inner.world.rank(), fault))?;
-        let ended = self.end().await;
-        let freed = match self.inner.memory.flavor {
-            Flavor::Created if self.inner.memory.attached.take_backing().is_some() => Ok(()),
-            Flavor::Created => self.inner.take_back(&self.inner.memory.own).await.map(drop),
-            Flavor::Allocated => Ok(()),
-            Flavor::Dynamic => self.inner.detach_all().await,
-        };
-        let own = self.inner.world.rank();
-        ended.and(freed.map_err(|fault| self.inner.failed("close", own, fault)))
+        let (ended, memory) = self.end_into().await;
+        ended.and(memory.map(drop).map_err(|fault| self.inner.failed("close", self.inner.world.rank(), fault)))
     }
 
     /// Closes the window on all ranks, as [`close`](Self::close) does, and returns the vector that
@@ -91,9 +74,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
 
     async fn run_close_into(mut self) -> Result<Vec<T>, BufferError<Vec<T>>> {
         let (ended, memory) = self.end_into().await;
-        let vector = memory.and_then(|memory| {
-            memory.into_vec().map_err(|_| Fault::new(FaultKind::Unsupported).with_detail(NOT_CREATED))
-        });
+        let vector = memory.and_then(|memory| memory.and_then(|memory| memory.into_vec().ok()).ok_or(self.not_given()));
         self.with_memory("close_into", ended, vector)
     }
 
@@ -113,24 +94,29 @@ impl<T: Element, F: Fabric> Window<T, F> {
 
     async fn run_close_into_memory(mut self) -> Result<UserMemory, BufferError<UserMemory>> {
         let (ended, memory) = self.end_into().await;
-        self.with_memory("close_into_memory", ended, memory)
+        self.with_memory("close_into_memory", ended, memory.and_then(|memory| memory.ok_or(self.not_given())))
     }
 
-    /// Closes the window and takes its memory back.
-    async fn end_into(&mut self) -> (Result<(), Error>, Result<UserMemory, Fault>) {
-        if let Err(fault) = self.begin_end() {
+    /// Closes the window and takes back the memory of this rank's that it was made over as a whole.
+    async fn end_into(&mut self) -> (Result<(), Error>, Result<Option<UserMemory>, Fault>) {
+        // Only one handle of a rank closes the window: a second would enter a barrier that no other rank enters.
+        if !self.inner.lifecycle.begin_close() {
+            let fault = Fault::of(FaultKind::Closed, self.inner.fabric().rank());
             return (Err(self.inner.failed("close", self.inner.world.rank(), fault)), Err(fault));
         }
         let ended = self.end().await;
-        let unsupported = Err(Fault::of(FaultKind::Unsupported, self.inner.fabric().rank()).with_detail(NOT_CREATED));
-        let memory = match self.inner.memory.attached.take_backing() {
-            _ if self.inner.memory.flavor != Flavor::Created => unsupported,
+        let memory = match (self.inner.memory.flavor, self.inner.memory.attached.take_backing()) {
             // Window memory without elements registered nothing.
-            Some(Backing::Empty(memory)) => Ok(memory),
-            Some(Backing::Part(_)) => unsupported,
-            None => self.inner.take_back(&self.inner.memory.own).await,
+            (Flavor::Created, Some(Backing::Empty(memory))) => Ok(Some(memory)),
+            (Flavor::Created, None) => self.inner.take_back(&self.inner.memory.own).await.map(Some),
+            (Flavor::Dynamic, _) => self.inner.detach_all().await.map(|()| None),
+            (Flavor::Created | Flavor::Allocated, _) => Ok(None),
         };
         (ended, memory)
+    }
+
+    fn not_given(&self) -> Fault {
+        Lack::GivenMemory.of(self.inner.fabric().rank())
     }
 
     fn with_memory<M>(
@@ -154,11 +140,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
         // Even after a failure this rank must release the others' memory: they free it after the
         // barrier.
         let mut flushed = self.inner.drain_background().await.map_err(|fault| self.inner.failed("close", own, fault));
-        self.inner.begin_flushes(self.inner.memory.all_cached());
-        for target in self.inner.memory.all_cached() {
-            let flush = self.inner.fabric().flush(target.fabric_rank()).await;
-            flushed = flushed.and(flush.map_err(|fault| self.inner.failed("close", target.rank, fault)));
-        }
+        flushed = flushed.and(self.inner.flush_each("close", self.inner.memory.all_cached(), F::flush).await);
         flushed = flushed.and(self.inner.lifecycle.take_deferred());
         let closing = Closing::new(&self.inner);
         // Without other handles, this rank accesses no peer's memory any more but the slots: its owner

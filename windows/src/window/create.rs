@@ -1,5 +1,6 @@
 //! Creation of windows: every rank makes its memory, then all ranks compare.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,19 +9,22 @@ use onesided_fabric::remote_memory::{Collective, Fault, FaultKind, Rank};
 use onesided_fabric::{Fabric, Segment, UserMemory, World};
 use onesided_lock_algos::TestAndSet;
 
-use crate::error::NO_DESIGN;
-use crate::helper::{RequestLayout, has_packed, is_wordless};
+use crate::active::signals::Counts;
+use crate::error::Lack;
+use crate::helper::{HelperRequests, RequestLayout, has_packed, is_wordless};
 use crate::locks::layout::{HiddenLayout, Table};
 use crate::locks::lease::LeaseChoice;
 use crate::locks::slots::{self, default_slots};
+use crate::locks::state::Locks;
 use crate::locks::window_lock::{LockWords, OtherLock};
+use crate::memory::regions::Regions;
 use crate::memory::remote_ptr;
 use crate::memory::window_memory::{Backing, user_segment};
 use crate::operation::request::Awaited;
 use crate::window::exchange::{CreateMessage, ElementType, Flavor, Keys, keys_of_all};
 use crate::window::info::lock_all_note;
-use crate::window::inner::Creation;
 use crate::window::inner::Inner;
+use crate::window::lifecycle::Lifecycle;
 use crate::{Element, Error, LeasePolicy, LockAllDesign, LockDesign, Request, Window, WindowMemory};
 
 // On the default fabric, so that a caller need not name one: the builder allocates on any.
@@ -84,7 +88,7 @@ pub struct Builder<T> {
     table: Table,
     pub(super) lease: LeaseChoice,
     slots: Option<u16>,
-    element: std::marker::PhantomData<T>,
+    element: PhantomData<T>,
 }
 
 impl<T: Element> Default for Builder<T> {
@@ -100,7 +104,7 @@ impl<T: Element> Default for Builder<T> {
             table: Table::default(),
             lease: LeaseChoice::default(),
             slots: None,
-            element: std::marker::PhantomData,
+            element: PhantomData,
         }
     }
 }
@@ -277,7 +281,7 @@ impl<T: Element> Builder<T> {
     /// # Cancel safety
     /// Not cancel safe: collective, as a [barrier](World::barrier).
     pub fn allocate<F: Fabric>(self, world: &World<F>, len: usize) -> Request<'_, Window<T, F>, F> {
-        Request::new(self.awaited(world), "create", self.make(world, (Flavor::Allocated, None), len))
+        Request::new(self.awaited(world), "create", self.make(None, world, (Flavor::Allocated, None), len))
     }
 
     /// Makes a window over a vector of this rank and over those of the other ranks
@@ -324,13 +328,13 @@ impl<T: Element> Builder<T> {
 
     async fn over<F: Fabric>(self, world: &World<F>, memory: UserMemory, len: usize) -> Result<Window<T, F>, Error> {
         if len == 0 {
-            let window = self.make(world, (Flavor::Created, None), 0).await?;
+            let window = self.make(None, world, (Flavor::Created, None), 0).await?;
             window.inner().memory.attached.set_backing(Backing::Empty(memory));
             return Ok(window);
         }
         // The agent's thread must run before the other ranks learn that creation succeeded.
         let user_memory = user_segment(world.fabric(), memory);
-        self.make(world, (Flavor::Created, Some(user_memory)), len).await?.served()
+        self.make(None, world, (Flavor::Created, Some(user_memory)), len).await?.served()
     }
 
     /// Makes a window over some elements of a [`WindowMemory`], which other windows may overlap,
@@ -367,7 +371,7 @@ impl<T: Element> Builder<T> {
             Ok((part, window_ref)) => (part.map(Ok), Some(window_ref)),
             Err(error) => (Some(Err(error)), None),
         };
-        let window = self.make(world, (Flavor::Created, user_memory), range.len()).await?;
+        let window = self.make(None, world, (Flavor::Created, user_memory), range.len()).await?;
         if let Some(window_ref) = window_ref {
             window.inner().memory.attached.set_backing(Backing::Part(window_ref));
         }
@@ -383,22 +387,12 @@ impl<T: Element> Builder<T> {
     /// # Cancel safety
     /// Not cancel safe: collective, as a [barrier](World::barrier).
     pub fn dynamic<F: Fabric>(self, world: &World<F>) -> Request<'_, Window<T, F>, F> {
-        Request::new(self.awaited(world), "create", self.make(world, (Flavor::Dynamic, None), 0))
+        Request::new(self.awaited(world), "create", self.make(None, world, (Flavor::Dynamic, None), 0))
     }
 
-    /// Makes a window over user memory, or over memory that the fabric allocates; tells the other
-    /// ranks if it fails.
-    async fn make<F: Fabric>(
-        self,
-        world: &World<F>,
-        memory: (Flavor, Option<Result<F::Segment, onesided_fabric::Error>>),
-        len: usize,
-    ) -> Result<Window<T, F>, Error> {
-        self.make_with(None, world, memory, len).await
-    }
-
-    /// The same with a lock of the program's own.
-    pub(super) async fn make_with<F: Fabric>(
+    /// Makes a window over user memory, or over memory that the fabric allocates, perhaps with a lock of the
+    /// program's own; tells the other ranks if it fails.
+    pub(super) async fn make<F: Fabric>(
         self,
         own: Option<Arc<dyn OtherLock<F>>>,
         world: &World<F>,
@@ -451,7 +445,7 @@ impl<T: Element> Builder<T> {
                     Ok(Keys { data: data.key(), locks: locks.key(), len: (len * size_of::<T>()) as u64 })
                 }
                 (Err(error), _) => Err(error.fault()),
-                (_, Err(_)) => Err(Fault::of(FaultKind::Unsupported, fabric.rank()).with_detail(NO_DESIGN)),
+                (_, Err(_)) => Err(Lack::Lock.of(fabric.rank())),
             },
             flavor,
             element: ElementType::of::<T>(),
@@ -460,7 +454,7 @@ impl<T: Element> Builder<T> {
                 |(design, all, _)| {
                     let slots = self.slots.map_or(String::new(), |_| format!(", {slots} slots"));
                     let own = own_name.map_or(String::new(), |name| format!(": {name}"));
-                    self.lease.describe(*design) + &own + lock_all_note(*design, *all) + self.purpose() + &slots
+                    self.lease.describe(*design) + &own + &lock_all_note(*design, *all) + self.purpose() + &slots
                 },
             ),
             name: self.name.chars().take(60).collect(),
@@ -478,8 +472,19 @@ impl<T: Element> Builder<T> {
         let keys = keys_of_all(world, &self.name, &all, (locks, self.uneven))?;
         let counted =
             self.counted.unwrap_or_else(|| std::env::var_os("ONESIDED_COUNT").is_some_and(|count| count == "1"));
-        let parts = Creation { segments, keys, flavor, counted, table: self.table, lease: self.lease, slots, lane };
-        let window = Window::from_inner(world, Inner::new(world.background(), self.name, design, parts));
+        let inner = Inner {
+            completes_at_post: fabric.capabilities().completes_at_post,
+            helper_requests: HelperRequests::new(world.size()),
+            locks: Locks::new((world, &segments.1), design, (self.lease, slots), self.table),
+            memory: Regions::new(segments, keys, flavor, counted),
+            lifecycle: Lifecycle::default(),
+            sequence: Arc::default(),
+            lane,
+            counts: Counts::default(),
+            world: world.background(),
+            name: self.name,
+        };
+        let window = Window { inner: Arc::new(inner), world: world.clone(), element: PhantomData };
         let inner = window.inner();
         inner.note_memory();
         inner

@@ -31,17 +31,6 @@ pub enum Flavor {
     Dynamic,
 }
 
-impl Flavor {
-    /// Its name in errors.
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Allocated => "allocated",
-            Self::Created => "created",
-            Self::Dynamic => "dynamic",
-        }
-    }
-}
-
 impl std::fmt::Display for Flavor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -101,7 +90,7 @@ impl CreateMessage {
             let describe = |element: &ElementType| format!("{} ({} bytes)", element.name, element.size);
             Some(format!("the type: {} against {}", describe(&self.element), describe(&first.element)))
         } else if self.flavor != first.flavor {
-            Some(format!("the flavor: {} against {}", self.flavor.name(), first.flavor.name()))
+            Some(format!("the flavor: {} against {}", self.flavor, first.flavor))
         } else if self.design != first.design {
             Some(format!("the lock: {} against {}", self.design, first.design))
         } else if !uneven && len(self) != len(first) {

@@ -128,7 +128,7 @@ impl fmt::Display for Info {
             None => write!(f, " with {lengths:?} {element}")?,
         }
         write!(f, " ({bytes} bytes each) over {fabric}, atomics by the {}, lock {lock}", agent_name(*agent))?;
-        f.write_str(lock_all_note(*lock, *lock_all))?;
+        f.write_str(&lock_all_note(*lock, *lock_all))?;
         for (rank, paths) in paths.iter().enumerate().filter(|(_, paths)| paths.total() > 0) {
             write!(f, "; operations on rank {rank}: {paths}")?;
         }
@@ -137,13 +137,8 @@ impl fmt::Display for Info {
 }
 
 /// The description of `lock_all`, after the lock's; empty if it is the default with such a lock.
-pub(crate) fn lock_all_note(lock: LockDesign, all: LockAllDesign) -> &'static str {
-    match all {
-        _ if all == LockAllDesign::usual(lock) => "",
-        LockAllDesign::OnDemand => ", lock_all on-demand",
-        LockAllDesign::EachTarget => ", lock_all each-target",
-        LockAllDesign::Global => ", lock_all global",
-    }
+pub(crate) fn lock_all_note(lock: LockDesign, all: LockAllDesign) -> String {
+    if all == LockAllDesign::usual(lock) { String::new() } else { format!(", lock_all {all}") }
 }
 
 /// The name of the agent that executes atomics.

@@ -6,18 +6,15 @@ use onesided_fabric::bootstrap::fork::{self, is_child};
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{AtomicAgent, Fabric, Segment, SegmentKey, Sequence, UserMemory, World};
 
+use crate::Error;
 use crate::active::signals::Counts;
 use crate::helper::{HelperRequests, RequestLayout, is_wordless};
-use crate::locks::layout::Table;
-use crate::locks::lease::LeaseChoice;
 use crate::locks::state::Locks;
-use crate::locks::window_lock::WindowLock;
 use crate::memory::regions::Regions;
 use crate::memory::window_memory;
-use crate::window::exchange::{Flavor, Keys};
+use crate::window::exchange::Flavor;
 use crate::window::lifecycle::Lifecycle;
 use crate::window::target::Target;
-use crate::{Error, LockAllDesign, LockDesign};
 
 /// The state of a window, independent of its element type.
 pub(crate) struct Inner<F: Fabric> {
@@ -58,42 +55,7 @@ impl<F: Fabric> Drop for Inner<F> {
     }
 }
 
-/// What a window is made from.
-pub(crate) struct Creation<F: Fabric> {
-    pub(crate) segments: (F::Segment, F::Segment),
-    pub(crate) keys: Vec<Keys>,
-    pub(crate) flavor: Flavor,
-    pub(crate) counted: bool,
-    pub(crate) table: Table,
-    pub(crate) lease: LeaseChoice,
-    /// The slots of each rank.
-    pub(crate) slots: u16,
-    pub(crate) lane: Option<u8>,
-}
-
 impl<F: Fabric> Inner<F> {
-    /// `lock` is available on this fabric.
-    pub(crate) fn new(
-        world: World<F>,
-        name: Arc<str>,
-        locks: (LockDesign, LockAllDesign, WindowLock<F>),
-        parts: Creation<F>,
-    ) -> Self {
-        let Creation { segments, keys, flavor, counted, table, lease, slots, lane } = parts;
-        Self {
-            completes_at_post: world.fabric().capabilities().completes_at_post,
-            helper_requests: HelperRequests::new(keys.len() as u32),
-            locks: Locks::new((&world, &segments.1), locks, (lease, slots), table),
-            memory: Regions::new(segments, keys, flavor, counted),
-            lifecycle: Lifecycle::default(),
-            sequence: Arc::default(),
-            lane,
-            counts: Counts::default(),
-            world,
-            name,
-        }
-    }
-
     pub(crate) const fn fabric(&self) -> &F {
         self.world.fabric()
     }
@@ -156,6 +118,24 @@ impl<F: Fabric> Inner<F> {
         // Where an operation is an instruction, nothing is counted unless requested.
         let paths: Option<Box<_>> = (self.memory.counted || !self.completes_at_post || wordless).then(Box::default);
         Target::new(rank, (data, locks), (len, ptr), wordless, paths)
+    }
+
+    /// Begins all flushes and waits for each, even after one failed; returns the first error.
+    pub(crate) async fn flush_each<'t>(
+        &self,
+        operation: &'static str,
+        targets: impl Iterator<Item = &'t Target<F>> + Clone + Send,
+        flush: for<'a> fn(&'a F, Rank) -> F::Flush<'a>,
+    ) -> Result<(), Error> {
+        if !self.completes_at_post {
+            targets.clone().for_each(|target| drop(flush(self.fabric(), target.fabric_rank())));
+        }
+        let mut outcome = Ok(());
+        for target in targets {
+            let flushed = flush(self.fabric(), target.fabric_rank()).await;
+            outcome = outcome.and(flushed.map_err(|fault| self.failed(operation, target.rank, fault)));
+        }
+        outcome
     }
 
     /// Starts the flushes of several targets together; the caller then awaits them one after

@@ -61,10 +61,6 @@ pub struct Window<T, F: Fabric = onesided_fabric::Any> {
 }
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    pub(crate) fn from_inner(world: &World<F>, inner: Inner<F>) -> Self {
-        Self { inner: Arc::new(inner), world: world.clone(), element: PhantomData }
-    }
-
     pub(crate) const fn inner(&self) -> &Arc<Inner<F>> {
         &self.inner
     }

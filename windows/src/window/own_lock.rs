@@ -6,6 +6,7 @@ use onesided_fabric::{Fabric, World};
 use onesided_lock_algos::LockAlgorithm;
 
 use crate::locks::design::backoff;
+use crate::locks::parse::unknown;
 use crate::locks::window_lock::{Erased, OtherLock, WindowLock};
 use crate::window::exchange::Flavor;
 use crate::{Builder, Element, Error, LockAllDesign, LockDesign, Request, Window};
@@ -23,8 +24,7 @@ impl<T: Element> Builder<T> {
         let library = design.algorithm(&capabilities);
         match (own, self.lease.lease) {
             (own, _) if all == LockAllDesign::Global && (own.is_some() || library.is_none()) => {
-                let (name, known) = (all.name().into(), "on-demand, each-target");
-                Err(Error::LockAllDesign { variable: None, name, known })
+                Err(unknown("lock_all", all.name(), "on-demand, each-target"))
             }
             (Some(own), _) => Ok((design, all, WindowLock::Other(own))),
             (None, Some((policy, _))) if all == LockAllDesign::Global => {
@@ -77,7 +77,7 @@ impl<T: Element> Builder<T> {
     /// ```
     ///
     /// # Errors
-    /// As [`allocate`](Self::allocate), and [`Error::LockAllDesign`] for a global `lock_all`.
+    /// As [`allocate`](Self::allocate), and [`Error::Design`] for a global `lock_all`.
     ///
     /// # Cancel safety
     /// Not cancel safe: collective, as a [barrier](World::barrier).
@@ -89,7 +89,7 @@ impl<T: Element> Builder<T> {
     ) -> Request<'_, Window<T, F>, F> {
         const { assert!(!A::SERVED, "a lock that a thread serves is one of the library's") };
         let awaited = self.awaited(world);
-        let made = self.make_with(Some(Arc::new(Erased(lock))), world, (Flavor::Allocated, None), len);
+        let made = self.make(Some(Arc::new(Erased(lock))), world, (Flavor::Allocated, None), len);
         Request::new(awaited, "create", made)
     }
 }

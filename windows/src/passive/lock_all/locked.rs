@@ -1,6 +1,5 @@
 //! The targets that a `lock_all` has locked.
 
-use std::future::poll_fn;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
@@ -9,7 +8,7 @@ use onesided_fabric::remote_memory::Fault;
 
 use crate::locks::context::LOCK_ALL_RANK;
 use crate::locks::layout::LockId;
-use crate::passive::release::release;
+use crate::passive::claim::KeptClaim;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 use crate::{Access, Element, Epoch, Error};
@@ -84,8 +83,7 @@ impl<'w, T: Element, F: Fabric> LockedRanks<'w, T, F> {
             let unlocked = if let Some(RankLock::All(access)) = lock.get() {
                 inner.fabric().flush_before_release(access.target.fabric_rank()).await.map(drop)
             } else if let Some(RankLock::Own(epoch)) = lock.take() {
-                let mut unlock = epoch.unlock();
-                poll_fn(|cx| unlock.poll_released(cx)).await
+                epoch.released().await
             } else {
                 continue;
             };
@@ -98,7 +96,7 @@ impl<'w, T: Element, F: Fabric> LockedRanks<'w, T, F> {
     }
 
     /// The accessed targets.
-    pub(crate) fn targets(&self) -> impl Iterator<Item = &'w Target<F>> {
+    pub(crate) fn targets(&self) -> impl Iterator<Item = &'w Target<F>> + Clone {
         self.ranks.iter().filter_map(OnceLock::get).map(|held| held.target)
     }
 }
@@ -107,12 +105,13 @@ impl<T: Element, F: Fabric> Drop for LockedRanks<'_, T, F> {
     fn drop(&mut self) {
         let Some(all) = self.all.take() else { return }; // each epoch flushes and releases itself
         all.note_release();
-        let (inner, mode, owner) = (self.inner, all.mode(), all.held_word());
+        let (inner, owner, mode) = (self.inner, all.held_word(), all.mode());
         inner.begin_flushes(self.targets());
         let ranks: Vec<_> = self.targets().map(|target| target.rank).collect();
         let _released = std::mem::ManuallyDrop::new(all); // released below
-        let theirs = Arc::clone(inner);
+        let claim = KeptClaim { inner: Arc::clone(inner), target_lock: LOCK_ALL, owner, mode };
         inner.run_or_spawn(async move {
+            let theirs = &claim.inner;
             for rank in ranks {
                 let flushed = match theirs.target(rank) {
                     Ok(target) => theirs.fabric().flush_before_release(target.fabric_rank()).await.map(drop),
@@ -122,7 +121,7 @@ impl<T: Element, F: Fabric> Drop for LockedRanks<'_, T, F> {
                     theirs.lifecycle.defer(theirs.failed("unlock_all", rank, fault));
                 }
             }
-            release(theirs, LOCK_ALL, owner, mode, None).await;
+            claim.release(None).await;
         });
     }
 }

@@ -10,11 +10,11 @@ use onesided_fabric::remote_memory::Rank;
 use onesided_fabric::{Any, Fabric, debug};
 use onesided_lock_algos::{Intent, Mode};
 
-use crate::handles::{At, LockRequest};
+use crate::handles::LockRequest;
 use crate::operation::request::{Awaited, Begin};
 use crate::passive::lock_all::locked::{LockedRanks, RankLock};
-use crate::passive::lock_all::reader::Reader;
-use crate::{Element, Error, LockAllDesign, PreviousOwner, Request, Window};
+use crate::passive::lock_all::reader::read_lock;
+use crate::{Access, Element, Error, LockAllDesign, PreviousOwner, Request, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
     /// Locks every rank's window memory shared (`MPI_Win_lock_all`), as the window's
@@ -41,7 +41,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// what was started.
     pub fn lock_all(&self) -> Request<'_, LockAll<'_, T, F>, F, Error, impl Begin<LockAll<'_, T, F>>> {
         let inner = self.inner();
-        let requests = match inner.locks.lock_all {
+        let mut requests = match inner.locks.lock_all {
             LockAllDesign::OnDemand => Vec::new(),
             LockAllDesign::EachTarget => self.requests_from(0),
             LockAllDesign::Global => {
@@ -57,7 +57,10 @@ impl<T: Element, F: Fabric> Window<T, F> {
                     })
                 }
                 LockAllDesign::EachTarget => self.lock_each(requests).await,
-                LockAllDesign::Global => self.lock_globally(requests).await,
+                LockAllDesign::Global => {
+                    let request = requests.pop().unwrap_or_else(|| unreachable!("there is one request"));
+                    request.await.map(|all| LockedRanks::new(inner, Some(all)))
+                }
             };
             locked_ranks
                 .map(|locked_ranks| LockAll { window: self, locked_ranks })
@@ -70,31 +73,19 @@ impl<T: Element, F: Fabric> Window<T, F> {
         (from..self.world().size()).map(|rank| self.lock_shared(rank)).collect()
     }
 
-    /// With the lock-all word: by the only request.
-    async fn lock_globally<'w>(
-        &'w self,
-        mut requests: Vec<LockRequest<'w, T, F>>,
-    ) -> Result<LockedRanks<'w, T, F>, Error> {
-        let request = requests.pop().unwrap_or_else(|| unreachable!("there is one request"));
-        Ok(LockedRanks::new(self.inner(), Some(request.await?)))
-    }
-
     async fn lock_each<'w>(&'w self, requests: Vec<LockRequest<'w, T, F>>) -> Result<LockedRanks<'w, T, F>, Error> {
         let locked_ranks = LockedRanks::new(self.inner(), None);
         let mut requests = requests.into_iter();
         while let Some(mut request) = requests.next() {
-            match poll_fn(|cx| request.poll_first(cx)).await? {
-                Some(epoch) => {
-                    locked_ranks.insert(epoch);
-                }
-                None => {
-                    // A waiter may hold locks of lower ranks only; otherwise it could deadlock with
-                    // a writer that locks in the order of the ranks.
-                    drop(requests);
-                    let mut reader = Reader::new(request);
-                    let last = locked_ranks.insert(poll_fn(|cx| reader.poll_held(cx)).await?).target();
-                    requests = self.requests_from(last + 1).into_iter();
-                }
+            let first = poll_fn(|cx| request.poll_first(cx)).await;
+            if first.is_none() {
+                // A waiter may hold locks of lower ranks only; otherwise it could deadlock with
+                // a writer that locks in the order of the ranks.
+                requests = Vec::new().into_iter();
+            }
+            let last = locked_ranks.insert(read_lock(request, first).await?).target();
+            if requests.len() == 0 {
+                requests = self.requests_from(last + 1).into_iter();
             }
         }
         Ok(locked_ranks)
@@ -176,9 +167,9 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
     /// If dropped before it completes, it leaves nothing locked that was not: the endpoint finishes
     /// and releases what was started. The target may be requested again.
     #[inline]
-    pub fn at(&self, target: u32) -> At<'_, 'w, T, F> {
+    pub fn at(&self, target: u32) -> Request<'_, &Access<'w, T, F>, F> {
         match self.locked_ranks.at(target) {
-            Some(access) => At::here(self, access),
+            Some(access) => Request::ready(Awaited::Lock(self.window.inner(), target), OPERATION, access),
             None => self.lock_target(target),
         }
     }
@@ -194,24 +185,14 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
         }
     }
 
-    /// Starts all flushes, and then waits for one after another.
-    #[inline]
     fn flush(
         &self,
         operation: &'static str,
-        begin: for<'a> fn(&'a F, Rank) -> F::Flush<'a>,
+        flush: for<'a> fn(&'a F, Rank) -> F::Flush<'a>,
     ) -> Request<'_, (), F, Error, impl Begin<()>> {
         let inner = self.window.inner();
-        if !inner.completes_at_post {
-            self.locked_ranks.targets().for_each(|target| drop(begin(inner.fabric(), target.fabric_rank())));
-        }
-        Request::unboxed(Awaited::Target(inner, inner.world.rank()), operation, move || async move {
-            let mut outcome = Ok(());
-            for target in self.locked_ranks.targets() {
-                let flushed = begin(inner.fabric(), target.fabric_rank()).await;
-                outcome = outcome.and(flushed.map_err(|fault| (target.rank, fault)));
-            }
-            outcome.map_err(|(rank, fault)| inner.failed(operation, rank, fault))
+        Request::unboxed(Awaited::Target(inner, inner.world.rank()), operation, move || {
+            inner.flush_each(operation, self.locked_ranks.targets(), flush)
         })
     }
 
