@@ -25,7 +25,7 @@ fn assert_conforms(network: &Network, ranks: u32, seed: u64) {
 
 #[test]
 fn conforms_with_any_number_of_ranks() {
-    for ranks in 1..=8 {
+    for ranks in [1, 2, 7, 8] {
         assert_conforms(&Network::default(), ranks, 0);
     }
 }
@@ -108,9 +108,9 @@ fn catches_wrong_fabrics() {
     let network = Network { jitter: Duration::from_micros(100), ..Network::default() };
     for (bug, check) in expected {
         let network = Network { datagrams: bug == Bug::OvertakingFin, ..network.clone() };
-        let report = Simulation::new(network)
-            .ranks(4)
-            .run_direct(|inner| async move { run(&World::new(Planted::new(inner, bug))).await });
+        let report = Simulation::new(network).ranks(4).run_direct(|inner| async move {
+            run_of(&World::new(Planted::new(inner, bug)), |name| name == check).await
+        });
         assert_eq!(report.end, End::Finished, "{bug:?}: {}", report.end);
         let verdicts = report.results.into_iter().flatten().collect::<Vec<_>>();
         let Err(failure) = verdicts[0].clone() else { panic!("{bug:?} was not caught") };

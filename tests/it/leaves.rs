@@ -102,10 +102,11 @@ fn cancelled_requests_of_threads_give_up_their_places() {
     }
 }
 
-/// A design of each kind of queue.
+/// A design of each kind of queue; on cards of one, as the scan for those that left is the same for all.
 #[test]
 fn leaked_guards_of_processes_are_found() {
-    for design in [LockDesign::Mcs, LockDesign::Ticket] {
+    let designs = [LockDesign::Ticket, LockDesign::Mcs];
+    for design in &designs[..if jobs::is_short_on_cards() { 1 } else { 2 }] {
         let ended = jobs::start_under(3, "leaves with guards", ("ONESIDED_LOCK", design.name())).wait();
         assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2]), "{design}: {ended:#?}");
     }

@@ -82,7 +82,7 @@ pub async fn run<F: Fabric>(world: &World<F>) -> Result<Summary, Failure> {
 ///
 /// # Errors
 /// As [`run`].
-pub async fn run_of<F: Fabric>(world: &World<F>, wanted: fn(&str) -> bool) -> Result<Summary, Failure> {
+pub async fn run_of<F: Fabric>(world: &World<F>, wanted: impl Fn(&str) -> bool) -> Result<Summary, Failure> {
     let mut passed = Vec::new();
     for check in checks().into_iter().filter(|check| wanted(check.name)) {
         let verdicts = check.judge(world).await;

@@ -41,7 +41,7 @@ pub(super) fn one_dies(world: World) {
 #[test]
 fn a_rank_may_die_at_any_step_of_an_exchange() {
     // On shared memory it is over after about twelve.
-    let most = if jobs::is_short_on_cards() { 3 } else { 13 };
+    let most = if jobs::is_short_on_cards() { 2 } else { 13 };
     for (dead, polls) in (0..most).flat_map(|polls| [(0, polls), (1, polls)]) {
         let ended = jobs::start_under(2, "messages: dies in an exchange", (DEATH, &format!("{dead} {polls}"))).wait();
         assert_eq!(ended.ok(), [1 - dead], "rank {dead} after {polls} polls: {ended:#?}");

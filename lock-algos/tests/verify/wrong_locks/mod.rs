@@ -2,10 +2,11 @@
 //! operation that is posted otherwise, those of [`flows`], and those of [`wrong`](crate::wrong).
 #![allow(clippy::print_stdout)] // the table
 
+#[allow(dead_code)] // its program
+#[path = "../../../../lock-kit/examples/locks/main.rs"]
+mod example;
 mod flows;
 mod leases;
-#[path = "../../../../lock-kit/examples/locks/mod.rs"]
-mod locks;
 
 use crate::right::right;
 use crate::wrong::{Flaw, Wrong};
@@ -16,6 +17,7 @@ use onesided_lock_kit::remote_memory::Notify;
 use onesided_lock_kit::{Conformance, Op, Place, Report};
 
 use crate::bound;
+use example::locks;
 use flows::{Queue, Words};
 use leases::Late;
 

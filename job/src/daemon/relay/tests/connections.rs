@@ -32,7 +32,7 @@ fn lost_connections_are_known_on_all_hosts() {
 
 #[test]
 fn a_host_may_tell_of_its_own_connections_again_and_of_one_to_itself() {
-    beside(|mut link, jobs| {
+    beside(SUSPECT_SOON, |mut link, jobs| {
         for other in [1, 2, 1, 0] {
             link.say(&Said::LostConnection { one: Rank(2), other: Rank(other), round: 1 });
         }
@@ -61,7 +61,7 @@ fn a_loss_is_known_although_its_rank_has_left() {
         Said::Status { rank: Rank(1), gone: Gone::Left },
     );
     assert_eq!(said, [lost, left]);
-    beside(|mut link, jobs| {
+    beside(SUSPECT_SOON, |mut link, jobs| {
         link.say(&Said::Status { rank: Rank(2), gone: Gone::Left });
         link.flush().unwrap();
         eventually("it has left", || jobs.iter().all(|job| job.job_segment.liveness(Rank(2)) == Liveness::Left));
