@@ -632,7 +632,8 @@ fn a_sleeper_finds_what_lies_in_its_fast_path() {
         world.barrier().wait().unwrap();
         late
     });
-    assert!(late[1][1] <= late[1][0] + 1, "{late:?}"); // others may be late because the machine is busy
+    // Some are late because the machine is busy; without the look by itself most by the fast path would be.
+    assert!(late[1][1] <= late[1][0] + TRIES / 10, "{late:?}");
 }
 
 /// Receives a packet as a task of a runtime does, for which a thread sleeps that does not look first for long: its
