@@ -214,9 +214,10 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
         self
     }
 
-    /// Waits until the lock is held, whose guard is not [claimed](Epoch::claim) yet; also returns whether the first operation sufficed, at the
-    /// target. Then words that were read behind it were read under the lock, and where the fabric
-    /// [keeps order](onesided_fabric::keeps_order) all operations behind it executed under the lock.
+    /// Waits until the lock is held, whose guard is not [claimed](Epoch::claim) yet; also returns
+    /// whether the first operation sufficed, at the target. Then words that were read behind it were
+    /// read under the lock, and where the fabric [keeps order](onesided_fabric::keeps_order) all
+    /// operations behind it executed under the lock.
     ///
     /// # Cancel safety
     /// As the request.

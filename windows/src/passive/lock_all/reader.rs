@@ -8,9 +8,9 @@ use crate::handles::LockRequest;
 use crate::passive::lock::PollHeld;
 use crate::{Element, Epoch, Error};
 
-/// The lock of a shared request, whose outcome may be there already. A reader that finds an expired lease gets the lock exclusively and with a
-/// lease of its own, so it releases it immediately and requests it again. Commits of the expired
-/// owner fail all the same.
+/// The lock of a shared request, whose outcome may be there already. A reader that finds an expired
+/// lease gets the lock exclusively and with a lease of its own, so it releases it immediately and
+/// requests it again. Commits of the expired owner fail all the same.
 pub(crate) async fn read_lock<'w, T: Element, F: Fabric>(
     mut request: LockRequest<'w, T, F>,
     mut first: Option<PollHeld<'w, T, F>>,
