@@ -74,7 +74,8 @@
 //! `bench messages --channels --fabric verbs` measures each [channel](super::messages#over-datagrams) between the
 //! same two ranks (koop-2008, sections 2 and 6): eager messages over the connection (`rc-sr`), by the fast path
 //! (`rc-fp`) and in datagrams (`ud-sr`); long ones that are read (`rc-rdma`), in datagrams that
-//! are received into memory (`ud-zcopy`), and in packets (`copy`). The batches of
+//! are received into memory (`ud-zcopy`), and in packets (`copy`). And the paper's configurations: `RC` (`rc-fp, rc-sr,
+//! rget`), `UD` (`ud-sr, ud-zcopy`), `UD-copy` (`ud-sr, copy`) and `Aptus`, the default rules. The batches of
 //! the channels alternate, each with the rules of its channel at both ranks.
 //!
 //! # The metrics of locks
@@ -222,13 +223,19 @@
 //!
 //! | | 8 B | 64 B | 512 B | stream of 8 B | 64 KiB | 1 MiB |
 //! |---|---|---|---|---|---|---|
-//! | `rc-sr` | 21.9 | 23.5 | 27.3 | 36.9 | | |
-//! | `rc-fp` | 22.8 | 25.7 | 38.4 | 44.1 | | |
-//! | `ud-sr` | 28.7 | 30.4 | 33.5 | 46.9 | | |
-//! | `rc-rdma` | | | | | 748 | 10,900 |
-//! | `ud-zcopy` | | | | | 890 | 11,300 |
-//! | `copy` | | | | | 1,370 | 30,800 |
-//! | bare sends, reads | 15.3 | 16.1 | 19.3 | 13.6 | 616 | 9,600 |
+//! | `rc-sr` | 21.3 | 22.9 | 26.8 | 28.6 | | |
+//! | `rc-fp` | 22.5 | 24.1 | 28.8 | 35.2 | | |
+//! | `ud-sr` | 27.8 | 28.2 | 32.3 | 37.3 | | |
+//! | `rc-rdma` | | | | | 769 | 10,800 |
+//! | `ud-zcopy` | | | | | 863 | 11,300 |
+//! | `copy` | | | | | 1,300 | 32,000 |
+//! | `RC` | 22.8 | 24.2 | 28.6 | 35.5 | 746 | 10,800 |
+//! | `UD` | 27.7 | 28.3 | 32.3 | 37.3 | 928 | 11,300 |
+//! | `UD-copy` | 28.0 | 28.5 | 32.4 | 37.5 | 1,300 | 32,400 |
+//! | `Aptus` | 22.3 | 23.7 | 28.1 | 2.5 | 746 | 10,800 |
+//! | bare sends, reads | 15.0 | 15.5 | 19.2 | 13.5 | 615 | 9,390 |
+//!
+//! Short messages of a stream share packets by the default rules, but not where a rule names their channel.
 //!
 //! Each packet bears its number in the sequence of all channels, which the figures above do not have. The fast path is
 //! for receivers that poll on a core of their own: here the two ranks share one, where no ring is made without a

@@ -66,7 +66,8 @@ pub(crate) struct Args {
     layers: bool,
 
     /// Measures, in place of all that, messages of two ranks by each channel of cards: rc-sr, rc-fp and ud-sr of
-    /// 8, 64 and 512 B, rc-rdma, ud-zcopy and copy of 64 KiB and 1 MiB (koop-2008)
+    /// 8, 64 and 512 B, rc-rdma, ud-zcopy and copy of 64 KiB and 1 MiB; and by the configurations RC, UD, UD-copy and
+    /// Aptus, which is the default (koop-2008)
     #[arg(long, conflicts_with_all = ["ranks", "layers"])]
     channels: bool,
 
