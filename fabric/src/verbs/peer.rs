@@ -115,16 +115,18 @@ impl Peer {
 
     /// Gives up the connection: requests in flight end in an error.
     pub(super) fn fail(&self) {
-        if self.connection.give_up(false) {
+        self.give_up(false);
+    }
+
+    fn give_up(&self, revoked: bool) {
+        if self.connection.give_up(revoked) {
             self.fail_again();
         }
     }
 
     /// The same after a revocation, or a loss. Nothing is posted after this returns.
     pub(super) fn close(&self, revoked: bool) {
-        if self.connection.give_up(revoked) {
-            self.fail_again();
-        }
+        self.give_up(revoked);
         drop(lock(&self.queue.posting)); // waits for a post that started before
     }
 
