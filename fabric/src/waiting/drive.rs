@@ -79,9 +79,10 @@ pub trait Drive: Fabric {
 }
 
 /// On an oversubscribed host, a wait with a due time yields the core at once, unless it is due
-/// within this many nanoseconds. Spinning for longer cost 4 and 8 ranks on two cores up to a fifth
-/// of the hand-overs of a ticket lock.
-const DUE: u64 = 64;
+/// within this many nanoseconds: the longest pause of a lock's next owner, and less than those of the
+/// owners behind it. Spinning for those too cost 4 and 8 ranks on two cores up to a fifth of the
+/// hand-overs of a ticket lock.
+const DUE: u64 = 96;
 /// Polls of a wait without a due time before the core is yielded on an oversubscribed host, where
 /// the awaited thread may wait for this core. With 20, 4 and 8 ranks on two cores handed a queue
 /// lock over at two thirds of the rate.
