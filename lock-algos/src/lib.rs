@@ -76,7 +76,7 @@
 //!   crashes nor sees losses, up to 10,000 states a program.
 //! - **linearizability**: random sections that read, write, add and flush words of several ranks,
 //!   with cancelled acquires and deaths, are checked against a sequential model by Wing and Gong's
-//!   search (`conformance`; over simulated windows `sim/tests/linear.rs`, without deaths). A
+//!   search (`conformance`; over simulated windows `tests/simulated/linear.rs`, without deaths). A
 //!   missing flush is caught.
 //! - **a stopped waiter**: while a lock is recovered from a dead reader, a waiter is stopped after
 //!   each of its steps in turn, with its operations in flight; others take the lock, release it,

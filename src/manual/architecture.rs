@@ -143,7 +143,7 @@
 //! | every fabric | one conformance suite (`onesided_fabric::conformance`), on shm, verbs and mixed in a Soft-RoCE machine, and the simulator; planted wrong fabrics |
 //! | packets over datagrams | the protocol machine (`fabric/src/datagrams/`, without I/O, clock and threads) on a network that loses, doubles and reorders, and with hostile datagrams; the conformance suite, messages and collectives over it in the simulator, and on Soft-RoCE |
 //! | messages | the engine without I/O, whose interleavings are explored with deaths, broken connections and dropped requests; an exchange by every protocol with no room at any one post, and with a death between any two steps, simulated and by processes |
-//! | windows | scenarios after MPICH's test/mpi/rma, one body each (`sim/tests/scenarios`), by threads, simulated, and on verbs; random operations against a sequential model, and on two fabrics compared with each other |
+//! | windows | scenarios after MPICH's test/mpi/rma, one body each (`tests/scenarios`), by threads, simulated, and on verbs; random operations against a sequential model, and on two fabrics compared with each other |
 //! | the memory model | litmus tests, one for each sentence ([`memory_model`](crate::manual::memory_model)), on shm, verbs and simulated, and on fabrics that break the promise |
 //! | processes, faults | real processes under `onesided run`, under MPICH's launcher, and without one: kills, wrong secrets, garbage, exhausted limits |
 //! | several hosts | network namespaces: kills, pulled cables, lost packets, garbage; two Soft-RoCE machines: the same under verbs |

@@ -8,7 +8,7 @@ use onesided::{Error, Messages, Tag, Window, World};
 use crate::jobs::{self, Role, die, ok};
 use crate::support::{DEADLINE, eventually, ranks};
 
-#[path = "../../two-sided/tests/collectives/steps.rs"]
+#[path = "../messages/collectives/steps.rs"]
 pub(crate) mod steps;
 
 pub(crate) const ROLES: &[Role] = &[("split", split), ("reconnect alone", alone)];

@@ -1,5 +1,5 @@
 //! Ranks that die, stop or compute: the errors that the others get, and that they continue. How
-//! soon is tested in virtual time, in `sim/tests/deaths.rs`.
+//! soon is tested in virtual time, in `tests/simulated/deaths.rs`.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! A rank that dies in the middle of an exchange by every protocol.
 
-#[path = "../../../two-sided/tests/support/exchange.rs"]
+#[path = "../../messages/support/exchange.rs"]
 mod exchange;
 
 use std::pin::pin;

@@ -8,7 +8,7 @@
 //!
 //! Packets of a pair arrive once and in order, as a transport promises: the engine has no check of
 //! its own. The conformance suite of fabrics has that check, and its planted bugs are in
-//! `sim/tests/planted`.
+//! `tests/simulated/planted`.
 
 mod host;
 mod moving;

@@ -8,13 +8,13 @@ mod dropped;
 mod exchange;
 mod goodput;
 mod groups;
-#[path = "../../sim/tests/left/mod.rs"]
+#[path = "../simulated/left/mod.rs"]
 mod left;
 mod many;
 mod messages;
 mod offered;
 mod persistent;
-#[path = "../../sim/tests/planted/mod.rs"]
+#[path = "../simulated/planted/mod.rs"]
 mod planted;
 mod progress;
 mod refused;
