@@ -30,9 +30,9 @@ fn whole<A: LockAlgorithm + Clone>(lock: &A) -> Conformance<A> {
     Conformance::of(lock).woken().within(Duration::MAX).deeper(bound(300, 3_000)).cases(bound(1_000, 3_000))
 }
 
-/// The suite of the others: up to 1,000 states, or 10,000.
+/// The suite of the others: up to 1,000 states and one preemption of a thread, or 10,000 and two.
 fn brief<A: LockAlgorithm + Clone>(lock: &A) -> Conformance<A> {
-    whole(lock).states(bound(1_000, 10_000))
+    whole(lock).states(bound(1_000, 10_000)).preemptions(bound(1, 2))
 }
 
 /// The suite of a variant with counters of few bits, which wrap and overflow within a run.
@@ -113,7 +113,7 @@ fn the_served() {
 /// Its report names the failed trial, and how to reproduce it.
 #[test]
 fn wrong_locks_do_not_conform() {
-    let suite = |flaw| Conformance::of(&Wrong::new(flaw)).states(2_000).cases(200).seed(1).all();
+    let suite = |flaw| Conformance::of(&Wrong::new(flaw)).preemptions(1).states(2_000).cases(200).seed(1).all();
     let report = suite(Flaw::ReadThenWrite).verdict();
     assert!(!report.conforms());
     let text = report.to_string();
