@@ -78,7 +78,15 @@ impl Backoff {
 
     /// The pauses of one acquire.
     pub(crate) const fn pauses(&self, owner: Owner) -> Pauses<'_> {
-        Pauses { table: &self.nanos, step: 0, cap: BackoffCap::ALL, taken: 0, longest: 0, looks: 0, random: owner.to_bits() }
+        Pauses {
+            table: &self.nanos,
+            step: 0,
+            cap: BackoffCap::ALL,
+            taken: 0,
+            longest: 0,
+            looks: 0,
+            random: owner.to_bits(),
+        }
     }
 }
 
