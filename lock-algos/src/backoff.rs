@@ -170,8 +170,8 @@ impl Pauses<'_> {
     }
 
     /// The next pause behind `others` owners: the first interval for each but the last, which may
-    /// release at any time, and the next interval for that one. An owner that is next stays at the first
-    /// interval for [`LOOKS`] pauses.
+    /// release at any time, and the next interval for that one; an owner that is next has [`LOOKS`] pauses
+    /// of the first interval before.
     pub(crate) fn next_behind(&mut self, others: u64) -> u64 {
         let first = u64::from(self.table[0]);
         if others <= 1 && self.looks < LOOKS {
