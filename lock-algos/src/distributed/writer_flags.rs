@@ -4,7 +4,7 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Rank, RemoteMem
 
 use crate::backoff::Pauses;
 use crate::recovery::{POISON, Participants};
-use crate::{IntentFn, LockContext, WordOf};
+use crate::{InMemory, IntentFn, LockContext, Op, Word, WordOf};
 
 /// The word at the home with the state of the writer flags.
 pub(super) const STATE: usize = POISON + 1;
@@ -57,12 +57,12 @@ impl State {
 }
 
 /// The writer flags, for an owner whose exclusive ticket is being served.
-pub(super) struct WriterFlags<'m, M, P> {
-    pub(super) memory: &'m M,
+pub(super) struct WriterFlags<'m, P: InMemory> {
+    pub(super) memory: &'m P::Memory,
     pub(super) context: P,
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
+impl<'m, P: LockContext<'m>> WriterFlags<'m, P> {
     fn is_alive(&self, rank: Rank) -> bool {
         self.memory.liveness(rank) == Liveness::Alive
     }
@@ -81,7 +81,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
     async fn all(
         &self,
         ranks: impl Iterator<Item = Rank> + Send,
-        post: impl Fn(M::Word<'m>) -> M::Op + Send,
+        post: impl Fn(Word<'m, P>) -> Op<P> + Send,
         wants: fn(u64) -> bool,
     ) -> Result<Vec<(Rank, u64)>, Fault> {
         let posted: Vec<_> = ranks.map(|rank| (rank, self.context.word(WordOf::Rank(rank)).map(&post))).collect();
@@ -101,11 +101,11 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
         failed.map(|()| all)
     }
 
-    const fn participants(&self) -> Participants<'m, M, P> {
+    const fn participants(&self) -> Participants<'m, P> {
         Participants { memory: self.memory, context: self.context }
     }
 
-    fn everybody(&self) -> impl Iterator<Item = Rank> + use<'m, M, P> {
+    fn everybody(&self) -> impl Iterator<Item = Rank> + use<'m, P> {
         (0..self.memory.size()).map(Rank)
     }
 

@@ -85,15 +85,15 @@ pub(crate) fn poisoned_word(mine: u64, why: Fault) -> u64 {
 }
 
 /// Whether the owner that a word names may have [ended](ended_owner).
-pub(super) fn may_have_ended<'m, M: RemoteMemory>(lock: &LockUse<'m, M, impl LockContext<'m, M>>, found: u64) -> bool {
+pub(super) fn may_have_ended<'m>(lock: &LockUse<'m, impl LockContext<'m>>, found: u64) -> bool {
     let Owner { rank, slot, .. } = Owner::from_bits(found);
     slot == PANICKED || lock.participants().has_ended(rank)
 }
 
 /// The fault of the owner that a word names, if it panicked, or if it died and its operations take
 /// effect no more.
-pub(super) async fn ended_owner<'m, M: RemoteMemory>(
-    lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+pub(super) async fn ended_owner<'m>(
+    lock: &LockUse<'m, impl LockContext<'m>>,
     found: u64,
 ) -> Result<Option<Fault>, Fault> {
     let Owner { rank, slot, .. } = Owner::from_bits(found);
