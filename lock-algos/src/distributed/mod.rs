@@ -142,12 +142,11 @@ impl<const BITS: u32> DistributedCounters<BITS> {
         held: Held,
         intent: IntentFn<'a>,
     ) -> Boxed<'a, Result<Held, Fault>> {
-        let LockUse { memory, context, .. } = lock;
         Box::pin(async move {
             let flagged = if intent().is_over() {
                 Err(Fault::new(FaultKind::Closed))
             } else {
-                WriterFlags { memory, context }.set(self.tickets.pauses(context.owner()), intent).await
+                WriterFlags(lock.participants()).set(self.tickets.pauses(lock.context.owner()), intent).await
             };
             let Err(fault) = flagged else { return Ok(held) };
             let lock = LockUse { mode: Mode::Exclusive, ..lock };
@@ -279,7 +278,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
                 }
                 // A word under recovery does not tell.
                 Ok(tickets) if tickets.out(Mode::Exclusive) > 1 && !tickets.is_recovering() => Ok(()),
-                Ok(_) => Box::pin(WriterFlags { memory: lock.memory, context: lock.context }.clear()).await,
+                Ok(_) => Box::pin(WriterFlags(lock.participants()).clear()).await,
             };
             self.give_back(of_tickets(lock)).await?;
             cleared

@@ -203,6 +203,6 @@ impl LockAlgorithm for TestAndSet {
     }
 
     async fn release_poisoned<'m, P: LockContext<'m>>(&'m self, lock: LockUse<'m, P>, why: Fault) -> Result<(), Fault> {
-        hand_back(lock.memory, lock.home, lock.owner, poisoned_word(lock.owner, why)).await
+        hand_back(&lock, lock.owner, poisoned_word(lock.owner, why)).await
     }
 }

@@ -108,13 +108,8 @@ pub(super) async fn ended_owner<'m>(
 ///
 /// # Errors
 /// `NotHeld` if the word was not there any more.
-pub(crate) async fn hand_back<'m, M: RemoteMemory>(
-    memory: &'m M,
-    word: M::Word<'m>,
-    mine: u64,
-    new: u64,
-) -> Result<(), Fault> {
-    match memory.compare_swap(word, mine, new).await? {
+pub(crate) async fn hand_back<'m>(lock: &LockUse<'m, impl LockContext<'m>>, mine: u64, new: u64) -> Result<(), Fault> {
+    match lock.memory.compare_swap(lock.home, mine, new).await? {
         found if found == mine => Ok(()),
         _ => Err(Fault::new(FaultKind::NotHeld)),
     }

@@ -310,10 +310,10 @@ impl LockAlgorithm for TwoLevel {
     /// A word that names the dead, or this owner, replaces this owner's, or its cohort's: that
     /// keeps readers out as well.
     async fn release_poisoned<'m, P: LockContext<'m>>(&'m self, lock: LockUse<'m, P>, why: Fault) -> Result<(), Fault> {
-        let LockUse { memory, context, home, .. } = lock;
+        let LockUse { memory, context, .. } = lock;
         let (alone, note) = (Self::alone(lock.owner), note(&lock)?);
         let mine = if let Note::Has(owner_word) = note { owner_word.0 } else { alone };
-        let handed = hand_back(memory, home, mine, poisoned_word(alone, why)).await;
+        let handed = hand_back(&lock, mine, poisoned_word(alone, why)).await;
         if let Note::Has(owner_word) = note {
             let leader = owner_word.leader();
             let queued = InQueue { lock: self, used: &lock, leader };

@@ -182,7 +182,7 @@ impl<'m, P: LockContext<'m>> InQueue<'_, 'm, P> {
     /// Hands the lock, which the host holds, over to the next owner in the queue, or releases it at
     /// the home.
     pub(super) fn hand_over(&self, state: State) -> impl Future<Output = Result<(), Fault>> + Send {
-        let LockUse { memory, home, .. } = *self.used;
+        let LockUse { memory, .. } = *self.used;
         async move {
             let (at, me) = (self.used.context.home_rank(), self.used.context.owner().rank);
             if memory.has_failed(at, me) {
@@ -213,7 +213,7 @@ impl<'m, P: LockContext<'m>> InQueue<'_, 'm, P> {
             if away != written {
                 self.set(away).await?;
             }
-            let released = hand_back(memory, home, self.owner_word(state).0, 0).await;
+            let released = hand_back(self.used, self.owner_word(state).0, 0).await;
             match released.is_err_and(is_lost) {
                 true => self.leave_as(GlobalState::Uncertain).await?,
                 false => self.leave_queue().await?,
