@@ -7,7 +7,7 @@ use onesided_remote_memory::{Fault, FaultKind, Patience, RemoteMemory, debug};
 
 use crate::backoff::Pauses;
 use crate::recovery::POLL_INTERVAL;
-use crate::{Backoff, Held, InMemory, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Op, Owner, Word};
+use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Op, Owner, Word};
 
 /// A lock as two functions over remote memory: the short way to write one. [`Simple`] makes a
 /// [`LockAlgorithm`] of it, for the verification kit, windows and benchmarks.
@@ -116,7 +116,7 @@ impl<'m, P: LockContext<'m>> Places<'m, P::Memory> for P {
 impl<'m, 'w, M: RemoteMemory> SimpleUse<'m, 'w, M> {
     /// Fails if the last word of the lock or of its node cannot be resolved, so that none fails later:
     /// they lie in one region each.
-    fn new<L: SimpleLock, P: LockContext<'m> + InMemory<Memory = M>>(
+    fn new<L: SimpleLock, P: LockContext<'m, Memory = M>>(
         lock: &'w LockUse<'m, P>,
         intent: IntentFn<'w>,
         pauses: Pauses<'m>,
