@@ -6,10 +6,10 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use onesided_remote_memory::{Fault, RemoteMemory, copied};
+use onesided_remote_memory::{Fault, RemoteMemory, copied, debug};
 
 use crate::recovery::{Participants, RecoverableWord};
-use crate::{Held, Intent, IntentFn, LockContext, Mode, Owner};
+use crate::{Held, InMemory, Intent, IntentFn, LockContext, Mode, Op, Owner, Word};
 
 /// The resolved words of a lock: its first word at the home, and the owner's bits
 /// ([`Owner::to_bits`](crate::Owner::to_bits)), of which the two highest are left to the algorithm.
@@ -17,26 +17,26 @@ use crate::{Held, Intent, IntentFn, LockContext, Mode, Owner};
 pub type Words<'m, M> = (<M as RemoteMemory>::Word<'m>, u64);
 
 /// One owner's use of one lock.
-#[derive(Debug)]
-pub struct LockUse<'m, M: RemoteMemory, P> {
+pub struct LockUse<'m, P: InMemory> {
     /// The memory that the lock is in.
-    pub memory: &'m M,
+    pub memory: &'m P::Memory,
     /// Where the words of the lock lie.
     pub context: P,
     /// The first word at the home.
-    pub home: M::Word<'m>,
+    pub home: Word<'m, P>,
     /// The owner's bits, of which the two highest are the algorithm's.
     pub owner: u64,
     /// The mode in which the lock is requested, or held.
     pub mode: Mode,
 }
 
-copied!([M: RemoteMemory, P: Copy] LockUse<'_, M, P>);
+copied!([P: InMemory + Copy] LockUse<'_, P>);
+debug!([P: InMemory] LockUse<'_, P>, |this| "LockUse {{ owner: {:?}, mode: {:?}, .. }}", this.owner, this.mode);
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockUse<'m, M, P> {
+impl<'m, P: LockContext<'m>> LockUse<'m, P> {
     /// The use of a lock by the owner of `context`. `words` are those of the acquire.
     #[inline(always)]
-    pub const fn new(memory: &'m M, context: P, (home, owner): Words<'m, M>, mode: Mode) -> Self {
+    pub const fn new(memory: &'m P::Memory, context: P, (home, owner): Words<'m, P::Memory>, mode: Mode) -> Self {
         Self { memory, context, home, owner, mode }
     }
 
@@ -54,27 +54,27 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockUse<'m, M, P> {
 
     /// Word `index` of the owner's node.
     #[inline(always)]
-    pub(crate) fn node(&self, index: usize) -> Result<M::Word<'m>, Fault> {
+    pub(crate) fn node(&self, index: usize) -> Result<Word<'m, P>, Fault> {
         self.context.node(index)
     }
 
     /// The ranks that may participate in the lock.
-    pub(crate) const fn participants(&self) -> Participants<'m, M, P> {
+    pub(crate) const fn participants(&self) -> Participants<'m, P> {
         Participants { memory: self.memory, context: self.context }
     }
 
     /// Reads the first word at the home.
-    pub(crate) fn look<W: RecoverableWord>(&self) -> Found<M::Op, W> {
+    pub(crate) fn look<W: RecoverableWord>(&self) -> Found<Op<P>, W> {
         Found(self.memory.read(self.home), PhantomData)
     }
 
     /// Adds to that word. Returns the previous word.
-    pub(crate) fn add<W: RecoverableWord>(&self, add: u64) -> Found<M::Op, W> {
+    pub(crate) fn add<W: RecoverableWord>(&self, add: u64) -> Found<Op<P>, W> {
         Found(self.memory.fetch_add(self.home, add), PhantomData)
     }
 
     /// Swaps that word if it is `found`. Returns the previous word.
-    pub(crate) fn swap<W: RecoverableWord>(&self, expected: W, new: W) -> Found<M::Op, W> {
+    pub(crate) fn swap<W: RecoverableWord>(&self, expected: W, new: W) -> Found<Op<P>, W> {
         Found(self.memory.compare_swap(self.home, expected.to_bits(), new.to_bits()), PhantomData)
     }
 
@@ -191,11 +191,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// # Errors
     /// As [`RemoteMemory::word`].
     #[inline(always)] // words that pass through memory cost a third of an uncontended lock
-    fn words<'m, M: RemoteMemory>(
-        &self,
-        context: impl LockContext<'m, M>,
-        intent: Intent,
-    ) -> Result<Words<'m, M>, Fault> {
+    fn words<'m, P: LockContext<'m>>(&self, context: P, intent: Intent) -> Result<Words<'m, P::Memory>, Fault> {
         let _ = intent;
         Ok((context.home(0)?, context.owner().to_bits()))
     }
@@ -206,7 +202,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// `NotOwn` if the node is not in this rank's memory.
-    fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault>;
+    fn start<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Op<P>, Fault>;
 
     /// Whether the first operation alone acquired the lock in this mode, for an owner with these
     /// bits. `first` is its result.
@@ -237,9 +233,9 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// [`Intent::CANCELLED`] and hand the future to `onesided_fabric::Fabric::spawn`, which
     /// completes it. If it acquired the lock all the same, it is released, or [released as
     /// poisoned](Self::release_poisoned) if the acquire recovered it.
-    fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn contend<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> impl Future<Output = Result<Held, Fault>> + Send;
@@ -251,10 +247,10 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     /// As [`contend`](Self::contend).
-    fn finish<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn finish<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
-        started: M::Op,
+        lock: LockUse<'m, P>,
+        started: Op<P>,
         intent: impl Fn() -> Intent + Send + Sync + 'm,
     ) -> impl Future<Output = Result<Held, Fault>> + Send + 'm {
         async move {
@@ -273,8 +269,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// # Errors
     /// `NotHeld` if the node shows that the lock is not held: nothing is posted. `NotOwn` as
     /// [`start`](Self::start).
-    fn start_release<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>)
-    -> Result<M::Op, Fault>;
+    fn start_release<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Op<P>, Fault>;
 
     /// The same for an owner that no other one waits for, as far as its node tells; `None` if one may:
     /// nothing is posted. Apart, so that an uncontended release keeps nothing ready for a hand-over.
@@ -282,10 +277,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// # Errors
     /// As [`start_release`](Self::start_release), which calls this first, if it is more.
     #[inline(always)]
-    fn start_release_alone<'m, M: RemoteMemory>(
-        &self,
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-    ) -> Result<Option<M::Op>, Fault> {
+    fn start_release_alone<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Option<Op<P>>, Fault> {
         self.start_release(lock).map(Some)
     }
 
@@ -295,11 +287,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`finish_release`](Self::finish_release); the release is over.
-    fn released<'m, M: RemoteMemory>(
-        &self,
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-        found: Option<u64>,
-    ) -> Result<Rest, Fault> {
+    fn released<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>, found: Option<u64>) -> Result<Rest, Fault> {
         let _ = (lock, found);
         Ok(Rest::Unknown)
     }
@@ -310,9 +298,9 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// # Errors
     /// After an error the owner is not announced. `NotHeld` if the algorithm can detect it, and the
     /// errors of the operations.
-    fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn finish_release<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         found: Result<u64, Fault>,
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'm;
 
@@ -326,9 +314,9 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// As [`finish_release`](Self::finish_release).
     ///
     /// [`OwnerPanicked`]: onesided_remote_memory::FaultKind::OwnerPanicked
-    fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn release_poisoned<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         why: Fault,
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
         let _ = why;

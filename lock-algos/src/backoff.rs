@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use onesided_remote_memory::RemoteMemory;
-
 use crate::{Kept, LockContext, Owner};
 
 /// A table of intervals, filled once when a lock is configured, so that an iteration of a contended
@@ -33,7 +31,7 @@ impl Backoff {
     /// The first [`STEPS`](Self::STEPS) of these intervals. The last one is repeated if there are
     /// fewer; without any, this is [`disabled`](Self::disabled). Intervals are limited to
     /// `u32::MAX` nanoseconds (4.3 s). The last one is zero, or 64 ns at least: a [shorter
-    /// pause](RemoteMemory::pause) need not let other tasks of its thread run.
+    /// pause](onesided_remote_memory::RemoteMemory::pause) need not let other tasks of its thread run.
     ///
     /// From the `backoff` crate, which reads a clock at each step and therefore only fills the
     /// table:
@@ -78,15 +76,8 @@ impl Backoff {
 
     /// The pauses of one acquire.
     pub(crate) const fn pauses(&self, owner: Owner) -> Pauses<'_> {
-        Pauses {
-            table: &self.nanos,
-            step: 0,
-            cap: BackoffCap::ALL,
-            taken: 0,
-            longest: 0,
-            looks: 0,
-            random: owner.to_bits(),
-        }
+        let (table, random) = (&self.nanos, owner.to_bits());
+        Pauses { table, step: 0, cap: BackoffCap::ALL, taken: 0, longest: 0, looks: 0, random }
     }
 }
 
@@ -114,7 +105,7 @@ impl BackoffCap {
     const MANY: u8 = 5;
 
     /// The cap that the rank kept last.
-    pub(crate) fn of<'m, M: RemoteMemory>(context: impl LockContext<'m, M>) -> Self {
+    pub(crate) fn of<'m>(context: impl LockContext<'m>) -> Self {
         context.kept(Kept::BackoffCap).map_or(Self::ALL, Self)
     }
 }

@@ -4,6 +4,19 @@ use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
 use crate::Owner;
 
+/// The memory of a [`LockContext`]. Apart from that trait because it does not depend on a lifetime: the
+/// compiler forgets lifetimes when it looks whether a future of a lock is `Send`.
+pub trait InMemory {
+    /// The memory that the lock is in.
+    type Memory: RemoteMemory;
+}
+
+/// A word of the memory of a context.
+pub type Word<'m, P> = <<P as InMemory>::Memory as RemoteMemory>::Word<'m>;
+
+/// An operation posted in that memory.
+pub type Op<P> = <<P as InMemory>::Memory as RemoteMemory>::Op;
+
 /// Where the words of a lock lie and which owner acquires it. Windows, lock tables and tests
 /// implement it for the algorithms.
 ///
@@ -14,14 +27,14 @@ use crate::Owner;
 /// own rank, which every rank can access: [`NODE_WORDS`](crate::LockAlgorithm::NODE_WORDS) words
 /// for each of the rank's slots. Many locks share the nodes; an owner uses its node for one lock at
 /// a time. Some locks have [other words](WordOf) besides.
-pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
+pub trait LockContext<'m>: InMemory + Copy + Send + Sync + 'm {
     // Required: what every context has.
 
     /// Word `index` of the lock at its home.
     ///
     /// # Errors
     /// As [`RemoteMemory::word`].
-    fn home(&self, index: usize) -> Result<M::Word<'m>, Fault>;
+    fn home(&self, index: usize) -> Result<Word<'m, Self>, Fault>;
 
     /// The rank of the home.
     fn home_rank(&self) -> Rank;
@@ -30,7 +43,7 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
     ///
     /// # Errors
     /// As [`RemoteMemory::word`].
-    fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<M::Word<'m>, Fault>;
+    fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<Word<'m, Self>, Fault>;
 
     /// An id of the lock, unique among the locks that share the nodes. Below 2<sup>61</sup>.
     fn lock(&self) -> u64;
@@ -48,7 +61,7 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
     /// # Errors
     /// As [`node_of`](Self::node_of).
     #[inline]
-    fn node(&self, index: usize) -> Result<M::Word<'m>, Fault> {
+    fn node(&self, index: usize) -> Result<Word<'m, Self>, Fault> {
         let Owner { rank, slot, .. } = self.owner();
         self.node_of(rank, slot, index)
     }
@@ -82,7 +95,7 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
     ///
     /// # Errors
     /// As [`RemoteMemory::word`]; `Unsupported` if the context has none.
-    fn word(&self, of: WordOf) -> Result<M::Word<'m>, Fault> {
+    fn word(&self, of: WordOf) -> Result<Word<'m, Self>, Fault> {
         let _ = of;
         Err(Fault::new(FaultKind::Unsupported))
     }

@@ -126,7 +126,7 @@ mod two_level;
 pub use crate::algorithm::{LockAlgorithm, LockUse, Rest, Words};
 pub use crate::any_lock::{AnyLock, WithLock, held_by_word};
 pub use crate::backoff::Backoff;
-pub use crate::context::{Kept, LockContext, Owners, WordOf};
+pub use crate::context::{InMemory, Kept, LockContext, Op, Owners, Word, WordOf};
 pub use crate::distributed::DistributedCounters;
 pub use crate::fencing::TokenDraw;
 pub use crate::fetch_add_queue::FetchAddQueue;

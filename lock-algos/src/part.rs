@@ -1,10 +1,10 @@
 //! The context of a lock that is a part of another one.
 
-use onesided_remote_memory::{Fault, Rank, RemoteMemory, delegate};
+use onesided_remote_memory::{Fault, Rank, delegate};
 
 use crate::backoff::mixed;
 use crate::cohort::{AT_HOST, QUEUE};
-use crate::{LockContext, Owner, Owners, WordOf};
+use crate::{InMemory, LockContext, Owner, Owners, Word, WordOf};
 
 /// The context of a lock within another one, whose context this has: its home is elsewhere, and its
 /// owners have words of their own in the same nodes.
@@ -43,8 +43,12 @@ impl<P> Part<P> {
     }
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for Part<P> {
-    fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {
+impl<P: InMemory> InMemory for Part<P> {
+    type Memory = P::Memory;
+}
+
+impl<'m, P: LockContext<'m>> LockContext<'m> for Part<P> {
+    fn home(&self, index: usize) -> Result<Word<'m, P>, Fault> {
         self.context.word(match self.at {
             At::Host(leader) => WordOf::Host(leader, QUEUE + index),
             At::LockAll(_) => WordOf::LockAll(index),
@@ -58,11 +62,11 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for Part<P> 
         }
     }
 
-    fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<M::Word<'m>, Fault> {
+    fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<Word<'m, P>, Fault> {
         self.context.node_of(rank, slot, self.in_node(index))
     }
 
-    fn node(&self, index: usize) -> Result<M::Word<'m>, Fault> {
+    fn node(&self, index: usize) -> Result<Word<'m, P>, Fault> {
         self.context.node(self.in_node(index))
     }
 
@@ -80,7 +84,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for Part<P> 
         context:
         fn owner(&self) -> Owner;
         fn owners(&self) -> Owners;
-        fn word(&self, of: WordOf) -> Result<M::Word<'m>, Fault>;
+        fn word(&self, of: WordOf) -> Result<Word<'m, P>, Fault>;
     }
 
     fn may_participate(&self, rank: Rank) -> bool {

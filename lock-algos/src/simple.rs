@@ -7,7 +7,7 @@ use onesided_remote_memory::{Fault, FaultKind, Patience, RemoteMemory, debug};
 
 use crate::backoff::Pauses;
 use crate::recovery::POLL_INTERVAL;
-use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner};
+use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Op, Owner, Word};
 
 /// A lock as two functions over remote memory: the short way to write one. [`Simple`] makes a
 /// [`LockAlgorithm`] of it, for the verification kit, windows and benchmarks.
@@ -99,12 +99,12 @@ trait Places<'m, M: RemoteMemory>: Sync {
     fn arrives(&self);
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Places<'m, M> for P {
-    fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {
+impl<'m, P: LockContext<'m>> Places<'m, P::Memory> for P {
+    fn home(&self, index: usize) -> Result<Word<'m, P>, Fault> {
         LockContext::home(self, index)
     }
 
-    fn node_of(&self, Owner { rank, slot, .. }: Owner, index: usize) -> Result<M::Word<'m>, Fault> {
+    fn node_of(&self, Owner { rank, slot, .. }: Owner, index: usize) -> Result<Word<'m, P>, Fault> {
         LockContext::node_of(self, rank, slot, index)
     }
 
@@ -116,8 +116,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Places<'m, M> for P {
 impl<'m, 'w, M: RemoteMemory> SimpleUse<'m, 'w, M> {
     /// Fails if the last word of the lock or of its node cannot be resolved, so that none fails later:
     /// they lie in one region each.
-    fn new<L: SimpleLock, P: LockContext<'m, M> + 'w>(
-        lock: &'w LockUse<'m, M, P>,
+    fn new<L: SimpleLock, P: LockContext<'m, Memory = M>>(
+        lock: &'w LockUse<'m, P>,
         intent: IntentFn<'w>,
         pauses: Pauses<'m>,
     ) -> Result<Self, Fault> {
@@ -254,10 +254,7 @@ impl<L: SimpleLock> Simple<L> {
         Self { backoff, ..self }
     }
 
-    async fn release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
-        &'m self,
-        lock: LockUse<'m, M, P>,
-    ) -> Result<(), Fault> {
+    async fn release<'m, P: LockContext<'m>>(&'m self, lock: LockUse<'m, P>) -> Result<(), Fault> {
         self.lock.release(SimpleUse::new::<L, P>(&lock, &|| Intent::LOCK, self.backoff.pauses(lock.me()))?).await
     }
 }
@@ -282,7 +279,7 @@ impl<L: SimpleLock> LockAlgorithm for Simple<L> {
     }
 
     /// A read that decides nothing: the functions post the operations.
-    fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+    fn start<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Op<P>, Fault> {
         Ok(lock.memory.read(lock.home))
     }
 
@@ -290,9 +287,9 @@ impl<L: SimpleLock> LockAlgorithm for Simple<L> {
         false
     }
 
-    async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    async fn contend<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
@@ -309,16 +306,13 @@ impl<L: SimpleLock> LockAlgorithm for Simple<L> {
         Ok(Held::cleanly(if L::SHARED { lock.mode } else { Mode::Exclusive }))
     }
 
-    fn start_release<'m, M: RemoteMemory>(
-        &self,
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-    ) -> Result<M::Op, Fault> {
+    fn start_release<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Op<P>, Fault> {
         Ok(lock.memory.read(lock.home))
     }
 
-    async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    async fn finish_release<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         found: Result<u64, Fault>,
     ) -> Result<(), Fault> {
         found?;

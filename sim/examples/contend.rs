@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use onesided_fabric::remote_memory::{At, Fault, FaultKind, Rank, RegionId, RemoteMemory, copied};
-use onesided_lock_algos::{Kept, LockAlgorithm, LockContext, LockUse, Mode, Owner, Owners, TestAndSet};
+use onesided_lock_algos::{InMemory, Kept, LockAlgorithm, LockContext, LockUse, Mode, Owner, Owners, TestAndSet};
 use onesided_sim::{Network, Simulation};
 
 /// A lock in the first words of rank 0's memory. Its owners have no nodes.
@@ -20,7 +20,11 @@ struct AtRankZero<'m, M>(&'m M, &'m AtomicU8);
 
 copied!([M] AtRankZero<'_, M>);
 
-impl<'m, M: RemoteMemory> LockContext<'m, M> for AtRankZero<'m, M> {
+impl<M: RemoteMemory> InMemory for AtRankZero<'_, M> {
+    type Memory = M;
+}
+
+impl<'m, M: RemoteMemory> LockContext<'m> for AtRankZero<'m, M> {
     fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {
         self.0.word(At { rank: Rank(0), region: RegionId(0), offset: index as u64 * 8 })
     }

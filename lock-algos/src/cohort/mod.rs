@@ -32,8 +32,8 @@ pub(crate) const fn is_cohort(word: u64) -> bool {
 /// Whether the cohort that holds the lock may have [ended](cohort_ended), so that its host is to be
 /// scanned. `seen`: its owner word, and when it was first seen. An acquire that may not wait scans
 /// at once.
-pub(crate) fn cohort_may_have_ended<'m, M: RemoteMemory>(
-    lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+pub(crate) fn cohort_may_have_ended<'m>(
+    lock: &LockUse<'m, impl LockContext<'m>>,
     seen: &mut (u64, u64),
     found: u64,
     is_patient: bool,
@@ -49,8 +49,8 @@ pub(crate) fn cohort_may_have_ended<'m, M: RemoteMemory>(
 }
 
 /// The fault of the holder that the home's word names, if that cohort has ended.
-pub(crate) async fn cohort_ended<'m, M: RemoteMemory>(
-    lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+pub(crate) async fn cohort_ended<'m>(
+    lock: &LockUse<'m, impl LockContext<'m>>,
     seen: &mut (u64, u64),
     found: u64,
 ) -> Result<Option<Fault>, Fault> {
@@ -73,14 +73,11 @@ pub(crate) async fn cohort_ended<'m, M: RemoteMemory>(
 }
 
 /// The ranks of a host, as participants in its queue at `leader`.
-pub(crate) fn cohort<'m, M: RemoteMemory, P: LockContext<'m, M>>(
-    lock: &LockUse<'m, M, P>,
-    leader: Rank,
-) -> Participants<'m, M, Part<P>> {
+pub(crate) fn cohort<'m, P: LockContext<'m>>(lock: &LockUse<'m, P>, leader: Rank) -> Participants<'m, Part<P>> {
     Participants { memory: lock.memory, context: Part::of_host(lock.context, leader) }
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Participants<'m, M, Part<P>> {
+impl<'m, P: LockContext<'m>> Participants<'m, Part<P>> {
     /// The ranks of the host that have ended, as users of the lock's home or of the host's queue.
     fn ended_members(&self) -> impl Iterator<Item = Rank> {
         let at_home = Participants { memory: self.memory, context: self.context.context };

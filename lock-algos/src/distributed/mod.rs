@@ -18,7 +18,9 @@ use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 use self::writer_flags::{State, WriterFlags};
 use crate::recovery::{self, ANNOUNCED, Boxed};
 use crate::ticket::counters::Counters;
-use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Rest, Ticket, WordOf, Words};
+use crate::{
+    Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Op, Rest, Ticket, Word, WordOf, Words,
+};
 
 /// A reader-writer lock whose readers count at their own rank, after RMA-RW (Schmid, Besta,
 /// Hoefler, *High-Performance Distributed RMA Locks*, HPDC 2016, arXiv 2010.09854), for read-mostly
@@ -95,7 +97,7 @@ const NEAR: u64 = 1 << 63;
 const READS: u64 = 1 << 63;
 
 /// The announcement of such a reader.
-fn reading<'m, M: RemoteMemory>(context: impl LockContext<'m, M>) -> u64 {
+fn reading<'m>(context: impl LockContext<'m>) -> u64 {
     READS | recovery::announcement_of(context.lock())
 }
 
@@ -105,26 +107,26 @@ const fn is_near(owner: u64, mode: Mode) -> bool {
 
 /// Whether this owner reads by its rank's counter.
 #[inline(always)] // as `start`
-fn reads<'m, M: RemoteMemory>(lock: &LockUse<'m, M, impl LockContext<'m, M>>) -> Result<bool, Fault> {
+fn reads<'m>(lock: &LockUse<'m, impl LockContext<'m>>) -> Result<bool, Fault> {
     Ok(is_near(lock.owner, lock.mode) && lock.memory.load(lock.node(ANNOUNCED)?)? == reading(lock.context))
 }
 
 /// The counter of the reader's own rank.
 #[inline(always)] // as `start`
-fn counter<'m, M: RemoteMemory>(lock: &LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Word<'m>, Fault> {
+fn counter<'m, P: LockContext<'m>>(lock: &LockUse<'m, P>) -> Result<Word<'m, P>, Fault> {
     lock.context.word(WordOf::Rank(lock.me().rank))
 }
 
 /// The use of the ticket lock.
 #[inline(always)] // as `start`
-fn of_tickets<'m, M: RemoteMemory, P: LockContext<'m, M>>(lock: LockUse<'m, M, P>) -> LockUse<'m, M, P> {
+fn of_tickets<'m, P: LockContext<'m>>(lock: LockUse<'m, P>) -> LockUse<'m, P> {
     lock.with_owner(lock.owner & !NEAR)
 }
 
 impl<const BITS: u32> DistributedCounters<BITS> {
-    fn give_back<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn give_back<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
         async move {
             let found = self.tickets.start_release(lock)?.await;
@@ -134,18 +136,17 @@ impl<const BITS: u32> DistributedCounters<BITS> {
 
     /// Acquires the lock exclusively, with a ticket that is served exclusively. Boxed, with its
     /// operations on all ranks.
-    fn alone<'a, 'm: 'a, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn alone<'a, 'm: 'a, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         held: Held,
         intent: IntentFn<'a>,
     ) -> Boxed<'a, Result<Held, Fault>> {
-        let LockUse { memory, context, .. } = lock;
         Box::pin(async move {
             let flagged = if intent().is_over() {
                 Err(Fault::new(FaultKind::Closed))
             } else {
-                WriterFlags { memory, context }.set(self.tickets.pauses(context.owner()), intent).await
+                WriterFlags(lock.participants()).set(self.tickets.pauses(lock.context.owner()), intent).await
             };
             let Err(fault) = flagged else { return Ok(held) };
             let lock = LockUse { mode: Mode::Exclusive, ..lock };
@@ -171,18 +172,14 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     }
 
     #[inline]
-    fn words<'m, M: RemoteMemory>(
-        &self,
-        context: impl LockContext<'m, M>,
-        intent: Intent,
-    ) -> Result<Words<'m, M>, Fault> {
+    fn words<'m, P: LockContext<'m>>(&self, context: P, intent: Intent) -> Result<Words<'m, P::Memory>, Fault> {
         let (home, owner) = self.tickets.words(context, intent)?;
         let near = context.word(WordOf::Rank(context.owner().rank)).is_ok();
         Ok((home, if near { owner | NEAR } else { owner }))
     }
 
     #[inline(always)] // a lock's words that pass through memory cost a third of the lock
-    fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+    fn start<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Op<P>, Fault> {
         crate::starts::count(Self::NAME);
         if !is_near(lock.owner, lock.mode) {
             return self.tickets.start(of_tickets(lock));
@@ -197,9 +194,9 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         is_near(owner, mode) && !writer_flags::is_flagged(first)
     }
 
-    fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn contend<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> impl Future<Output = Result<Held, Fault>> + Send {
@@ -236,10 +233,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     }
 
     #[inline(always)] // as `start`
-    fn start_release<'m, M: RemoteMemory>(
-        &self,
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-    ) -> Result<M::Op, Fault> {
+    fn start_release<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Op<P>, Fault> {
         if reads(&lock)? {
             return Ok(lock.memory.fetch_add(counter(&lock)?, writer_flags::GOES));
         }
@@ -254,11 +248,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     }
 
     #[inline(always)] // as `start`
-    fn released<'m, M: RemoteMemory>(
-        &self,
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-        found: Option<u64>,
-    ) -> Result<Rest, Fault> {
+    fn released<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>, found: Option<u64>) -> Result<Rest, Fault> {
         match lock.mode {
             _ if found.is_none() => Ok(Rest::Unknown),
             _ if reads(&lock)? => recovery::retract(lock.memory, lock.context).map(|()| Rest::Nothing),
@@ -267,9 +257,9 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         }
     }
 
-    fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn finish_release<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         found: Result<u64, Fault>,
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
         async move {
@@ -288,7 +278,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
                 }
                 // A word under recovery does not tell.
                 Ok(tickets) if tickets.out(Mode::Exclusive) > 1 && !tickets.is_recovering() => Ok(()),
-                Ok(_) => Box::pin(WriterFlags { memory: lock.memory, context: lock.context }.clear()).await,
+                Ok(_) => Box::pin(WriterFlags(lock.participants()).clear()).await,
             };
             self.give_back(of_tickets(lock)).await?;
             cleared
@@ -296,11 +286,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     }
 
     /// The flags stay set for the next recovering owner.
-    async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
-        &'m self,
-        lock: LockUse<'m, M, P>,
-        why: Fault,
-    ) -> Result<(), Fault> {
+    async fn release_poisoned<'m, P: LockContext<'m>>(&'m self, lock: LockUse<'m, P>, why: Fault) -> Result<(), Fault> {
         self.tickets.release_poisoned(of_tickets(lock), why).await
     }
 }

@@ -4,7 +4,7 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Rank, RemoteMem
 
 use crate::backoff::Pauses;
 use crate::recovery::{POISON, Participants};
-use crate::{IntentFn, LockContext, WordOf};
+use crate::{InMemory, IntentFn, LockContext, Op, Word, WordOf};
 
 /// The word at the home with the state of the writer flags.
 pub(super) const STATE: usize = POISON + 1;
@@ -57,23 +57,20 @@ impl State {
 }
 
 /// The writer flags, for an owner whose exclusive ticket is being served.
-pub(super) struct WriterFlags<'m, M, P> {
-    pub(super) memory: &'m M,
-    pub(super) context: P,
-}
+pub(super) struct WriterFlags<'m, P: InMemory>(pub(super) Participants<'m, P>);
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
+impl<'m, P: LockContext<'m>> WriterFlags<'m, P> {
     fn is_alive(&self, rank: Rank) -> bool {
-        self.memory.liveness(rank) == Liveness::Alive
+        self.0.memory.liveness(rank) == Liveness::Alive
     }
 
     /// Whether there are per-rank counters.
     fn has_counters(&self) -> bool {
-        self.context.word(WordOf::Rank(self.memory.rank())).is_ok()
+        self.0.context.word(WordOf::Rank(self.0.memory.rank())).is_ok()
     }
 
     async fn write(&self, state: State) -> Result<(), Fault> {
-        self.memory.write(self.context.home(STATE)?, state.word(), Notify::No).await.map(drop)
+        self.0.memory.write(self.0.context.home(STATE)?, state.word(), Notify::No).await.map(drop)
     }
 
     /// Posts an operation on the counters of all these ranks at once and returns those previous values
@@ -81,10 +78,10 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
     async fn all(
         &self,
         ranks: impl Iterator<Item = Rank> + Send,
-        post: impl Fn(M::Word<'m>) -> M::Op + Send,
+        post: impl Fn(Word<'m, P>) -> Op<P> + Send,
         wants: fn(u64) -> bool,
     ) -> Result<Vec<(Rank, u64)>, Fault> {
-        let posted: Vec<_> = ranks.map(|rank| (rank, self.context.word(WordOf::Rank(rank)).map(&post))).collect();
+        let posted: Vec<_> = ranks.map(|rank| (rank, self.0.context.word(WordOf::Rank(rank)).map(&post))).collect();
         let (mut all, mut failed) = (Vec::new(), Ok(()));
         for (rank, posted) in posted {
             let outcome = match posted {
@@ -101,21 +98,17 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
         failed.map(|()| all)
     }
 
-    const fn participants(&self) -> Participants<'m, M, P> {
-        Participants { memory: self.memory, context: self.context }
-    }
-
-    fn everybody(&self) -> impl Iterator<Item = Rank> + use<'m, M, P> {
-        (0..self.memory.size()).map(Rank)
+    fn everybody(&self) -> impl Iterator<Item = Rank> + use<'m, P> {
+        (0..self.0.memory.size()).map(Rank)
     }
 
     /// Sets the missing writer flags and returns the previous counters, at least those with readers.
     async fn set_missing(&self, state: State) -> Result<Vec<(Rank, u64)>, Fault> {
-        let set = |counter| self.memory.fetch_add(counter, FLAG);
+        let set = |counter| self.0.memory.fetch_add(counter, FLAG);
         if state == State::Open {
             return self.all(self.everybody(), set, has_readers).await;
         }
-        let found = self.all(self.everybody(), |counter| self.memory.read(counter), |_| true).await?;
+        let found = self.all(self.everybody(), |counter| self.0.memory.read(counter), |_| true).await?;
         let (mut flagged, unset): (Vec<_>, Vec<_>) = found.into_iter().partition(|(_, found)| is_flagged(*found));
         flagged.extend(self.all(unset.into_iter().map(|(rank, _)| rank), set, has_readers).await?);
         Ok(flagged)
@@ -128,7 +121,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
     /// `Closed` and `TimedOut`: the flags are as before. With errors of the operations they may be
     /// set, and the state says so.
     pub(super) async fn set(&self, mut pauses: Pauses<'_>, intent: IntentFn<'_>) -> Result<(), Fault> {
-        let (memory, context) = (self.memory, self.context);
+        let (memory, context) = (self.0.memory, self.0.context);
         if !self.has_counters() {
             return Ok(());
         }
@@ -140,7 +133,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
         // Before the first flag: an owner that takes over from this one has to know.
         self.write(State::Changing).await?;
         // The previous owner died, and may have flags in flight: a flag that is set twice is lost.
-        while state == State::Changing && !self.participants().all_are_cut().await? {
+        while state == State::Changing && !self.0.all_are_cut().await? {
             if !intent().is_patient() {
                 return Err(intent().given_up());
             }
@@ -154,7 +147,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
                 found.into_iter().map(|(rank, _)| rank).partition(|rank| self.is_alive(*rank));
             dead.extend(gone);
             // Failed ranks may have been readers, and may read at the home until they are cut.
-            let waits = !living.is_empty() || !self.participants().are_cut(|_| true).await?;
+            let waits = !living.is_empty() || !self.0.are_cut(|_| true).await?;
             let intent = intent();
             if intent.is_over() || waits && !intent.is_patient() {
                 self.clear().await?;
@@ -182,7 +175,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
             return Ok(());
         }
         self.write(State::Changing).await?;
-        self.all(self.everybody(), |counter| self.memory.fetch_add(counter, FLAG.wrapping_neg()), |_| false).await?;
+        self.all(self.everybody(), |counter| self.0.memory.fetch_add(counter, FLAG.wrapping_neg()), |_| false).await?;
         self.write(State::Open).await
     }
 }

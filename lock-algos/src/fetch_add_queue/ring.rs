@@ -11,7 +11,7 @@ use onesided_remote_memory::{Chain, Fault, FaultKind, Link, Notify, Patience, Ra
 use crate::backoff::mixed;
 use crate::recovery::{ANNOUNCED, Boxed, POISON};
 use crate::ticket::counters::Counters;
-use crate::{LockContext, LockUse, Mode, Owner};
+use crate::{LockContext, LockUse, Mode, Op, Owner, Word};
 
 /// The word of a node to which notifications are written. Its owner waits until it changes, and
 /// never writes to it.
@@ -77,7 +77,7 @@ impl Entry {
 
     /// Notifies the owner of this entry. Whether the notification arrives does not affect
     /// admission.
-    fn tell<'m, M: RemoteMemory>(self, memory: &M, context: impl LockContext<'m, M>, what: u64) -> Option<M::Op> {
+    fn tell<'m, P: LockContext<'m>>(self, memory: &P::Memory, context: P, what: u64) -> Option<Op<P>> {
         let grant = context.node_of(self.rank(), self.slot(), GRANT).ok()?;
         Some(memory.write(grant, what, Notify::Yes))
     }
@@ -116,9 +116,9 @@ pub trait InRing: Copy + Debug + Default + Send + Sync + 'static {
 
     /// Waits until the ticket that was taken from the word `before` is served; `word` was read
     /// since.
-    fn wait<'m, M: RemoteMemory, const BITS: u32>(
+    fn wait<'m, const BITS: u32>(
         &mut self,
-        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+        lock: &LockUse<'m, impl LockContext<'m>>,
         before: Counters<BITS>,
         word: Counters<BITS>,
     ) -> impl Future<Output = Result<Waited<BITS>, Fault>> + Send {
@@ -128,8 +128,8 @@ pub trait InRing: Copy + Debug + Default + Send + Sync + 'static {
 
     /// Notifies the owners that are served now. `left` are the counters after the release of this use
     /// of the lock.
-    fn hand_over<'m, M: RemoteMemory, const BITS: u32>(
-        lock: LockUse<'m, M, impl LockContext<'m, M> + 'm>,
+    fn hand_over<'m, const BITS: u32>(
+        lock: LockUse<'m, impl LockContext<'m>>,
         left: Counters<BITS>,
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
         let _ = (lock, left);
@@ -165,9 +165,9 @@ impl<const RING: usize> InRing for RingSlot<RING> {
         (self.attempt, self.is_entered) = (self.attempt.wrapping_add(1), false);
     }
 
-    fn wait<'m, M: RemoteMemory, const BITS: u32>(
+    fn wait<'m, const BITS: u32>(
         &mut self,
-        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+        lock: &LockUse<'m, impl LockContext<'m>>,
         before: Counters<BITS>,
         word: Counters<BITS>,
     ) -> impl Future<Output = Result<Waited<BITS>, Fault>> + Send {
@@ -199,14 +199,14 @@ impl<const RING: usize> InRing for RingSlot<RING> {
         }
     }
 
-    fn hand_over<'m, M: RemoteMemory, const BITS: u32>(
-        lock: LockUse<'m, M, impl LockContext<'m, M> + 'm>,
+    fn hand_over<'m, const BITS: u32>(
+        lock: LockUse<'m, impl LockContext<'m>>,
         left: Counters<BITS>,
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
         async move {
             if lock.mode == Mode::Exclusive && left.out(Mode::Shared) > 0 {
                 // Boxed: in the future of every owner it would be the largest.
-                return Box::pin(hand_over_to_readers::<_, BITS, RING>(lock, left)).await;
+                return Box::pin(hand_over_to_readers::<BITS, RING>(lock, left)).await;
             }
             let owner = read_entry::<_, BITS, RING>(lock, Mode::Exclusive, left.came_back(Mode::Exclusive))?;
             let now = lock.look().await?;
@@ -222,9 +222,9 @@ impl<const RING: usize> InRing for RingSlot<RING> {
 
 impl<const RING: usize> RingSlot<RING> {
     /// Waits for a notification, a failure, or a while. Returns the node's word.
-    fn wait_for_grant<'m, M: RemoteMemory>(
+    fn wait_for_grant<'m>(
         &self,
-        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+        lock: &LockUse<'m, impl LockContext<'m>>,
     ) -> Result<impl Future<Output = Result<u64, Fault>> + Send + 'm, Fault> {
         let (memory, last) = (lock.memory, self.last);
         let known = memory.ends();
@@ -235,21 +235,17 @@ impl<const RING: usize> RingSlot<RING> {
     }
 
     /// The entry of the ticket that was taken from the word `before`.
-    fn entry<'m, M: RemoteMemory, const BITS: u32>(
-        &self,
-        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
-        before: Counters<BITS>,
-    ) -> Entry {
+    fn entry<'m, const BITS: u32>(&self, lock: &LockUse<'m, impl LockContext<'m>>, before: Counters<BITS>) -> Entry {
         Entry::new(lock.context.owner(), before.given(lock.mode.other()), self.attempt)
     }
 
     /// Posts an operation on that entry, and a read of the counters behind it.
-    fn post<'m, M: RemoteMemory, const BITS: u32>(
+    fn post<'m, P: LockContext<'m>, const BITS: u32>(
         &self,
-        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+        lock: &LockUse<'m, P>,
         before: Counters<BITS>,
-        link: impl FnOnce(M::Word<'m>) -> Link<M::Word<'m>>,
-    ) -> Result<Chain<M::Op, 2>, Fault> {
+        link: impl FnOnce(Word<'m, P>) -> Link<Word<'m, P>>,
+    ) -> Result<Chain<Op<P>, 2>, Fault> {
         let word = lock.context.home(index(lock.mode, before.given(lock.mode), RING))?;
         Ok(lock.memory.post([link(word), Link::Read { word: lock.home, waited: true }]))
     }
@@ -257,11 +253,11 @@ impl<const RING: usize> RingSlot<RING> {
     /// Writes the entry of an exclusive ticket, and reads the counters behind it, in case it is
     /// late: a rank that serves this ticket reads the entry after its fetch-add. Exclusive tickets
     /// return in order: the previous user of this entry has left.
-    fn write_entry<'m, M: RemoteMemory, const BITS: u32>(
+    fn write_entry<'m, P: LockContext<'m>, const BITS: u32>(
         &mut self,
-        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+        lock: &LockUse<'m, P>,
         before: Counters<BITS>,
-    ) -> Result<Chain<M::Op, 2>, Fault> {
+    ) -> Result<Chain<Op<P>, 2>, Fault> {
         (self.last, self.looked) = (lock.memory.load(lock.node(GRANT)?)?, 0);
         let value = self.entry(lock, before).0;
         self.post(lock, before, |word| Link::Write { word, value, notify: Notify::No, waited: true })
@@ -269,9 +265,9 @@ impl<const RING: usize> RingSlot<RING> {
 
     /// The same with a reader's ticket. Readers return in any order: the user of this entry may be
     /// served and not know it yet. Boxed: in the future of every waiter it would be the largest.
-    fn enter_readers<'a, 'm: 'a, M: RemoteMemory, const BITS: u32>(
+    fn enter_readers<'a, 'm: 'a, const BITS: u32>(
         &'a mut self,
-        lock: &'a LockUse<'m, M, impl LockContext<'m, M>>,
+        lock: &'a LockUse<'m, impl LockContext<'m>>,
         before: Counters<BITS>,
     ) -> Boxed<'a, Result<Waited<BITS>, Fault>> {
         Box::pin(async move {
@@ -304,18 +300,14 @@ impl<const RING: usize> RingSlot<RING> {
     }
 
     /// The notification that the ticket is served. Computed when it comes, not kept.
-    fn grant<'m, M: RemoteMemory, const BITS: u32>(
-        &self,
-        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
-        before: Counters<BITS>,
-    ) -> u64 {
+    fn grant<'m, const BITS: u32>(&self, lock: &LockUse<'m, impl LockContext<'m>>, before: Counters<BITS>) -> u64 {
         self.entry(lock, before).grant(lock.context.lock(), before.given(lock.mode))
     }
 }
 
 /// The same with readers that wait.
-async fn hand_over_to_readers<'m, M: RemoteMemory, const BITS: u32, const RING: usize>(
-    lock: LockUse<'m, M, impl LockContext<'m, M> + 'm>,
+async fn hand_over_to_readers<'m, const BITS: u32, const RING: usize>(
+    lock: LockUse<'m, impl LockContext<'m>>,
     left: Counters<BITS>,
 ) -> Result<(), Fault> {
     let [owners, readers] = [Mode::Exclusive, Mode::Shared].map(|mode| left.came_back(mode));
@@ -351,11 +343,11 @@ async fn hand_over_to_readers<'m, M: RemoteMemory, const BITS: u32, const RING: 
 }
 
 /// Reads the entry of a ticket.
-fn read_entry<'m, M: RemoteMemory, const BITS: u32, const RING: usize>(
-    lock: LockUse<'m, M, impl LockContext<'m, M>>,
+fn read_entry<'m, P: LockContext<'m>, const BITS: u32, const RING: usize>(
+    lock: LockUse<'m, P>,
     mode: Mode,
     number: u64,
-) -> Result<M::Op, Fault> {
+) -> Result<Op<P>, Fault> {
     Ok(lock.memory.read(lock.context.home(index(mode, number, RING))?))
 }
 
@@ -366,12 +358,12 @@ fn is_served<const BITS: u32>(left: Counters<BITS>, now: Counters<BITS>) -> bool
 }
 
 /// Notifies an exclusive owner, if it is served.
-fn tell_owner<'m, M: RemoteMemory, const BITS: u32>(
-    lock: LockUse<'m, M, impl LockContext<'m, M>>,
+fn tell_owner<'m, P: LockContext<'m>, const BITS: u32>(
+    lock: LockUse<'m, P>,
     owner: Entry,
     left: Counters<BITS>,
     now: Counters<BITS>,
-) -> Option<M::Op> {
+) -> Option<Op<P>> {
     let readers = left.came_back(Mode::Shared);
     let served = owner.is_valid() && owner.others() == readers && now.came_back(Mode::Shared) == readers;
     let grant = owner.grant(lock.context.lock(), left.came_back(Mode::Exclusive));

@@ -5,7 +5,7 @@ use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 use super::lock_all_word::LockAllWord;
 use crate::backoff::{Pauses, mixed};
 use crate::recovery::{self, Announcement, CountingWord, RecoverableWord, Reopened, Suspicion, join, nonce};
-use crate::{Held, IntentFn, LockContext, LockUse, Mode};
+use crate::{Held, InMemory, IntentFn, LockContext, LockUse, Mode, Op};
 
 /// How long a waiter lets waiters of the other group go first, in nanoseconds from when it saw an
 /// owner of its own group leave. After that they may be waiting for a lock that it holds itself.
@@ -20,9 +20,9 @@ enum Entry {
 }
 
 /// An owner that enters.
-pub(super) struct Entering<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
+pub(super) struct Entering<'m, 'w, P: InMemory, const BITS: u32> {
     /// The use of the lock-all word.
-    pub(super) all: LockUse<'m, M, P>,
+    pub(super) all: LockUse<'m, P>,
     pub(super) intent: IntentFn<'w>,
     pub(super) pauses: Pauses<'m>,
     /// Whether it bypasses waiters, because they may wait for a lock that it holds.
@@ -32,13 +32,13 @@ pub(super) struct Entering<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
 
 /// Whether the word is read before anything is added to it: there may be more owners than it has
 /// room for.
-pub(super) fn reads_first<'m, M: RemoteMemory, const BITS: u32>(context: impl LockContext<'m, M>) -> bool {
+pub(super) fn reads_first<'m, const BITS: u32>(context: impl LockContext<'m>) -> bool {
     !context.owners().fit(LockAllWord::<BITS>::MOST)
 }
 
 /// Posts the first operation, for an announced owner.
-pub(super) fn announce<'m, M: RemoteMemory, const BITS: u32>(all: LockUse<'m, M, impl LockContext<'m, M>>) -> M::Op {
-    match reads_first::<M, BITS>(all.context) {
+pub(super) fn announce<'m, P: LockContext<'m>, const BITS: u32>(all: LockUse<'m, P>) -> Op<P> {
+    match reads_first::<BITS>(all.context) {
         true => all.memory.read(all.home),
         false => all.memory.fetch_add(all.home, LockAllWord::<BITS>::entering(all.mode)),
     }
@@ -79,11 +79,7 @@ impl<const BITS: u32> CountingWord for LockAllWord<BITS> {
     }
 }
 
-impl<'m, M, P, const BITS: u32> Entering<'m, '_, M, P, BITS>
-where
-    M: RemoteMemory,
-    P: LockContext<'m, M>,
-{
+impl<'m, P: LockContext<'m>, const BITS: u32> Entering<'m, '_, P, BITS> {
     /// Adds to the word, and returns the new value.
     async fn add(&self, add: u64) -> Result<LockAllWord<BITS>, Fault> {
         Ok(self.all.add::<LockAllWord<BITS>>(add).await?.plus(add))
@@ -103,7 +99,7 @@ where
     pub(super) async fn enter(&mut self, first: Result<u64, Fault>) -> Result<Held, Fault> {
         let mut found = LockAllWord(first?);
         loop {
-            let entry = match reads_first::<M, BITS>(self.all.context) {
+            let entry = match reads_first::<BITS>(self.all.context) {
                 true => self.enter_bounded(found).await?,
                 false => self.announced(found).await?,
             };
@@ -116,7 +112,7 @@ where
                 return Ok(held);
             }
             self.announcement.announce(&self.all)?;
-            found = LockAllWord(announce::<M, BITS>(self.all).await?);
+            found = LockAllWord(announce::<_, BITS>(self.all).await?);
         }
     }
 
@@ -238,8 +234,8 @@ where
 /// owner, which is still announced, retracted itself from it; the word is then changed only if it
 /// is under recovery. A concurrent participant scan may have seen this owner inside: if another one
 /// arrives, the word would be the same again without an announced owner.
-pub(super) async fn renew<'m, M: RemoteMemory, const BITS: u32>(
-    all: LockUse<'m, M, impl LockContext<'m, M>>,
+pub(super) async fn renew<'m, const BITS: u32>(
+    all: LockUse<'m, impl LockContext<'m>>,
     found: Option<LockAllWord<BITS>>,
 ) -> Result<(), Fault> {
     let starts = found.is_none();
@@ -259,16 +255,14 @@ pub(super) async fn renew<'m, M: RemoteMemory, const BITS: u32>(
 }
 
 /// Leaves the lock-all word.
-pub(super) async fn leave<'m, M: RemoteMemory, const BITS: u32>(
-    all: LockUse<'m, M, impl LockContext<'m, M>>,
-) -> Result<(), Fault> {
+pub(super) async fn leave<'m, P: LockContext<'m>, const BITS: u32>(all: LockUse<'m, P>) -> Result<(), Fault> {
     let found = all.memory.fetch_add(all.home, LockAllWord::<BITS>::leaving(all.mode)).await;
-    finish_leaving::<M, BITS>(all, found).await
+    finish_leaving::<BITS>(all, found).await
 }
 
 /// Completes that, after the fetch-add.
-pub(super) async fn finish_leaving<'m, M: RemoteMemory, const BITS: u32>(
-    all: LockUse<'m, M, impl LockContext<'m, M>>,
+pub(super) async fn finish_leaving<'m, const BITS: u32>(
+    all: LockUse<'m, impl LockContext<'m>>,
     found: Result<u64, Fault>,
 ) -> Result<(), Fault> {
     let outcome = match found.map(LockAllWord::<BITS>) {
@@ -286,12 +280,12 @@ pub(super) async fn finish_leaving<'m, M: RemoteMemory, const BITS: u32>(
 }
 
 /// Leaves the lock-all word poisoned, as an exclusive owner.
-pub(super) async fn leave_poisoned<'m, M: RemoteMemory, const BITS: u32>(
-    all: LockUse<'m, M, impl LockContext<'m, M>>,
+pub(super) async fn leave_poisoned<'m, P: LockContext<'m>, const BITS: u32>(
+    all: LockUse<'m, P>,
     why: Fault,
 ) -> Result<(), Fault> {
     let left = match recovery::note_poison(&all, why).await {
-        Ok(()) => renew::<M, BITS>(all, None).await,
+        Ok(()) => renew::<BITS>(all, None).await,
         lost => lost,
     };
     recovery::retract(all.memory, all.context).and(left)

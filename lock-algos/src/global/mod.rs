@@ -21,7 +21,9 @@ use self::lock_all::{Entering, announce};
 use self::lock_all_word::LockAllWord;
 use crate::part::Part;
 use crate::recovery::{self, ANNOUNCED, Announcement, Boxed, POISON};
-use crate::{Backoff, Held, Intent, IntentFn, Kept, LockAlgorithm, LockContext, LockUse, Mode, Rest, WordOf, Words};
+use crate::{
+    Backoff, Held, Intent, IntentFn, Kept, LockAlgorithm, LockContext, LockUse, Mode, Op, Rest, WordOf, Words,
+};
 
 /// Locks of many targets, and of all of them by one operation, after foMPI (Gerstenberger, Besta,
 /// Hoefler, *Enabling Highly-Scalable Remote Memory Access Programming with MPI-3 One Sided*, SC
@@ -130,7 +132,7 @@ enum Level {
 }
 
 impl Level {
-    fn of<'m, M: RemoteMemory>(lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Self {
+    fn of<'m>(lock: LockUse<'m, impl LockContext<'m>>) -> Self {
         match lock.mode {
             Mode::Exclusive => Self::Both,
             Mode::Shared if lock.context.is_lock_all() => Self::LockAll,
@@ -145,52 +147,47 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
     }
 
     /// The use of the lock-all word.
-    fn all<'m, M: RemoteMemory, P: LockContext<'m, M>>(
-        lock: LockUse<'m, M, P>,
-    ) -> Result<LockUse<'m, M, Part<P>>, Fault> {
+    fn all<'m, P: LockContext<'m>>(lock: LockUse<'m, P>) -> Result<LockUse<'m, Part<P>>, Fault> {
         let LockUse { memory, context, owner, mode, .. } = lock;
         let home = context.word(WordOf::LockAll(0))?;
         Ok(LockUse { memory, context: Self::at_lock_all_word(context), home, owner, mode })
     }
 
     /// Posts the first operation on the lock-all word.
-    fn start_lock_all<'m, M: RemoteMemory>(lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+    fn start_lock_all<'m, P: LockContext<'m>>(lock: LockUse<'m, P>) -> Result<Op<P>, Fault> {
         let all = Self::all(lock)?;
         recovery::announce(all.memory, all.context)?;
-        Ok(announce::<M, BITS>(all))
+        Ok(announce::<_, BITS>(all))
     }
 
     /// Enters the lock-all word, after a first operation with this outcome.
-    async fn enter<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    async fn enter<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let (all, pauses) = (Self::all(lock)?, self.backoff.pauses(lock.context.owner()));
         let announcement = Announcement::of(true);
         let bypasses = lock.context.kept(Kept::Inside).is_some_and(|inside| inside != 0);
-        let mut entering = Entering::<_, _, BITS> { all, intent, pauses, bypasses, announcement };
+        let mut entering = Entering::<_, BITS> { all, intent, pauses, bypasses, announcement };
         let entered = entering.enter(first).await;
         entering.announcement.end(&entering.all, entered)
     }
 
-    async fn leave<'m, M: RemoteMemory>(lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<(), Fault> {
-        lock_all::leave::<M, BITS>(Self::all(lock)?).await
+    async fn leave<'m, P: LockContext<'m>>(lock: LockUse<'m, P>) -> Result<(), Fault> {
+        lock_all::leave::<_, BITS>(Self::all(lock)?).await
     }
 
-    async fn leave_poisoned<'m, M: RemoteMemory>(
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-        why: Fault,
-    ) -> Result<(), Fault> {
-        lock_all::leave_poisoned::<M, BITS>(Self::all(lock)?, why).await
+    async fn leave_poisoned<'m, P: LockContext<'m>>(lock: LockUse<'m, P>, why: Fault) -> Result<(), Fault> {
+        lock_all::leave_poisoned::<_, BITS>(Self::all(lock)?, why).await
     }
 
     /// Acquires the target's lock exclusively, inside the lock-all word. `entered` is the result of
     /// entering.
-    async fn lock_target<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    async fn lock_target<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         entered: Held,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
@@ -211,9 +208,9 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
         }
     }
 
-    async fn lock<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    async fn lock<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
@@ -257,15 +254,11 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         A::is_free(home) && all.first().is_none_or(|word| LockAllWord::<BITS>(*word).is_free())
     }
 
-    fn words<'m, M: RemoteMemory>(
-        &self,
-        context: impl LockContext<'m, M>,
-        intent: Intent,
-    ) -> Result<Words<'m, M>, Fault> {
+    fn words<'m, P: LockContext<'m>>(&self, context: P, intent: Intent) -> Result<Words<'m, P::Memory>, Fault> {
         self.lock.words(context, intent)
     }
 
-    fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+    fn start<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Op<P>, Fault> {
         match Level::of(lock) {
             Level::Target => self.lock.start(lock),
             Level::LockAll | Level::Both => Self::start_lock_all(lock),
@@ -277,9 +270,9 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         false
     }
 
-    async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    async fn contend<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
@@ -288,10 +281,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         Ok(held)
     }
 
-    fn start_release<'m, M: RemoteMemory>(
-        &self,
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-    ) -> Result<M::Op, Fault> {
+    fn start_release<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Op<P>, Fault> {
         let level = Level::of(lock);
         if !matches!(level, Level::Target)
             && !recovery::is_announced(lock.memory, Self::at_lock_all_word(lock.context))?
@@ -306,11 +296,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         }
     }
 
-    fn released<'m, M: RemoteMemory>(
-        &self,
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-        found: Option<u64>,
-    ) -> Result<Rest, Fault> {
+    fn released<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>, found: Option<u64>) -> Result<Rest, Fault> {
         let rest = match (Level::of(lock), found) {
             (Level::Target, _) => self.lock.released(lock, found)?,
             (Level::LockAll, Some(found)) => {
@@ -330,14 +316,14 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         Ok(rest)
     }
 
-    async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    async fn finish_release<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         found: Result<u64, Fault>,
     ) -> Result<(), Fault> {
         lock.context.keep(Kept::Inside, 0);
         match Level::of(lock) {
-            Level::LockAll => lock_all::finish_leaving::<M, BITS>(Self::all(lock)?, found).await,
+            Level::LockAll => lock_all::finish_leaving::<BITS>(Self::all(lock)?, found).await,
             Level::Target => boxed(self.lock.finish_release(lock, found)).await,
             Level::Both => {
                 let released = boxed(self.lock.finish_release(lock, found)).await;
@@ -354,11 +340,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         }
     }
 
-    async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
-        &'m self,
-        lock: LockUse<'m, M, P>,
-        why: Fault,
-    ) -> Result<(), Fault> {
+    async fn release_poisoned<'m, P: LockContext<'m>>(&'m self, lock: LockUse<'m, P>, why: Fault) -> Result<(), Fault> {
         lock.context.keep(Kept::Inside, 0);
         // In this order: a rank that recovers the target's lock finds both poisoned.
         let left = Self::leave_poisoned(lock, why).await;

@@ -28,7 +28,9 @@ use crate::recovery::{
     Announcement, POISON, POLL_INTERVAL, Reopened, announce, announce_waiting, is_announced, is_lost, note_poison,
     retract,
 };
-use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, Rest, WaitPolicy};
+use crate::{
+    Backoff, Held, InMemory, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Op, Owner, Rest, WaitPolicy,
+};
 
 /// The queue lock of Mellor-Crummey and Scott (ACM TOCS 9(1), 1991) over remote memory: jiang-2004,
 /// section 5.2. The shared mode is ours, in the manner of Mellor-Crummey and Scott's fair
@@ -84,7 +86,7 @@ impl LockAlgorithm for Mcs {
     const NODE_WORDS: usize = GRANT + 1;
 
     #[inline(always)] // a lock's words that pass through memory cost a third of the lock
-    fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+    fn start<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Op<P>, Fault> {
         crate::starts::count(Self::NAME);
         announce(lock.memory, lock.context)?;
         Ok(lock.memory.compare_swap(lock.home, Home::FREE.0, Home::taken(lock.me(), lock.mode).0))
@@ -95,9 +97,9 @@ impl LockAlgorithm for Mcs {
         first == Home::FREE.0
     }
 
-    fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn contend<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> impl Future<Output = Result<Held, Fault>> + Send {
@@ -110,10 +112,7 @@ impl LockAlgorithm for Mcs {
     }
 
     #[inline(always)] // a call, for which the context goes through memory, is a tenth of an uncontended lock
-    fn start_release<'m, M: RemoteMemory>(
-        &self,
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-    ) -> Result<M::Op, Fault> {
+    fn start_release<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Op<P>, Fault> {
         match self.start_release_alone(lock)? {
             Some(posted) => Ok(posted),
             None => hand_over_at_once(lock),
@@ -121,10 +120,7 @@ impl LockAlgorithm for Mcs {
     }
 
     #[inline(always)] // as `start_release`
-    fn start_release_alone<'m, M: RemoteMemory>(
-        &self,
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-    ) -> Result<Option<M::Op>, Fault> {
+    fn start_release_alone<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Option<Op<P>>, Fault> {
         let LockUse { memory, context, home, .. } = lock;
         if !is_announced(memory, context)? {
             return Err(Fault::new(FaultKind::NotHeld));
@@ -137,11 +133,7 @@ impl LockAlgorithm for Mcs {
     }
 
     #[inline(always)] // as `start_release`
-    fn released<'m, M: RemoteMemory>(
-        &self,
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-        found: Option<u64>,
-    ) -> Result<Rest, Fault> {
+    fn released<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>, found: Option<u64>) -> Result<Rest, Fault> {
         let LockUse { memory, context, mode, .. } = lock;
         let Some(found) = found else { return Ok(Rest::Unknown) };
         if mode == Mode::Exclusive {
@@ -158,9 +150,9 @@ impl LockAlgorithm for Mcs {
         if Home(found).has_readers() { Ok(Rest::Nothing) } else { Err(Fault::new(FaultKind::NotHeld)) }
     }
 
-    fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn finish_release<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         found: Result<u64, Fault>,
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
         async move {
@@ -178,11 +170,7 @@ impl LockAlgorithm for Mcs {
     }
 
     /// All owners in the queue leave, as if this owner had died there.
-    async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
-        &'m self,
-        lock: LockUse<'m, M, P>,
-        why: Fault,
-    ) -> Result<(), Fault> {
+    async fn release_poisoned<'m, P: LockContext<'m>>(&'m self, lock: LockUse<'m, P>, why: Fault) -> Result<(), Fault> {
         let left = match note_poison(&lock, why).await {
             Ok(()) => Queue(lock).give_up_queue().await,
             lost => lost,
@@ -192,7 +180,7 @@ impl LockAlgorithm for Mcs {
 }
 
 /// An acquire or a release that did not end with its first operation.
-struct Queue<'m, M: RemoteMemory, P>(LockUse<'m, M, P>);
+struct Queue<'m, P: InMemory>(LockUse<'m, P>);
 
 /// The result of the wait for a turn.
 enum Turn {
@@ -203,8 +191,8 @@ enum Turn {
 }
 
 /// An acquire that did not end with its first operation. One for each waiting rank: small.
-struct Waiter<'m, 'w, M: RemoteMemory, P> {
-    queue: Queue<'m, M, P>,
+struct Waiter<'m, 'w, P: InMemory> {
+    queue: Queue<'m, P>,
     /// What the last operation found.
     found: Result<u64, Fault>,
     intent: IntentFn<'w>,
@@ -213,7 +201,7 @@ struct Waiter<'m, 'w, M: RemoteMemory, P> {
     announcement: Announcement,
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, '_, M, P> {
+impl<'m, P: LockContext<'m>> Waiter<'m, '_, P> {
     /// Acquires the lock after its first operation.
     fn acquire(&mut self) -> impl Future<Output = Result<Held, Fault>> + Send {
         async move {
@@ -328,7 +316,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, '_, M, P> {
     }
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
+impl<'m, P: LockContext<'m>> Queue<'m, P> {
     /// Links this owner behind its predecessor, which is there: no owner leaves before its
     /// successor is linked.
     async fn link(&self, before: Home) -> Result<(), Fault> {
@@ -396,7 +384,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
 
 /// Posts the compare-swap by which an exclusive owner without a successor leaves an empty queue.
 #[inline(always)] // as `start_release`
-fn leave_home<'m, M: RemoteMemory>(lock: LockUse<'m, M, impl LockContext<'m, M>>) -> M::Op {
+fn leave_home<'m, P: LockContext<'m>>(lock: LockUse<'m, P>) -> Op<P> {
     lock.memory.compare_swap(lock.home, Home::FREE.behind(lock.me()).0, Home::FREE.0)
 }
 
@@ -404,7 +392,7 @@ fn leave_home<'m, M: RemoteMemory>(lock: LockUse<'m, M, impl LockContext<'m, M>>
 /// be reached.
 #[cold]
 #[inline(never)]
-fn hand_over_at_once<'m, M: RemoteMemory>(lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+fn hand_over_at_once<'m, P: LockContext<'m>>(lock: LockUse<'m, P>) -> Result<Op<P>, Fault> {
     let LockUse { memory, context, .. } = lock;
     let next = Owner::from_bits(memory.load(lock.node(NEXT)?)?);
     // An owner that has lost the home hands nothing over: what it did there may be missing.

@@ -36,14 +36,14 @@ pub(super) fn granted_to(owner: Owner) -> impl Fn(u64) -> Option<Mode> + Copy + 
 
 /// Resets the node to that of an owner that was never queued. No other rank writes to it any more.
 #[inline(always)] // as `leave`
-pub(super) fn clean<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+pub(super) fn clean<'m, P: LockContext<'m>>(memory: &P::Memory, context: P) -> Result<(), Fault> {
     memory.store(context.node(NEXT)?, 0)?;
     memory.store(context.node(GRANT)?, 0)
 }
 
 /// Resets the node and retracts the owner.
 #[inline(always)] // by a call, a release without a successor passes the context through memory
-pub(super) fn leave<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+pub(super) fn leave<'m, P: LockContext<'m>>(memory: &P::Memory, context: P) -> Result<(), Fault> {
     clean(memory, context)?;
     retract(memory, context)
 }

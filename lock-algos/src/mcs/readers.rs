@@ -8,7 +8,7 @@ use super::{Queue, Turn, Waiter};
 use crate::recovery::{Boxed, Suspicion, announce};
 use crate::{LockContext, Mode};
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, '_, M, P> {
+impl<'m, P: LockContext<'m>> Waiter<'m, '_, P> {
     /// Waits, as the exclusive owner that is first in the queue, until no reader is left.
     pub(super) async fn readers_gone(&mut self, mut home: Home) -> Result<Turn, Fault> {
         let mut suspicion = Suspicion::default();
@@ -34,7 +34,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, '_, M, P> {
     }
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
+impl<'m, P: LockContext<'m>> Queue<'m, P> {
     /// Ends at the head of the queue: the successor waits for the readers as well.
     fn pass_on(&self, home: Home, why: Fault) -> Boxed<'_, Result<Turn, Fault>> {
         Box::pin(async move {

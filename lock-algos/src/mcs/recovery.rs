@@ -39,12 +39,12 @@ impl RecoverableWord for Home {
         self.lost()
     }
 
-    fn reset_node<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+    fn reset_node<'m, P: LockContext<'m>>(memory: &P::Memory, context: P) -> Result<(), Fault> {
         clean(memory, context)
     }
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
+impl<'m, P: LockContext<'m>> Queue<'m, P> {
     pub(super) fn has_ended(&self, rank: Rank) -> bool {
         self.0.participants().has_ended(rank)
     }

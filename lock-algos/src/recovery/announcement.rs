@@ -25,24 +25,24 @@ pub const fn announces(node: u64, lock: u64) -> bool {
 
 /// Announces the owner.
 #[inline(always)] // a call here is a tenth of an uncontended lock
-pub(crate) fn announce<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+pub(crate) fn announce<'m, P: LockContext<'m>>(memory: &P::Memory, context: P) -> Result<(), Fault> {
     memory.store(context.node(ANNOUNCED)?, announcement_of(context.lock()))
 }
 
 /// The same for an owner that waits without being counted in the word.
-pub(crate) fn announce_waiting<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+pub(crate) fn announce_waiting<'m, P: LockContext<'m>>(memory: &P::Memory, context: P) -> Result<(), Fault> {
     memory.store(context.node(ANNOUNCED)?, WAITS | announcement_of(context.lock()))
 }
 
 /// Retracts the owner.
 #[inline(always)] // as `announce`
-pub(crate) fn retract<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+pub(crate) fn retract<'m, P: LockContext<'m>>(memory: &P::Memory, context: P) -> Result<(), Fault> {
     memory.store(context.node(ANNOUNCED)?, 0)
 }
 
 /// Whether the owner is announced.
 #[inline(always)] // as `announce`
-pub(crate) fn is_announced<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<bool, Fault> {
+pub(crate) fn is_announced<'m, P: LockContext<'m>>(memory: &P::Memory, context: P) -> Result<bool, Fault> {
     Ok(memory.load(context.node(ANNOUNCED)?)? == announcement_of(context.lock()))
 }
 
@@ -65,10 +65,7 @@ impl Announcement {
     }
 
     /// Announces the owner, if it is not announced.
-    pub(crate) fn announce<'m, M: RemoteMemory>(
-        &mut self,
-        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
-    ) -> Result<(), Fault> {
+    pub(crate) fn announce<'m>(&mut self, lock: &LockUse<'m, impl LockContext<'m>>) -> Result<(), Fault> {
         if !std::mem::replace(&mut self.is_announced, self.may) && self.may {
             announce(lock.memory, lock.context)
         } else {
@@ -77,17 +74,14 @@ impl Announcement {
     }
 
     /// Retracts the owner, if it is announced.
-    pub(crate) fn retract<'m, M: RemoteMemory>(
-        &mut self,
-        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
-    ) -> Result<(), Fault> {
+    pub(crate) fn retract<'m>(&mut self, lock: &LockUse<'m, impl LockContext<'m>>) -> Result<(), Fault> {
         if std::mem::take(&mut self.is_announced) { retract(lock.memory, lock.context) } else { Ok(()) }
     }
 
     /// Ends an acquire: retracts the owner if it failed.
-    pub(crate) fn end<'m, M: RemoteMemory, T>(
+    pub(crate) fn end<'m, T>(
         &mut self,
-        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+        lock: &LockUse<'m, impl LockContext<'m>>,
         outcome: Result<T, Fault>,
     ) -> Result<T, Fault> {
         if outcome.is_err() {

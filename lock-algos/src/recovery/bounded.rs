@@ -26,8 +26,8 @@ pub(crate) trait CountingWord: RecoverableWord {
 /// Joins the owners of a word by compare-swap, once there is room; with a try only if the lock
 /// `is_open`. Returns the word before that, or `None` if the word is under recovery and this owner is
 /// not in it. `found` is the word as it was read; this owner is announced already.
-pub(crate) fn join<'a, 'm: 'a, M: RemoteMemory, W: CountingWord + 'a>(
-    lock: &'a LockUse<'m, M, impl LockContext<'m, M>>,
+pub(crate) fn join<'a, 'm: 'a, W: CountingWord + 'a>(
+    lock: &'a LockUse<'m, impl LockContext<'m>>,
     mut found: W,
     (intent, pauses): (&'a IntentFn<'_>, &'a mut Pauses<'_>),
     is_open: impl Fn(W) -> bool + Send + 'a,

@@ -124,7 +124,7 @@ pub(crate) trait RecoverableWord: Copy + Eq + Send + Sync {
     }
 
     /// Resets the node of an owner that is not in the word. No other rank writes to the node.
-    fn reset_node<'m, M: RemoteMemory>(_memory: &M, _context: impl LockContext<'m, M>) -> Result<(), Fault> {
+    fn reset_node<'m, P: LockContext<'m>>(_memory: &P::Memory, _context: P) -> Result<(), Fault> {
         Ok(())
     }
 }
@@ -145,9 +145,9 @@ impl Announcement {
     /// # Errors
     /// `Closed` and `TimedOut` by the intent, the fault of a poisoned lock, and those of the
     /// operations.
-    pub(crate) fn await_reopening<'a, 'm: 'a, M: RemoteMemory, W: RecoverableWord + 'a>(
+    pub(crate) fn await_reopening<'a, 'm: 'a, W: RecoverableWord + 'a>(
         &'a mut self,
-        lock: &'a LockUse<'m, M, impl LockContext<'m, M>>,
+        lock: &'a LockUse<'m, impl LockContext<'m>>,
         intent: IntentFn<'a>,
         pauses: &'a mut Pauses<'_>,
         taken: impl Fn(W, Mode) -> W + Send + 'a,
@@ -202,7 +202,7 @@ impl Announcement {
     }
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Participants<'m, M, P> {
+impl<'m, P: LockContext<'m>> Participants<'m, P> {
     /// Whether the rank for which the word was put under recovery has gone, and its end may still become
     /// known.
     async fn will_end<W: RecoverableWord>(&self, found: W, gone_since: &mut Option<u64>) -> bool {
@@ -241,10 +241,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Participants<'m, M, P> {
 
 /// Notes the fault for which this exclusive owner leaves the lock poisoned. It stays in the lock's
 /// word, which it puts under recovery next.
-pub(crate) async fn note_poison<'m, M: RemoteMemory>(
-    lock: &LockUse<'m, M, impl LockContext<'m, M>>,
-    why: Fault,
-) -> Result<(), Fault> {
+pub(crate) async fn note_poison<'m>(lock: &LockUse<'m, impl LockContext<'m>>, why: Fault) -> Result<(), Fault> {
     lock.memory.write(lock.context.home(POISON)?, why.to_bits(), Notify::No).await.map(drop)
 }
 

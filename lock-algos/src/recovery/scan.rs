@@ -4,16 +4,16 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 
 use super::Boxed;
 use super::announcement::{ANNOUNCED, WAITS, announcement_of};
-use crate::{LockContext, Owner, WordOf};
+use crate::{InMemory, LockContext, Owner, Word, WordOf};
 
 /// The ranks that may participate in a lock, as this rank knows and reaches them.
-pub(crate) struct Participants<'m, M, P> {
-    pub(crate) memory: &'m M,
+pub(crate) struct Participants<'m, P: InMemory> {
+    pub(crate) memory: &'m P::Memory,
     pub(crate) context: P,
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Participants<'m, M, P> {
-    pub(crate) fn all(&self) -> impl Iterator<Item = Rank> + Send + use<'_, 'm, M, P> {
+impl<'m, P: LockContext<'m>> Participants<'m, P> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = Rank> + Send + use<'_, 'm, P> {
         (0..self.memory.size()).map(Rank).filter(|rank| self.context.may_participate(*rank))
     }
 
@@ -63,7 +63,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Participants<'m, M, P> {
 
     /// The ranks that have [ended](Self::has_ended): those that left, those that lost the connection to
     /// the lock's home, and those that died, in the order in which this rank learned of it.
-    fn ended_at_home(&self) -> impl Iterator<Item = Rank> + Send + use<'m, M, P> {
+    fn ended_at_home(&self) -> impl Iterator<Item = Rank> + Send + use<'m, P> {
         let memory = self.memory;
         let left = (0..memory.size()).map(Rank).filter(|rank| memory.liveness(*rank) == Liveness::Left);
         left.chain(lost_by(memory, self.context.home_rank())).chain(dead_ranks(memory))
@@ -186,7 +186,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Participants<'m, M, P> {
         }
     }
 
-    async fn look(&self, rank: Rank, word: Result<M::Word<'m>, Fault>) -> Result<u64, End> {
+    async fn look(&self, rank: Rank, word: Result<Word<'m, P>, Fault>) -> Result<u64, End> {
         let is_alive = || self.memory.liveness(rank) == Liveness::Alive;
         if !is_alive() {
             return Err(End::HasNone);

@@ -73,9 +73,9 @@ impl Suspicion {
     ///
     /// # Errors
     /// The connection to a participant is lost: this rank cannot tell, and would wait without end.
-    pub(crate) fn check<'a, 'm: 'a, M: RemoteMemory, W: RecoverableWord + 'a>(
+    pub(crate) fn check<'a, 'm: 'a, W: RecoverableWord + 'a>(
         &'a mut self,
-        lock: &'a LockUse<'m, M, impl LockContext<'m, M>>,
+        lock: &'a LockUse<'m, impl LockContext<'m>>,
         word: W,
         counted: u64,
     ) -> Scan<'a, W> {

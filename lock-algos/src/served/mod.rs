@@ -69,7 +69,7 @@ pub use self::queue::LockQueue;
 pub use self::server::{serve, wake};
 use crate::backoff::Pauses;
 use crate::recovery::{self, ANNOUNCED};
-use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Rest, Words};
+use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Op, Rest, Words};
 
 // Words at the home, all 0 initially.
 /// Written by the server when it ends: [`ENDED`], and the number of holders and waiters.
@@ -149,19 +149,15 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
     }
 
     #[inline]
-    fn words<'m, M: RemoteMemory>(
-        &self,
-        context: impl LockContext<'m, M>,
-        intent: Intent,
-    ) -> Result<Words<'m, M>, Fault> {
+    fn words<'m, P: LockContext<'m>>(&self, context: P, intent: Intent) -> Result<Words<'m, P::Memory>, Fault> {
         let tries = if intent.is_patient() { 0 } else { TRIES };
         Ok((context.home(STATE)?, context.owner().to_bits() | tries))
     }
 
-    fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+    fn start<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Op<P>, Fault> {
         crate::starts::count(Self::NAME);
         recovery::announce(lock.memory, lock.context)?;
-        let client = Client::<_, _, SLEEPS>(lock);
+        let client = Client::<_, SLEEPS>(lock);
         match lock.context.take_request_slot() {
             Some(request_slot) => client.request(request_slot, Verb::Acquire(lock.mode, terms(lock.owner))),
             None => {
@@ -176,21 +172,18 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         false
     }
 
-    fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn contend<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> impl Future<Output = Result<Held, Fault>> + Send {
         let pauses: Pauses<'_> = self.backoff.pauses(lock.context.owner());
-        Client::<_, _, SLEEPS>(lock).acquire(terms(lock.owner), first, pauses, intent)
+        Client::<_, SLEEPS>(lock).acquire(terms(lock.owner), first, pauses, intent)
     }
 
-    fn start_release<'m, M: RemoteMemory>(
-        &self,
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-    ) -> Result<M::Op, Fault> {
-        let client = Client::<_, _, SLEEPS>(lock);
+    fn start_release<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Op<P>, Fault> {
+        let client = Client::<_, SLEEPS>(lock);
         let (id, request_slot) = client.noted()?;
         let holds =
             recovery::is_announced(lock.memory, lock.context)? && lock.memory.load(lock.node(NOTE)?)? & HELD != 0;
@@ -205,29 +198,21 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
     }
 
     #[inline]
-    fn released<'m, M: RemoteMemory>(
-        &self,
-        _lock: LockUse<'m, M, impl LockContext<'m, M>>,
-        _found: Option<u64>,
-    ) -> Result<Rest, Fault> {
+    fn released<'m, P: LockContext<'m>>(&self, _lock: LockUse<'m, P>, _found: Option<u64>) -> Result<Rest, Fault> {
         Ok(Rest::Nothing)
     }
 
-    async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    async fn finish_release<'m, P: LockContext<'m>>(
         &'m self,
-        _lock: LockUse<'m, M, P>,
+        _lock: LockUse<'m, P>,
         found: Result<u64, Fault>,
     ) -> Result<(), Fault> {
         found.map(drop)
     }
 
     /// As a cancelled acquire: the server knows what it has granted.
-    async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
-        &'m self,
-        lock: LockUse<'m, M, P>,
-        why: Fault,
-    ) -> Result<(), Fault> {
-        let client = Client::<_, _, SLEEPS>(lock);
+    async fn release_poisoned<'m, P: LockContext<'m>>(&'m self, lock: LockUse<'m, P>, why: Fault) -> Result<(), Fault> {
+        let client = Client::<_, SLEEPS>(lock);
         let (id, request_slot) = client.noted()?;
         let Some(request_slot) = request_slot else { return Err(Fault::new(FaultKind::NotHeld)) };
         let panicked = why == Fault::of(FaultKind::OwnerPanicked, lock.me().rank);

@@ -10,12 +10,12 @@ use super::messages::{Answer, Outcome, Request, Terms, Verb, ring};
 use super::{ANSWER, ENDED, HELD, NOTE, POLL_INTERVAL, WAKE_EVENT};
 use crate::backoff::Pauses;
 use crate::recovery::{self, Boxed};
-use crate::{Held, Intent, IntentFn, LockContext, LockUse, WaitPolicy, WordOf};
+use crate::{Held, InMemory, Intent, IntentFn, LockContext, LockUse, Op, WaitPolicy, WordOf};
 
 /// An owner that communicates with the server, which may sleep if it `SLEEPS`.
-pub(super) struct Client<'m, M: RemoteMemory, P, const SLEEPS: bool>(pub(super) LockUse<'m, M, P>);
+pub(super) struct Client<'m, P: InMemory, const SLEEPS: bool>(pub(super) LockUse<'m, P>);
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const SLEEPS: bool> Client<'m, M, P, SLEEPS> {
+impl<'m, P: LockContext<'m>, const SLEEPS: bool> Client<'m, P, SLEEPS> {
     /// The request id of this owner's last request, and its request slot.
     pub(super) fn noted(&self) -> Result<(u32, Option<u16>), Fault> {
         let note = self.0.memory.load(self.0.context.node(NOTE)?)?;
@@ -38,14 +38,14 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const SLEEPS: bool> Client<'m, 
     }
 
     /// Requests the lock. A repetition replaces the previous request.
-    pub(super) fn request(&self, request_slot: u16, verb: Verb) -> Result<M::Op, Fault> {
+    pub(super) fn request(&self, request_slot: u16, verb: Verb) -> Result<Op<P>, Fault> {
         let id = self.note(Some(request_slot))?;
         self.write_request(request_slot, id, verb)
     }
 
     /// Writes to the request slot, and to the wake event behind it: writes take effect in the order
     /// of posting.
-    pub(super) fn write_request(&self, request_slot: u16, id: u32, verb: Verb) -> Result<M::Op, Fault> {
+    pub(super) fn write_request(&self, request_slot: u16, id: u32, verb: Verb) -> Result<Op<P>, Fault> {
         let LockUse { memory, context, .. } = self.0;
         let owner = context.owner();
         let request = Request { id, slot: owner.slot, verb };
@@ -76,7 +76,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const SLEEPS: bool> Client<'m, 
     }
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm, const SLEEPS: bool> Client<'m, M, P, SLEEPS> {
+impl<'m, P: LockContext<'m>, const SLEEPS: bool> Client<'m, P, SLEEPS> {
     /// Waits for a reply that `is_it` accepts. `None`: `until` has become true, or there is none
     /// yet.
     fn answer(

@@ -9,7 +9,7 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Patience, Rank,
 use super::messages::{Answer, NO_REQUEST_SLOT, Request, Verb, named_by};
 use super::queue::LockQueue;
 use super::{ANSWER, ENDED, POLL_INTERVAL, STATE, WAKE_EVENT};
-use crate::{LockContext, WordOf};
+use crate::{InMemory, LockContext, Op, Word, WordOf};
 
 /// How many request slots are checked between two reads of the wake event: a rank that has just
 /// written does not wait for a check of all slots of a large world.
@@ -28,8 +28,8 @@ const SLICE: usize = 64;
 /// # Cancel safety
 /// Not cancel safe: if the future is dropped, no acquire succeeds any more, and waiters notice only
 /// when this rank ends.
-pub async fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
-    memory: &'m M,
+pub async fn serve<'m, P: LockContext<'m>>(
+    memory: &'m P::Memory,
     context: P,
     is_open: impl Fn() -> bool + Send + Sync,
 ) -> Result<(), Fault> {
@@ -43,32 +43,32 @@ pub async fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
 ///
 /// # Errors
 /// As [`RemoteMemory::word`], and those of a write to this rank's own memory.
-pub async fn wake<'m, M: RemoteMemory>(memory: &'m M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+pub async fn wake<'m, P: LockContext<'m>>(memory: &'m P::Memory, context: P) -> Result<(), Fault> {
     let wake_event = context.home(WAKE_EVENT)?;
     // A different value than the last one, which names no request slot.
     let ring = !memory.load(wake_event)? | (NO_REQUEST_SLOT as u64) << 20;
     memory.write(wake_event, ring, Notify::Yes).await.map(drop)
 }
 
-struct Server<'m, M: RemoteMemory, P> {
-    memory: &'m M,
+struct Server<'m, P: InMemory> {
+    memory: &'m P::Memory,
     context: P,
     queue: LockQueue,
     /// By client.
-    request_slots: Vec<M::Word<'m>>,
+    request_slots: Vec<Word<'m, P>>,
     /// By rank: its index among the ranks with request slots.
     members: Vec<Option<usize>>,
     /// How many ranks those are.
     ranks: usize,
-    wake_event: M::Word<'m>,
+    wake_event: Word<'m, P>,
     /// Replies in flight.
-    told: Vec<M::Op>,
+    told: Vec<Op<P>>,
     /// Whether a node could not be reached: its request is handled once it can be.
     unreached: bool,
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
-    fn new(memory: &'m M, context: P) -> Result<Self, Fault> {
+impl<'m, P: LockContext<'m>> Server<'m, P> {
+    fn new(memory: &'m P::Memory, context: P) -> Result<Self, Fault> {
         let mut queue = LockQueue::default();
         let mut request_slots = Vec::new();
         let ranks: Vec<_> =

@@ -25,7 +25,7 @@ pub(crate) use self::word::{hand_back, poisoned_word};
 use crate::backoff::{BackoffCap, Pauses};
 use crate::owner::EXCLUSIVE;
 use crate::recovery::{self, ANNOUNCED};
-use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, Rest, Words};
+use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Op, Owner, Rest, Words};
 
 /// The lock of jiang-2004, section 5.1: compare-swap until the word was free, with exponential
 /// backoff. The shared mode is ours.
@@ -82,11 +82,7 @@ impl TestAndSet {
     // The functions of `LockAlgorithm` for an owner with other bits, without a copy of the use.
 
     #[inline(always)] // a lock's words that pass through memory cost more than the lock
-    pub(crate) fn start_as<'m, M: RemoteMemory>(
-        &self,
-        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
-        owner: u64,
-    ) -> Result<M::Op, Fault> {
+    pub(crate) fn start_as<'m, P: LockContext<'m>>(&self, lock: &LockUse<'m, P>, owner: u64) -> Result<Op<P>, Fault> {
         if lock.mode == Mode::Shared {
             recovery::announce(lock.memory, lock.context)?;
         }
@@ -94,21 +90,21 @@ impl TestAndSet {
     }
 
     #[inline(always)] // as `start_as`
-    pub(crate) fn start_release_as<'m, M: RemoteMemory>(
+    pub(crate) fn start_release_as<'m, P: LockContext<'m>>(
         &self,
-        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+        lock: &LockUse<'m, P>,
         owner: u64,
-    ) -> Result<M::Op, Fault> {
+    ) -> Result<Op<P>, Fault> {
         if lock.mode == Mode::Shared && !recovery::is_announced(lock.memory, lock.context)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
-        Ok(lock.memory.post_link(release::<M>((lock.home, owner), lock.mode, self.writes(lock.memory))))
+        Ok(lock.memory.post_link(release::<P::Memory>((lock.home, owner), lock.mode, self.writes(lock.memory))))
     }
 
     #[inline(always)] // as `start_as`
-    pub(crate) fn released_as<'m, M: RemoteMemory>(
+    pub(crate) fn released_as<'m>(
         &self,
-        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+        lock: &LockUse<'m, impl LockContext<'m>>,
         owner: u64,
         found: Option<u64>,
     ) -> Result<Rest, Fault> {
@@ -155,12 +151,12 @@ impl LockAlgorithm for TestAndSet {
 
     /// The owner's bits are the word while it holds the lock exclusively.
     #[inline(always)] // as `start_as`
-    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>, _: Intent) -> Result<Words<'m, M>, Fault> {
+    fn words<'m, P: LockContext<'m>>(&self, context: P, _: Intent) -> Result<Words<'m, P::Memory>, Fault> {
         Ok((context.home(0)?, EXCLUSIVE | context.owner().to_bits()))
     }
 
     #[inline(always)] // as `start_as`
-    fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+    fn start<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Op<P>, Fault> {
         crate::starts::count(Self::NAME);
         self.start_as(&lock, lock.owner)
     }
@@ -170,9 +166,9 @@ impl LockAlgorithm for TestAndSet {
         first == FREE
     }
 
-    fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn contend<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> impl Future<Output = Result<Held, Fault>> + Send {
@@ -185,25 +181,18 @@ impl LockAlgorithm for TestAndSet {
     }
 
     #[inline(always)] // as `start_as`
-    fn start_release<'m, M: RemoteMemory>(
-        &self,
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-    ) -> Result<M::Op, Fault> {
+    fn start_release<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Op<P>, Fault> {
         self.start_release_as(&lock, lock.owner)
     }
 
     #[inline(always)] // as `start_as`
-    fn released<'m, M: RemoteMemory>(
-        &self,
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-        found: Option<u64>,
-    ) -> Result<Rest, Fault> {
+    fn released<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>, found: Option<u64>) -> Result<Rest, Fault> {
         self.released_as(&lock, lock.owner, found)
     }
 
-    async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    async fn finish_release<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         found: Result<u64, Fault>,
     ) -> Result<(), Fault> {
         match found {
@@ -213,11 +202,7 @@ impl LockAlgorithm for TestAndSet {
         }
     }
 
-    async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
-        &'m self,
-        lock: LockUse<'m, M, P>,
-        why: Fault,
-    ) -> Result<(), Fault> {
-        hand_back(lock.memory, lock.home, lock.owner, poisoned_word(lock.owner, why)).await
+    async fn release_poisoned<'m, P: LockContext<'m>>(&'m self, lock: LockUse<'m, P>, why: Fault) -> Result<(), Fault> {
+        hand_back(&lock, lock.owner, poisoned_word(lock.owner, why)).await
     }
 }

@@ -9,7 +9,7 @@ use super::word::{FREE, Holder, READERS, Readers, ended_owner, holder, may_have_
 use crate::backoff::Pauses;
 use crate::cohort::{cohort_ended, cohort_may_have_ended, is_cohort};
 use crate::recovery::{Announcement, Boxed, Reopened, Suspicion};
-use crate::{Held, IntentFn, Kept, LockContext, LockUse, Mode, Owner, WaitPolicy};
+use crate::{Held, InMemory, IntentFn, Kept, LockContext, LockUse, Mode, Owner, WaitPolicy};
 
 /// How often a reader that lost only against other readers retries without a pause.
 const READER_RACES: u32 = 8;
@@ -27,8 +27,8 @@ enum Step {
 }
 
 /// An acquire that did not end with its first operation. One for each waiting rank: small.
-pub(super) struct Waiter<'m, 'w, M: RemoteMemory, P> {
-    pub(super) lock: LockUse<'m, M, P>,
+pub(super) struct Waiter<'m, 'w, P: InMemory> {
+    pub(super) lock: LockUse<'m, P>,
     /// What the last operation found.
     found: Result<u64, Fault>,
     intent: IntentFn<'w>,
@@ -43,9 +43,9 @@ pub(super) struct Waiter<'m, 'w, M: RemoteMemory, P> {
     pub(super) announcement: Announcement,
 }
 
-impl<'m, 'w, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, 'w, M, P> {
+impl<'m, 'w, P: LockContext<'m>> Waiter<'m, 'w, P> {
     pub(super) fn new(
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         found: Result<u64, Fault>,
         intent: IntentFn<'w>,
         pauses: Pauses<'m>,

@@ -85,15 +85,15 @@ pub(crate) fn poisoned_word(mine: u64, why: Fault) -> u64 {
 }
 
 /// Whether the owner that a word names may have [ended](ended_owner).
-pub(super) fn may_have_ended<'m, M: RemoteMemory>(lock: &LockUse<'m, M, impl LockContext<'m, M>>, found: u64) -> bool {
+pub(super) fn may_have_ended<'m>(lock: &LockUse<'m, impl LockContext<'m>>, found: u64) -> bool {
     let Owner { rank, slot, .. } = Owner::from_bits(found);
     slot == PANICKED || lock.participants().has_ended(rank)
 }
 
 /// The fault of the owner that a word names, if it panicked, or if it died and its operations take
 /// effect no more.
-pub(super) async fn ended_owner<'m, M: RemoteMemory>(
-    lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+pub(super) async fn ended_owner<'m>(
+    lock: &LockUse<'m, impl LockContext<'m>>,
     found: u64,
 ) -> Result<Option<Fault>, Fault> {
     let Owner { rank, slot, .. } = Owner::from_bits(found);
@@ -108,13 +108,8 @@ pub(super) async fn ended_owner<'m, M: RemoteMemory>(
 ///
 /// # Errors
 /// `NotHeld` if the word was not there any more.
-pub(crate) async fn hand_back<'m, M: RemoteMemory>(
-    memory: &'m M,
-    word: M::Word<'m>,
-    mine: u64,
-    new: u64,
-) -> Result<(), Fault> {
-    match memory.compare_swap(word, mine, new).await? {
+pub(crate) async fn hand_back<'m>(lock: &LockUse<'m, impl LockContext<'m>>, mine: u64, new: u64) -> Result<(), Fault> {
+    match lock.memory.compare_swap(lock.home, mine, new).await? {
         found if found == mine => Ok(()),
         _ => Err(Fault::new(FaultKind::NotHeld)),
     }

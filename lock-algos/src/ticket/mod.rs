@@ -25,7 +25,9 @@ use crate::recovery::{
     ANNOUNCED, Announcement, CountingWord, POISON, Reopened, Suspicion, announce, is_announced, join, note_poison,
     retract,
 };
-use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, Rest, Words};
+use crate::{
+    Backoff, Held, InMemory, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Op, Owner, Rest, Words,
+};
 
 /// A ticket reader-writer lock by fetch-add, after DSLR (Yoon, Chowdhury, Mozafari, *Distributed
 /// Lock Management with RDMA: Decentralization without Starvation*, SIGMOD 2018, section 4).
@@ -119,12 +121,12 @@ impl<const BITS: u32, R: InRing> Ticket<BITS, R> {
     }
 
     /// An acquire that did not end with its first operation.
-    pub(crate) fn waiter<'m, 'w, M: RemoteMemory, P: LockContext<'m, M>>(
+    pub(crate) fn waiter<'m, 'w, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         found: Result<u64, Fault>,
         intent: IntentFn<'w>,
-    ) -> Waiter<'m, 'w, M, P, R, BITS> {
+    ) -> Waiter<'m, 'w, P, R, BITS> {
         let (announcement, pauses) = (Announcement::of(true), self.pauses(lock.context.owner()));
         Waiter { lock, found, intent, pauses, announcement, ring_slot: R::default() }
     }
@@ -164,18 +166,14 @@ impl<const BITS: u32, R: InRing> LockAlgorithm for Ticket<BITS, R> {
     }
 
     #[inline(always)] // as `start`
-    fn words<'m, M: RemoteMemory>(
-        &self,
-        context: impl LockContext<'m, M>,
-        intent: Intent,
-    ) -> Result<Words<'m, M>, Fault> {
+    fn words<'m, P: LockContext<'m>>(&self, context: P, intent: Intent) -> Result<Words<'m, P::Memory>, Fault> {
         let has_room = context.owners().fit(Counters::<BITS>::ROOM);
         let reads_first = if has_room && intent.is_patient() { 0 } else { READS_FIRST };
         Ok((context.home(0)?, context.owner().to_bits() | reads_first))
     }
 
     #[inline(always)] // a lock's words that pass through memory cost a third of the lock
-    fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+    fn start<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Op<P>, Fault> {
         crate::starts::count(Self::NAME);
         announce(lock.memory, lock.context)?;
         if reads_first(lock.owner) {
@@ -196,9 +194,9 @@ impl<const BITS: u32, R: InRing> LockAlgorithm for Ticket<BITS, R> {
         waits.then(|| now.ahead(before, mode))
     }
 
-    fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn contend<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> impl Future<Output = Result<Held, Fault>> + Send {
@@ -210,10 +208,7 @@ impl<const BITS: u32, R: InRing> LockAlgorithm for Ticket<BITS, R> {
     }
 
     #[inline(always)] // as `start`
-    fn start_release<'m, M: RemoteMemory>(
-        &self,
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-    ) -> Result<M::Op, Fault> {
+    fn start_release<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Op<P>, Fault> {
         if !is_announced(lock.memory, lock.context)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
@@ -221,11 +216,7 @@ impl<const BITS: u32, R: InRing> LockAlgorithm for Ticket<BITS, R> {
     }
 
     #[inline(always)] // as `start`
-    fn released<'m, M: RemoteMemory>(
-        &self,
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-        found: Option<u64>,
-    ) -> Result<Rest, Fault> {
+    fn released<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>, found: Option<u64>) -> Result<Rest, Fault> {
         match found {
             Some(found) if left_to_others::<R, BITS>(found, lock.mode).is_some() => Ok(Rest::Unknown),
             Some(found) if Counters::<BITS>(found).out(lock.mode) > 0 => {
@@ -236,14 +227,14 @@ impl<const BITS: u32, R: InRing> LockAlgorithm for Ticket<BITS, R> {
     }
 
     #[inline]
-    fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn finish_release<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         found: Result<u64, Fault>,
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
         async move {
             let outcome = match found {
-                Ok(found) if Counters::<BITS>(found).out(lock.mode) == 0 => not_held::<M, BITS>(lock).await,
+                Ok(found) if Counters::<BITS>(found).out(lock.mode) == 0 => not_held::<BITS>(lock).await,
                 Ok(found) => match left_to_others::<R, BITS>(found, lock.mode) {
                     Some(left) => R::hand_over(lock, left).await,
                     None => Ok(()),
@@ -256,13 +247,9 @@ impl<const BITS: u32, R: InRing> LockAlgorithm for Ticket<BITS, R> {
     }
 
     /// The ticket stays out, without an owner.
-    async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
-        &'m self,
-        lock: LockUse<'m, M, P>,
-        why: Fault,
-    ) -> Result<(), Fault> {
+    async fn release_poisoned<'m, P: LockContext<'m>>(&'m self, lock: LockUse<'m, P>, why: Fault) -> Result<(), Fault> {
         let left = match note_poison(&lock, why).await {
-            Ok(()) => leave_out::<M, BITS>(lock).await,
+            Ok(()) => leave_out::<BITS>(lock).await,
             lost => lost,
         };
         retract(lock.memory, lock.context)?;
@@ -271,8 +258,8 @@ impl<const BITS: u32, R: InRing> LockAlgorithm for Ticket<BITS, R> {
 }
 
 /// An acquire that did not end with its first operation. One for each waiting rank: small.
-pub(crate) struct Waiter<'m, 'w, M: RemoteMemory, P, R, const BITS: u32> {
-    pub(crate) lock: LockUse<'m, M, P>,
+pub(crate) struct Waiter<'m, 'w, P: InMemory, R, const BITS: u32> {
+    pub(crate) lock: LockUse<'m, P>,
     /// What the last operation found.
     pub(crate) found: Result<u64, Fault>,
     pub(crate) intent: IntentFn<'w>,
@@ -293,7 +280,7 @@ enum Turn {
     Void,
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Waiter<'m, '_, M, P, R, BITS> {
+impl<'m, P: LockContext<'m>, R: InRing, const BITS: u32> Waiter<'m, '_, P, R, BITS> {
     /// Acquires the lock after its first operation.
     pub(crate) fn acquire(&mut self) -> impl Future<Output = Result<Held, Fault>> + Send {
         async move {

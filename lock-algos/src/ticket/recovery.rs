@@ -1,7 +1,7 @@
 //! What the recovery of a ticket lock asks of it: suspected tickets, and tickets without an owner. The takeover itself is
 //! that of all locks that count their owners (`recovery`).
 
-use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind};
 
 use super::counters::Counters;
 use super::{Turn, Waiter};
@@ -45,7 +45,7 @@ impl<const BITS: u32> CountingWord for Counters<BITS> {
     }
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Waiter<'m, '_, M, P, R, BITS> {
+impl<'m, P: LockContext<'m>, R: InRing, const BITS: u32> Waiter<'m, '_, P, R, BITS> {
     /// Ends without a turn, while `word` counts this owner's ticket: all waiters start over, without
     /// a fault.
     pub(super) fn give_up(&self, word: Counters<BITS>, why: Fault) -> Boxed<'_, Result<Turn, Fault>> {
@@ -61,9 +61,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Wai
 }
 
 /// Puts the word under recovery if a ticket is out: it may be without an owner.
-pub(super) async fn leave_out<'m, M: RemoteMemory, const BITS: u32>(
-    lock: LockUse<'m, M, impl LockContext<'m, M>>,
-) -> Result<(), Fault> {
+pub(super) async fn leave_out<'m, const BITS: u32>(lock: LockUse<'m, impl LockContext<'m>>) -> Result<(), Fault> {
     let mut found: Counters<BITS> = lock.look().await?;
     // With none out, none is without an owner.
     while !found.is_recovering() && !found.nothing_out() {
@@ -74,9 +72,7 @@ pub(super) async fn leave_out<'m, M: RemoteMemory, const BITS: u32>(
 
 /// Undoes a release by a rank that did not hold the lock.
 #[cold]
-pub(super) fn not_held<'m, M: RemoteMemory, const BITS: u32>(
-    lock: LockUse<'m, M, impl LockContext<'m, M> + 'm>,
-) -> Boxed<'m, Result<(), Fault>> {
+pub(super) fn not_held<'m, const BITS: u32>(lock: LockUse<'m, impl LockContext<'m>>) -> Boxed<'m, Result<(), Fault>> {
     Box::pin(async move {
         let mut found: Counters<BITS> = lock.look().await?;
         loop {

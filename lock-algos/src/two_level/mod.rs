@@ -28,8 +28,8 @@ use crate::owner::EXCLUSIVE;
 use crate::recovery::{is_announced, is_lost};
 use crate::test_and_set::{hand_back, poisoned_word};
 use crate::{
-    Backoff, Held, Intent, IntentFn, Kept, LockAlgorithm, LockContext, LockUse, Mode, Owner, Rest, TestAndSet, Ticket,
-    WordOf, Words,
+    Backoff, Held, Intent, IntentFn, Kept, LockAlgorithm, LockContext, LockUse, Mode, Op, Owner, Rest, TestAndSet,
+    Ticket, WordOf, Words,
 };
 
 /// A lock that the ranks of a host hand over among themselves, after HOCL (Wang, Lu, Shu, *Sherman:
@@ -167,11 +167,7 @@ impl LockAlgorithm for TwoLevel {
     const HOST_WORDS: usize = STATE + 1;
 
     #[inline(always)] // as `start`
-    fn words<'m, M: RemoteMemory>(
-        &self,
-        context: impl LockContext<'m, M>,
-        intent: Intent,
-    ) -> Result<Words<'m, M>, Fault> {
+    fn words<'m, P: LockContext<'m>>(&self, context: P, intent: Intent) -> Result<Words<'m, P::Memory>, Fault> {
         let bypasses = if context.kept(Kept::Bypasses).unwrap_or(0) < self.passes { PASSES } else { 0 };
         // A try does not queue.
         let flag = if intent.is_patient() { bypasses } else { EXCLUSIVE };
@@ -179,7 +175,7 @@ impl LockAlgorithm for TwoLevel {
     }
 
     #[inline(always)] // a lock's words that pass through memory cost a third of the lock
-    fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+    fn start<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Op<P>, Fault> {
         crate::starts::count(Self::NAME);
         if lock.mode == Mode::Exclusive {
             if lock.owner & PASSES != 0 {
@@ -199,9 +195,9 @@ impl LockAlgorithm for TwoLevel {
         first == 0 && (mode == Mode::Shared || owner & (EXCLUSIVE | PASSES) != 0)
     }
 
-    fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn contend<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         mut first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> impl Future<Output = Result<Held, Fault>> + Send {
@@ -254,10 +250,7 @@ impl LockAlgorithm for TwoLevel {
     }
 
     #[inline(always)] // as `start`
-    fn start_release<'m, M: RemoteMemory>(
-        &self,
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-    ) -> Result<M::Op, Fault> {
+    fn start_release<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Op<P>, Fault> {
         if let Some(posted) = self.start_release_alone(lock)? {
             return Ok(posted);
         }
@@ -271,10 +264,7 @@ impl LockAlgorithm for TwoLevel {
     }
 
     #[inline(always)] // as `start`
-    fn start_release_alone<'m, M: RemoteMemory>(
-        &self,
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-    ) -> Result<Option<M::Op>, Fault> {
+    fn start_release_alone<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Option<Op<P>>, Fault> {
         match note(&lock)? {
             Note::Alone => self.home.start_release_as(&lock, Self::alone(lock.owner)).map(Some),
             _ => Ok(None),
@@ -282,11 +272,7 @@ impl LockAlgorithm for TwoLevel {
     }
 
     #[inline(always)] // as `start`
-    fn released<'m, M: RemoteMemory>(
-        &self,
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-        found: Option<u64>,
-    ) -> Result<Rest, Fault> {
+    fn released<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>, found: Option<u64>) -> Result<Rest, Fault> {
         if let Note::Has(_) = note(&lock)? {
             return Ok(if found.is_some() { Rest::Steps } else { Rest::Unknown });
         }
@@ -294,9 +280,9 @@ impl LockAlgorithm for TwoLevel {
     }
 
     /// The next owner waits for what has been written.
-    fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn finish_release<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         found: Result<u64, Fault>,
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
         async move {
@@ -323,15 +309,11 @@ impl LockAlgorithm for TwoLevel {
 
     /// A word that names the dead, or this owner, replaces this owner's, or its cohort's: that
     /// keeps readers out as well.
-    async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
-        &'m self,
-        lock: LockUse<'m, M, P>,
-        why: Fault,
-    ) -> Result<(), Fault> {
-        let LockUse { memory, context, home, .. } = lock;
+    async fn release_poisoned<'m, P: LockContext<'m>>(&'m self, lock: LockUse<'m, P>, why: Fault) -> Result<(), Fault> {
+        let LockUse { memory, context, .. } = lock;
         let (alone, note) = (Self::alone(lock.owner), note(&lock)?);
         let mine = if let Note::Has(owner_word) = note { owner_word.0 } else { alone };
-        let handed = hand_back(memory, home, mine, poisoned_word(alone, why)).await;
+        let handed = hand_back(&lock, mine, poisoned_word(alone, why)).await;
         if let Note::Has(owner_word) = note {
             let leader = owner_word.leader();
             let queued = InQueue { lock: self, used: &lock, leader };

@@ -4,7 +4,7 @@ use onesided_remote_memory::{Fault, Rank, RemoteMemory};
 
 use crate::cohort::{AT_HOST, CohortOwner};
 use crate::owner::EXCLUSIVE;
-use crate::{LockContext, LockUse, Mode};
+use crate::{InMemory, LockContext, LockUse, Mode};
 
 /// The word of a node that says how its owner holds the lock, or how far it is: 0 for its own word, the cohort's owner word, or
 /// the queue in which it waits.
@@ -37,18 +37,18 @@ impl Note {
 
 /// Whether it is an owner that queues, or may have.
 #[inline(always)] // as `TwoLevel::start`
-pub(super) fn queues<'m, M: RemoteMemory, P>(lock: &LockUse<'m, M, P>) -> bool {
+pub(super) fn queues(lock: &LockUse<'_, impl InMemory>) -> bool {
     lock.mode == Mode::Exclusive && lock.owner & EXCLUSIVE == 0
 }
 
 /// The note of such an owner.
 #[inline(always)] // as `TwoLevel::start`
-pub(super) fn note<'m, M: RemoteMemory>(lock: &LockUse<'m, M, impl LockContext<'m, M>>) -> Result<Note, Fault> {
+pub(super) fn note<'m>(lock: &LockUse<'m, impl LockContext<'m>>) -> Result<Note, Fault> {
     if queues(lock) { Ok(Note::of(lock.memory.load(lock.node(NOTE)?)?)) } else { Ok(Note::Alone) }
 }
 
 /// Resets the node: this owner is in no queue, because it is gone.
-pub(super) fn forget<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+pub(super) fn forget<'m, P: LockContext<'m>>(memory: &P::Memory, context: P) -> Result<(), Fault> {
     memory.store(context.node(AT_HOST)?, 0)?;
     memory.store(context.node(NOTE)?, 0)
 }

@@ -11,15 +11,15 @@ use crate::part::Part;
 use crate::recovery::{self, Boxed, is_lost};
 use crate::test_and_set::hand_back;
 use crate::ticket::counters::Counters;
-use crate::{Held, Intent, IntentFn, Kept, LockAlgorithm, LockContext, LockUse, Mode, WordOf};
+use crate::{Held, InMemory, Intent, IntentFn, Kept, LockAlgorithm, LockContext, LockUse, Mode, Op, Word, WordOf};
 
 impl TwoLevel {
     /// Posts the first operation in the queue of the host, if there is one.
-    pub(super) fn queue_up<'m, M: RemoteMemory>(
+    pub(super) fn queue_up<'m, P: LockContext<'m>>(
         &self,
-        memory: &'m M, // not the use of the lock: by reference it would pass through memory
-        context: impl LockContext<'m, M>,
-    ) -> Result<Option<M::Op>, Fault> {
+        memory: &'m P::Memory, // not the use of the lock: by reference it would pass through memory
+        context: P,
+    ) -> Result<Option<Op<P>>, Fault> {
         let Some(leader) = context.cohort_home() else { return Ok(None) };
         let host = Part::of_host(context, leader);
         let Ok(words) = self.queue.words(host, Intent::LOCK) else { return Ok(None) };
@@ -30,9 +30,9 @@ impl TwoLevel {
 }
 
 /// An owner in the queue of its host.
-pub(super) struct InQueue<'a, 'm, M: RemoteMemory, P> {
+pub(super) struct InQueue<'a, 'm, P: InMemory> {
     pub(super) lock: &'m TwoLevel,
-    pub(super) used: &'a LockUse<'m, M, P>,
+    pub(super) used: &'a LockUse<'m, P>,
     pub(super) leader: Rank,
 }
 
@@ -46,13 +46,13 @@ pub(super) enum Global {
     Cancelled,
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'_, 'm, M, P> {
+impl<'m, P: LockContext<'m>> InQueue<'_, 'm, P> {
     pub(super) fn host(&self) -> Part<P> {
         Part::of_host(self.used.context, self.leader)
     }
 
     /// The use of the host's queue.
-    fn queue(&self) -> Result<LockUse<'m, M, Part<P>>, Fault> {
+    fn queue(&self) -> Result<LockUse<'m, Part<P>>, Fault> {
         Ok(LockUse::new(
             self.used.memory,
             self.host(),
@@ -61,7 +61,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'_, 'm, M, P> {
         ))
     }
 
-    fn state_word(&self) -> Result<M::Word<'m>, Fault> {
+    fn state_word(&self) -> Result<Word<'m, P>, Fault> {
         self.used.context.word(WordOf::Host(self.leader, STATE))
     }
 
@@ -79,7 +79,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'_, 'm, M, P> {
     }
 
     /// The use of the lock at the home by the cohort.
-    pub(super) fn as_cohort(&self, state: State) -> LockUse<'m, M, P> {
+    pub(super) fn as_cohort(&self, state: State) -> LockUse<'m, P> {
         LockUse { mode: Mode::Exclusive, ..self.used.with_owner(self.owner_word(state).0) }
     }
 
@@ -89,7 +89,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'_, 'm, M, P> {
 
     /// The use of the queue in which this owner waits, unless the first operation found that it is
     /// its turn.
-    pub(super) fn waits(&self, first: Result<u64, Fault>) -> Result<Option<LockUse<'m, M, Part<P>>>, Fault> {
+    pub(super) fn waits(&self, first: Result<u64, Fault>) -> Result<Option<LockUse<'m, Part<P>>>, Fault> {
         let queue = self.queue()?;
         let has_turn = first.is_ok_and(|first| self.lock.queue.holds(queue.owner, queue.mode, first));
         if has_turn {
@@ -182,7 +182,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'_, 'm, M, P> {
     /// Hands the lock, which the host holds, over to the next owner in the queue, or releases it at
     /// the home.
     pub(super) fn hand_over(&self, state: State) -> impl Future<Output = Result<(), Fault>> + Send {
-        let LockUse { memory, home, .. } = *self.used;
+        let LockUse { memory, .. } = *self.used;
         async move {
             let (at, me) = (self.used.context.home_rank(), self.used.context.owner().rank);
             if memory.has_failed(at, me) {
@@ -213,7 +213,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'_, 'm, M, P> {
             if away != written {
                 self.set(away).await?;
             }
-            let released = hand_back(memory, home, self.owner_word(state).0, 0).await;
+            let released = hand_back(self.used, self.owner_word(state).0, 0).await;
             match released.is_err_and(is_lost) {
                 true => self.leave_as(GlobalState::Uncertain).await?,
                 false => self.leave_queue().await?,

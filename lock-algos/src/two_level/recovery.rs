@@ -7,7 +7,7 @@ use crate::cohort::{CohortOwner, GlobalState, State, cohort};
 use crate::recovery::participant_ended;
 use crate::{Held, IntentFn, LockContext, LockUse, Mode};
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'_, 'm, M, P> {
+impl<'m, P: LockContext<'m>> InQueue<'_, 'm, P> {
     /// Acquires the lock after a death in the queue, or with a state that is uncertain: the home's
     /// word tells whether this host may still hold the lock.
     pub(super) async fn recover(

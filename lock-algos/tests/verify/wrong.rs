@@ -1,7 +1,7 @@
 //! Locks that are wrong on purpose: test-and-set with one flaw each.
 
 use onesided_lock_algos::{
-    Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, Rest, TestAndSet, WaitPolicy, Words,
+    Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Op, Owner, Rest, TestAndSet, WaitPolicy, Words,
 };
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, RemoteMemory};
 
@@ -54,11 +54,7 @@ impl Wrong {
 
     /// Retries until the lock is free. A pause ends when the word differs from what the last
     /// operation found.
-    async fn wait<'m, M: RemoteMemory>(
-        &'m self,
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-        mut found: u64,
-    ) -> Result<Held, Fault> {
+    async fn wait<'m>(&'m self, lock: LockUse<'m, impl LockContext<'m>>, mut found: u64) -> Result<Held, Fault> {
         while found != 0 {
             if self.flaw == Flaw::ReadsAnewToWait {
                 lock.memory.read(lock.home).await?;
@@ -126,15 +122,11 @@ impl LockAlgorithm for Wrong {
         self.right.uses_node(mode)
     }
 
-    fn words<'m, M: RemoteMemory>(
-        &self,
-        context: impl LockContext<'m, M>,
-        intent: Intent,
-    ) -> Result<Words<'m, M>, Fault> {
+    fn words<'m, P: LockContext<'m>>(&self, context: P, intent: Intent) -> Result<Words<'m, P::Memory>, Fault> {
         self.right.words(context, intent)
     }
 
-    fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+    fn start<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Op<P>, Fault> {
         match (self.flaw, lock.mode) {
             (Flaw::ReadThenWrite, Mode::Exclusive) => Ok(lock.memory.read(lock.home)),
             _ => self.right.start(lock),
@@ -146,9 +138,9 @@ impl LockAlgorithm for Wrong {
         !only_read && self.right.holds(owner, mode, first)
     }
 
-    async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    async fn contend<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
@@ -174,21 +166,14 @@ impl LockAlgorithm for Wrong {
         })
     }
 
-    fn released<'m, M: RemoteMemory>(
-        &self,
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-        found: Option<u64>,
-    ) -> Result<Rest, Fault> {
+    fn released<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>, found: Option<u64>) -> Result<Rest, Fault> {
         match found {
             None => self.right.released(lock, None),
             Some(_) => Ok(Rest::Unknown),
         }
     }
 
-    fn start_release<'m, M: RemoteMemory>(
-        &self,
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-    ) -> Result<M::Op, Fault> {
+    fn start_release<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Op<P>, Fault> {
         match (self.flaw, lock.mode) {
             (Flaw::ForgetsRelease, Mode::Exclusive) => Ok(lock.memory.read(lock.home)),
             (Flaw::WritesRelease, Mode::Exclusive) => Ok(lock.memory.write(lock.home, 0, Notify::No)),
@@ -197,9 +182,9 @@ impl LockAlgorithm for Wrong {
         }
     }
 
-    async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    async fn finish_release<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         found: Result<u64, Fault>,
     ) -> Result<(), Fault> {
         match self.right.finish_release(lock, found).await {
@@ -208,11 +193,7 @@ impl LockAlgorithm for Wrong {
         }
     }
 
-    async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
-        &'m self,
-        lock: LockUse<'m, M, P>,
-        why: Fault,
-    ) -> Result<(), Fault> {
+    async fn release_poisoned<'m, P: LockContext<'m>>(&'m self, lock: LockUse<'m, P>, why: Fault) -> Result<(), Fault> {
         match self.flaw {
             Flaw::ForgetsToPoison => self.start_release(lock)?.await.map(drop),
             _ => self.right.release_poisoned(lock, why).await,

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use onesided_lock_kit::lock_algos::{Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner};
+use onesided_lock_kit::lock_algos::{Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Op, Owner};
 use onesided_lock_kit::remote_memory::{Fault, FaultKind, RemoteMemory};
 
 /// A word: 0, or the owner. With its lease in nanoseconds.
@@ -32,7 +32,7 @@ impl LockAlgorithm for Leased {
         false
     }
 
-    fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+    fn start<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Op<P>, Fault> {
         Ok(lock.memory.compare_swap(lock.home, 0, HELD | lock.owner))
     }
 
@@ -41,9 +41,9 @@ impl LockAlgorithm for Leased {
         mode == Mode::Exclusive && first == 0
     }
 
-    async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    async fn contend<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
@@ -73,16 +73,13 @@ impl LockAlgorithm for Leased {
         }
     }
 
-    fn start_release<'m, M: RemoteMemory>(
-        &self,
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-    ) -> Result<M::Op, Fault> {
+    fn start_release<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Op<P>, Fault> {
         Ok(lock.memory.compare_swap(lock.home, HELD | lock.owner, 0))
     }
 
-    async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    async fn finish_release<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         found: Result<u64, Fault>,
     ) -> Result<(), Fault> {
         if found? == HELD | lock.owner { Ok(()) } else { Err(Fault::new(FaultKind::NotHeld)) }

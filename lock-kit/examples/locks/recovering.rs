@@ -2,7 +2,7 @@
 //! implementation of MPI-2 passive one-sided communication on InfiniBand clusters*, EuroPVM/MPI 2004,
 //! section 5.1; the recovery is that of robust mutexes (POSIX, `pthread_mutex_consistent`).
 
-use onesided_lock_kit::lock_algos::{Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner};
+use onesided_lock_kit::lock_algos::{Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Op, Owner};
 use onesided_lock_kit::remote_memory::{Fault, FaultKind, Liveness, Notify, RemoteMemory};
 
 /// Words: 0, or the owner; and why it left the lock poisoned, if its word says that.
@@ -13,10 +13,7 @@ const HELD: u64 = 1 << 62;
 const POISONED: u64 = 1 << 63;
 
 /// Why the owner of this word releases no more.
-async fn ended<'m, M: RemoteMemory, P: LockContext<'m, M>>(
-    lock: &LockUse<'m, M, P>,
-    word: u64,
-) -> Result<Option<Fault>, Fault> {
+async fn ended<'m, P: LockContext<'m>>(lock: &LockUse<'m, P>, word: u64) -> Result<Option<Fault>, Fault> {
     let (home, rank) = (lock.context.home_rank(), Owner::from_bits(word).rank);
     if word & POISONED != 0 {
         return Ok(Fault::from_bits(lock.memory.read(lock.context.home(1)?).await?));
@@ -40,7 +37,7 @@ impl LockAlgorithm for Recovering {
         false
     }
 
-    fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+    fn start<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Op<P>, Fault> {
         Ok(lock.memory.compare_swap(lock.home, 0, HELD | lock.owner))
     }
 
@@ -49,9 +46,9 @@ impl LockAlgorithm for Recovering {
         mode == Mode::Exclusive && first == 0
     }
 
-    async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    async fn contend<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
@@ -78,26 +75,19 @@ impl LockAlgorithm for Recovering {
         }
     }
 
-    fn start_release<'m, M: RemoteMemory>(
-        &self,
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-    ) -> Result<M::Op, Fault> {
+    fn start_release<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Op<P>, Fault> {
         Ok(lock.memory.compare_swap(lock.home, HELD | lock.owner, 0))
     }
 
-    async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    async fn finish_release<'m, P: LockContext<'m>>(
         &'m self,
-        _lock: LockUse<'m, M, P>,
+        _lock: LockUse<'m, P>,
         found: Result<u64, Fault>,
     ) -> Result<(), Fault> {
         found.map(drop)
     }
 
-    async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
-        &'m self,
-        lock: LockUse<'m, M, P>,
-        why: Fault,
-    ) -> Result<(), Fault> {
+    async fn release_poisoned<'m, P: LockContext<'m>>(&'m self, lock: LockUse<'m, P>, why: Fault) -> Result<(), Fault> {
         let me = HELD | lock.owner;
         lock.memory.write(lock.context.home(1)?, why.to_bits(), Notify::No).await?;
         lock.memory.compare_swap(lock.home, me, POISONED | me).await.map(drop)

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use onesided_fabric::{Fabric, Segment};
-use onesided_lock_algos::{Global, Kept, LockAlgorithm, LockContext, Owner, Owners, TestAndSet, WordOf};
+use onesided_lock_algos::{Global, InMemory, Kept, LockAlgorithm, LockContext, Owner, Owners, TestAndSet, WordOf};
 use onesided_remote_memory::{At, Fault, FaultKind, Rank, RegionId, copied};
 
 /// Where the words lie in the memory of every rank: those of its node, one that is never written,
@@ -106,7 +106,11 @@ pub(super) struct Spot<'m, F: Fabric, A>(pub(super) &'m Site<'m, F, A>);
 
 copied!([F: Fabric, A] Spot<'_, F, A>);
 
-impl<'m, F: Fabric, A: LockAlgorithm> LockContext<'m, F> for Spot<'m, F, A> {
+impl<F: Fabric, A> InMemory for Spot<'_, F, A> {
+    type Memory = F;
+}
+
+impl<'m, F: Fabric, A: LockAlgorithm> LockContext<'m> for Spot<'m, F, A> {
     fn home(&self, index: usize) -> Result<F::Word<'m>, Fault> {
         self.0.word(Rank(0), usize::from(Site::<F, A>::WORDS.home) + index)
     }

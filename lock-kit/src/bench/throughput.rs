@@ -257,7 +257,7 @@ impl<'m, F: Fabric, A: LockAlgorithm, B: Beside<F, A>> Origin<'m, F, A, B> {
     }
 
     #[inline(always)] // the fast path of the lock
-    fn lock_use<'a>(&'a self, words: Words<'a, F>, mode: Mode) -> LockUse<'a, F, Spot<'a, F, A>> {
+    fn lock_use<'a>(&'a self, words: Words<'a, F>, mode: Mode) -> LockUse<'a, Spot<'a, F, A>> {
         LockUse::new(&self.site.fabric, Spot(&self.site), words, mode)
     }
 

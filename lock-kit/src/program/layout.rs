@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use onesided_lock_algos::{Global, LockAlgorithm, LockContext, Owner, Owners, TestAndSet, WordOf};
+use onesided_lock_algos::{Global, InMemory, LockAlgorithm, LockContext, Owner, Owners, TestAndSet, WordOf};
 use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Rank, RegionId, RemoteMemory, copied};
 
 use super::{Crashable, Section};
@@ -255,7 +255,11 @@ impl<'m, M: RemoteMemory> Layout<'m, M> {
     }
 }
 
-impl<'m, M: Crashable> LockContext<'m, M> for Layout<'m, M> {
+impl<M: Crashable> InMemory for Layout<'_, M> {
+    type Memory = M;
+}
+
+impl<'m, M: Crashable> LockContext<'m> for Layout<'m, M> {
     fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {
         if index >= self.words.home {
             return Err(Fault::new(FaultKind::OutOfRange));

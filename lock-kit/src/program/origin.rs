@@ -177,7 +177,7 @@ async fn section<M: Crashable, A: LockAlgorithm>(
 /// Leaves a section.
 async fn release<'m, M: Crashable, A: LockAlgorithm>(
     algorithm: &'m A,
-    lock: LockUse<'m, M, Layout<'m, M>>,
+    lock: LockUse<'m, Layout<'m, M>>,
     ending: Ending,
     record: &Record,
 ) -> Result<(), Fault> {

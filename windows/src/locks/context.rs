@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 use onesided_fabric::shm::{OwnWords, Shm, ShmSegment, ShmWord};
 use onesided_fabric::{Fabric, Segment, copied};
-use onesided_lock_algos::{Kept, LockAlgorithm, LockContext, Mcs, Owner, Owners, WordOf};
+use onesided_lock_algos::{InMemory, Kept, LockAlgorithm, LockContext, Mcs, Owner, Owners, Word, WordOf};
 
 use crate::locks::layout::{LockId, request_slots_of_each};
 use crate::locks::slots::{self, BIASED_SLOT};
@@ -25,7 +25,7 @@ pub(crate) struct WindowLockContext<'w, F: Fabric, R = ByFabric> {
 }
 
 /// How a context resolves words.
-pub(crate) trait Resolve<'w, F: Fabric>: Copy + Send + Sync {
+pub(crate) trait Resolve<'w, F: Fabric>: Copy + Send + Sync + 'w {
     type Memory: RemoteMemory;
     fn word_in(&self, fabric: &'w F, segment: &'w F::Segment, offset: u64) -> Result<WordIn<'w, Self, F>, Fault>;
     fn same_host_word(&self, fabric: &'w F, segment: &'w F::Segment, at: u64) -> Result<WordIn<'w, Self, F>, Fault> {
@@ -152,9 +152,13 @@ impl<'w, F: Fabric, R: Resolve<'w, F>> WindowLockContext<'w, F, R> {
     }
 }
 
-impl<'w, F: Fabric, R: Resolve<'w, F>> LockContext<'w, R::Memory> for WindowLockContext<'w, F, R> {
+impl<'w, F: Fabric, R: Resolve<'w, F>> InMemory for WindowLockContext<'w, F, R> {
+    type Memory = R::Memory;
+}
+
+impl<'w, F: Fabric, R: Resolve<'w, F>> LockContext<'w> for WindowLockContext<'w, F, R> {
     #[inline(always)] // a call is a tenth of an uncontended lock
-    fn home(&self, index: usize) -> Result<WordIn<'w, R, F>, Fault> {
+    fn home(&self, index: usize) -> Result<Word<'w, Self>, Fault> {
         let Self { inner, target, id, resolve, .. } = *self;
         if index == 0
             && let Some(word) = resolve.known().first()
@@ -169,7 +173,7 @@ impl<'w, F: Fabric, R: Resolve<'w, F>> LockContext<'w, R::Memory> for WindowLock
     }
 
     #[inline(always)] // each call is for one kind of word
-    fn word(&self, of: WordOf) -> Result<WordIn<'w, R, F>, Fault> {
+    fn word(&self, of: WordOf) -> Result<Word<'w, Self>, Fault> {
         let Self { inner, target, id, resolve, .. } = *self;
         let (fabric, world, layout) = (inner.fabric(), &inner.world, &inner.locks.layout);
         match of {
@@ -200,12 +204,12 @@ impl<'w, F: Fabric, R: Resolve<'w, F>> LockContext<'w, R::Memory> for WindowLock
     }
 
     #[inline]
-    fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<WordIn<'w, R, F>, Fault> {
+    fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<Word<'w, Self>, Fault> {
         self.resolve.word_in(self.inner.fabric(), self.hidden(rank)?, self.inner.locks.layout.node(slot, index))
     }
 
     #[inline(always)] // as `home`
-    fn node(&self, index: usize) -> Result<WordIn<'w, R, F>, Fault> {
+    fn node(&self, index: usize) -> Result<Word<'w, Self>, Fault> {
         if let Some(word) = self.resolve.known().get(1 + index) {
             return Ok(*word);
         }

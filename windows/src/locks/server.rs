@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Fabric, SegmentKey, ServerThread, World, lock};
-use onesided_lock_algos::{LockContext, Owner, Owners, WordOf, served};
+use onesided_lock_algos::{InMemory, LockContext, Owner, Owners, WordOf, served};
 
 use crate::locks::layout::HiddenLayout;
 use crate::locks::slots::take_lowest;
@@ -140,7 +140,11 @@ impl<F: Fabric> LockServer<F> {
 }
 
 /// For the server of this rank's lock.
-impl<'a, F: Fabric> LockContext<'a, F> for &'a LockServer<F> {
+impl<F: Fabric> InMemory for &LockServer<F> {
+    type Memory = F;
+}
+
+impl<'a, F: Fabric> LockContext<'a> for &'a LockServer<F> {
     fn home(&self, index: usize) -> Result<F::Word<'a>, Fault> {
         self.world.fabric().word_in(&self.own, self.layout.word(index))
     }

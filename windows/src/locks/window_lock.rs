@@ -17,7 +17,7 @@ use crate::locks::context::WindowLockContext;
 use crate::locks::slots;
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-pub(crate) type Used<'w, F> = LockUse<'w, F, WindowLockContext<'w, F>>;
+pub(crate) type Used<'w, F> = LockUse<'w, WindowLockContext<'w, F>>;
 
 /// The words that a lock has outside of the nodes, and who writes to the nodes.
 #[derive(Clone, Copy)]

@@ -65,7 +65,7 @@ impl<A: LockAlgorithm, const EXCLUSIVE: bool> Steps<A, EXCLUSIVE> {
         inner: &'w Inner<F>,
         target: &'w Target<F>,
         owner: u64,
-    ) -> Option<LockUse<'w, Shm, BiasedContext<'w, F>>> {
+    ) -> Option<LockUse<'w, BiasedContext<'w, F>>> {
         let context = inner.biased_context(target, owner, (&self.shm, &self.node))?;
         Some(LockUse::new(&self.shm, context, (context.home(0).ok()?, owner), mode(EXCLUSIVE)))
     }

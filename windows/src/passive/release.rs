@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use onesided_fabric::Fabric;
 use onesided_fabric::bootstrap::fork::{self, is_child};
 use onesided_fabric::remote_memory::{Fault, FaultKind, Link, RemoteMemory};
-use onesided_lock_algos::{LockContext, Mode, Rest, TestAndSet, held_by_word};
+use onesided_lock_algos::{LockContext, Mode, Rest, TestAndSet, Word, held_by_word};
 
 use crate::locks::layout::LockId;
 use crate::passive::claim::{Claim, KeptClaim};
@@ -104,11 +104,11 @@ impl<T: Element, F: Fabric> Drop for Epoch<'_, T, F> {
 
 /// The release of an owner that [holds the lock by its word](held_by_word).
 #[inline(always)] // see `Claim::post_release`
-fn release_link<'w, M: RemoteMemory>(
-    memory: &'w M,
-    context: impl LockContext<'w, M>,
+fn release_link<'w, P: LockContext<'w>>(
+    memory: &'w P::Memory,
+    context: P,
     owner: u64,
-) -> Result<Link<M::Word<'w>>, Fault> {
+) -> Result<Link<Word<'w, P>>, Fault> {
     Ok(TestAndSet::release_link(memory, (context.home(0)?, owner)))
 }
 

@@ -1,11 +1,13 @@
 //! The ticket lock.
 
 use crate::right::ticket;
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockContext, LockUse, Mode, Owner, Owners, Ticket};
+use onesided_lock_algos::{
+    Held, InMemory, Intent, LockAlgorithm, LockContext, LockUse, Mode, Owner, Owners, Ticket, Word,
+};
 use onesided_lock_kit::program::region_words;
 use onesided_lock_kit::random::drive;
 use onesided_lock_kit::{Layout, ModelMemory, Slots};
-use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 #[test]
 fn searched() {
@@ -24,12 +26,16 @@ fn checked() {
 #[derive(Clone, Copy)]
 struct CountedOwners<'m>(Layout<'m, ModelMemory>);
 
-impl<'m> LockContext<'m, ModelMemory> for CountedOwners<'m> {
-    fn home(&self, index: usize) -> Result<<ModelMemory as RemoteMemory>::Word<'m>, Fault> {
+impl InMemory for CountedOwners<'_> {
+    type Memory = ModelMemory;
+}
+
+impl<'m> LockContext<'m> for CountedOwners<'m> {
+    fn home(&self, index: usize) -> Result<Word<'m, Self>, Fault> {
         self.0.home(index)
     }
 
-    fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<<ModelMemory as RemoteMemory>::Word<'m>, Fault> {
+    fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<Word<'m, Self>, Fault> {
         self.0.node_of(rank, slot, index)
     }
 

@@ -1,6 +1,6 @@
 //! The leased test-and-set of the kit's example with a release that is wrong once the lease is over.
 
-use onesided_lock_kit::lock_algos::{Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode};
+use onesided_lock_kit::lock_algos::{Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Op};
 use onesided_lock_kit::remote_memory::{Fault, FaultKind, RemoteMemory};
 
 use super::locks::Leased;
@@ -22,7 +22,7 @@ impl<const FREES: bool> LockAlgorithm for Late<FREES> {
         Leased::USUAL.uses_node(mode)
     }
 
-    fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+    fn start<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Op<P>, Fault> {
         Leased::USUAL.start(lock)
     }
 
@@ -30,25 +30,22 @@ impl<const FREES: bool> LockAlgorithm for Late<FREES> {
         Leased::USUAL.holds(owner, mode, first)
     }
 
-    async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    async fn contend<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         const { &Leased::USUAL }.contend(lock, first, intent).await
     }
 
-    fn start_release<'m, M: RemoteMemory>(
-        &self,
-        lock: LockUse<'m, M, impl LockContext<'m, M>>,
-    ) -> Result<M::Op, Fault> {
+    fn start_release<'m, P: LockContext<'m>>(&self, lock: LockUse<'m, P>) -> Result<Op<P>, Fault> {
         if FREES { Ok(lock.memory.read(lock.home)) } else { Leased::USUAL.start_release(lock) }
     }
 
-    async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    async fn finish_release<'m, P: LockContext<'m>>(
         &'m self,
-        lock: LockUse<'m, M, P>,
+        lock: LockUse<'m, P>,
         found: Result<u64, Fault>,
     ) -> Result<(), Fault> {
         if FREES {
