@@ -23,7 +23,6 @@ mod on_demand;
 mod operations;
 mod rails;
 mod reconnect;
-#[path = "../support/mod.rs"]
 mod support;
 
 use support::device;

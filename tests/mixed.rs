@@ -10,6 +10,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Link, Notify, Patience, R
 use onesided_fabric::verbs::{Verbs, VerbsSegment};
 use onesided_fabric::{Error, Fabric, Path, Segment, World, block_on, conformance};
 
+#[path = "verbs/support.rs"]
 mod support;
 
 use support::{Barrier, device, ranks, segments};

@@ -1,5 +1,4 @@
 //! Shared memory passes the conformance suite, also with more ranks than cores.
-#![cfg(not(onesided_loom))]
 
 use onesided_fabric::shm::{Shm, threads};
 use onesided_fabric::{Either, World, block_on, conformance};
