@@ -113,7 +113,7 @@ fn the_served() {
 /// Its report names the failed trial, and how to reproduce it.
 #[test]
 fn wrong_locks_do_not_conform() {
-    let suite = |flaw| Conformance::of(&Wrong::new(flaw)).preemptions(1).states(2_000).cases(200).seed(1).all();
+    let suite = |flaw| Conformance::of(&Wrong::new(flaw)).states(2_000).cases(200).seed(1).all();
     let report = suite(Flaw::ReadThenWrite).verdict();
     assert!(!report.conforms());
     let text = report.to_string();
