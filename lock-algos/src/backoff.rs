@@ -77,7 +77,7 @@ impl Backoff {
     /// The pauses of one acquire.
     pub(crate) const fn pauses(&self, owner: Owner) -> Pauses<'_> {
         let (table, random) = (&self.nanos, owner.to_bits());
-        Pauses { table, step: 0, cap: BackoffCap::ALL, taken: 0, longest: 0, looks: 0, random }
+        Pauses { table, step: 0, cap: BackoffCap::ALL, taken: 0, longest: 0, short: 0, random }
     }
 }
 
@@ -110,11 +110,11 @@ impl BackoffCap {
     }
 }
 
-/// By the default table about as long as a switch between two processes takes. On a host with more ranks
-/// than cores those further behind yield their cores, and the next owner keeps its own: the one before it
-/// may be about to release on another core. 4 and 8 ranks on two cores handed a ticket lock over at 1.5 to
-/// 2.5 times the rate.
-const LOOKS: u8 = 32;
+/// How many pauses of the first interval an owner that is next takes: by the default table they last about
+/// as long as a switch between two processes. On a host with more ranks than cores the owners behind it
+/// yield their cores, and the next one keeps its own: the one before it may be about to release on another
+/// core. 4 ranks on two cores handed a ticket lock over at twice the rate, 8 at the same.
+const SHORT_PAUSES: u8 = 32;
 
 /// See [`Backoff::pauses`].
 #[derive(Debug)]
@@ -125,8 +125,8 @@ pub(crate) struct Pauses<'b> {
     /// Pauses so far, and those at the cap: as many as matter.
     taken: u8,
     longest: u8,
-    /// Short pauses so far of an owner that is next.
-    looks: u8,
+    /// Those of the first interval so far, as the next owner.
+    short: u8,
     random: u64,
 }
 
@@ -152,29 +152,29 @@ impl Pauses<'_> {
         }
         let nanos = u64::from(self.table[usize::from(self.step.min(self.cap.0))]);
         self.step = (self.step + 1).min(BackoffCap::ALL.0);
-        self.spread(nanos)
+        self.randomized(nanos)
     }
 
     /// The interval by a factor between 0.5 and 1.5.
-    const fn spread(&mut self, nanos: u64) -> u64 {
+    const fn randomized(&mut self, nanos: u64) -> u64 {
         nanos / 2 + ((nanos * self.next_random()) >> 32)
     }
 
     /// The next pause behind `others` owners: the first interval for each but the last, which may
-    /// release at any time, and the next interval for that one; an owner that is next has [`LOOKS`] pauses
-    /// of the first interval before.
+    /// release at any time, and the next interval for that one; an owner that is next has [`SHORT_PAUSES`]
+    /// before.
     pub(crate) fn next_behind(&mut self, others: u64) -> u64 {
         let first = u64::from(self.table[0]);
-        if others <= 1 && self.looks < LOOKS {
-            self.looks += 1;
-            return self.spread(first);
+        if others <= 1 && self.short < SHORT_PAUSES {
+            self.short += 1;
+            return self.randomized(first);
         }
         first.saturating_mul(others.saturating_sub(1)).saturating_add(self.next_nanos())
     }
 
     /// Restarts the table.
     pub(crate) const fn restart(&mut self) {
-        (self.step, self.looks) = (0, 0);
+        (self.step, self.short) = (0, 0);
     }
 
     /// 32 bits, seeded by the owner, so that ranks do not retry in lockstep and a simulated run can
@@ -225,7 +225,7 @@ mod tests {
             let nanos: Vec<_> = [3, 3, 30].into_iter().map(|others| pauses.next_behind(others)).collect();
             assert!((250..350).contains(&nanos[0]) && (300..500).contains(&nanos[1]), "{nanos:?}");
             assert!((3400..4400).contains(&nanos[2]), "{nanos:?}");
-            assert!((0..LOOKS).all(|_| (50..150).contains(&pauses.next_behind(1))));
+            assert!((0..SHORT_PAUSES).all(|_| (50..150).contains(&pauses.next_behind(1))));
             assert!((500..1500).contains(&pauses.next_behind(1)));
             assert_eq!(pauses.next_behind(u64::MAX), u64::MAX);
         }

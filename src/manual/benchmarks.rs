@@ -128,8 +128,8 @@
 //!
 //! On the two cores of above `fetch-add-queue` makes 19.6, 0.31 and 0.23 million acquisitions a second with
 //! 2, 4 and 8 ranks: 2.0, 0.72 and 0.78 times as many as Open MPI. With 2 ranks `ticket` has 0.83, `mcs`
-//! 0.36 and `two-level` 0.15 of Open MPI's, with 4 and 8 `mcs`, `ticket` and `fetch-add-queue` 0.7 to 0.8: each
-//! hand-over is a switch of threads then.
+//! 0.36 and `two-level` 0.15 of Open MPI's. With 4 and 8 `ticket` has 1.26 and 0.79, `mcs` and
+//! `fetch-add-queue` have 0.7 to 0.8: most hand-overs are a switch of processes then.
 //!
 //! The host places its two processors near or far from one another: a line passes in 50 or in 230 ns. Two
 //! ranks then make, in millions a second, and beside them the same atomics in a loop:

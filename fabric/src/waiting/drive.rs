@@ -79,8 +79,8 @@ pub trait Drive: Fabric {
 }
 
 /// On an oversubscribed host, a wait with a due time yields the core at once, unless it is due
-/// within this many nanoseconds: the longest pause of a lock's next owner, and less than those of the
-/// owners behind it. Spinning for those too cost 4 and 8 ranks on two cores up to a fifth of the
+/// within this many nanoseconds: the longest of the short pauses of a lock's next owner, and less than
+/// those of the owners behind it. Spinning for those too cost 4 and 8 ranks on two cores up to a fifth of the
 /// hand-overs of a ticket lock.
 const DUE: u64 = 96;
 /// Polls of a wait without a due time before the core is yielded on an oversubscribed host, where
