@@ -3,8 +3,8 @@
 use std::thread::JoinHandle;
 
 use onesided_fabric::{
-    AtomicAgent, Capabilities, Endpoint, Error, Events, Fabric, Fence, Fencing, Note, SegmentKey, ServerThread,
-    SolicitedEvents, Task, UserMemory,
+    AtomicAgent, Capabilities, Endpoint, Error, Events, Fabric, Fence, Fencing, Landing, Launch, Note, SegmentKey,
+    ServerThread, SolicitedEvents, Task, UserMemory,
 };
 use onesided_remote_memory::{At, Fault, FaultKind, Notify, Rank, RegionId, RemoteMemory};
 
@@ -201,6 +201,18 @@ impl Fabric for SimFabric {
         }
         let into = Some(Box::new(GetBuffer { region: into.0.region, offset: into.0.at + into.1 }));
         Transfer::new(self.post_range(from.0, from.1, checked, Action::Get { len, into }))
+    }
+
+    fn landing_max(&self, peer: Rank) -> u64 {
+        self.longest_landing(peer)
+    }
+
+    fn land(&self, into: &SimSegment, len: u64) -> Result<(SegmentKey, Box<dyn Landing>), Fault> {
+        self.begin_landing(into, len)
+    }
+
+    fn launch(&self, from: (&SimSegment, u64), to: &SegmentKey) -> Result<Launch, Fault> {
+        self.begin_launch(from, to)
     }
 
     fn flush(&self, target: Rank) -> Flush<'_> {

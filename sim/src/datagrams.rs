@@ -14,7 +14,7 @@ use crate::endpoint::{Shared, SimFabric};
 use crate::transport::{CONNECTION, SimWaits};
 
 /// The longest datagram in bytes.
-const LONGEST: usize = 4096;
+pub(crate) const LONGEST: usize = 4096;
 
 /// The datagrams of a rank.
 #[derive(Debug)]
@@ -42,15 +42,18 @@ impl Datagrams for SimDatagrams {
 
     fn post(&mut self, to: Rank, header: &[u8], packet: &[u8], _: bool) -> Posted {
         let mut state = self.shared.lock();
-        let posted = state.post_datagram(self.rank, to, [header, packet].concat());
+        let posted = state.post_datagram((self.rank, to), None, [header, packet].concat());
         self.shared.advance_clock(&state);
         if posted { Posted::Sent } else { Posted::Gone }
     }
 
     fn drain(&mut self, arrived: &mut dyn FnMut(&[u8])) {
         loop {
-            let taken = self.shared.lock().take_datagram(self.rank);
-            let Some(datagram) = taken else { return };
+            let mut state = self.shared.lock();
+            let Some(datagram) = state.take_datagram(self.rank) else { return };
+            // Out of the card's buffer.
+            state.charge_copy(datagram.len() as u64);
+            drop(state);
             arrived(&datagram);
         }
     }

@@ -20,6 +20,7 @@ mod bulk;
 mod datagrams;
 mod endpoint;
 mod futures;
+mod landing;
 mod memory;
 mod microbench;
 mod network;

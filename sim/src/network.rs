@@ -64,7 +64,8 @@ pub struct Network {
     pub wake: Duration,
     /// Whether packets travel as datagrams, which are lost with the probability of
     /// [`loss`](Self::loss) and overtake one another by [`jitter`](Self::jitter), and ranks make
-    /// them reliable (koop-2008, UD-SR). Default: no, the cards do.
+    /// them reliable (koop-2008, UD-SR). Long messages may be received into their place (UD-ZCopy). Default: no,
+    /// the cards do.
     pub datagrams: bool,
     /// With datagrams: after so many messages to a rank that would take a connection there is one, which is
     /// reliable, and all packets of the two arrive in one order. Default: never.
@@ -252,6 +253,14 @@ impl Wire {
     /// What became of the connections of a rank.
     pub(crate) fn connection_counts(&self, rank: Rank) -> ChannelCounts {
         self.connected.get(&rank).map_or_else(ChannelCounts::default, |own| own.counts)
+    }
+
+    /// What became of the datagrams of a message that landed.
+    pub(crate) fn count_landed(&mut self, rank: Rank, ChannelCounts { landed, moved, missing, .. }: ChannelCounts) {
+        let counts = &mut self.connected.entry(rank).or_default().counts;
+        counts.landed += landed;
+        counts.moved += moved;
+        counts.missing += missing;
     }
 
     /// How long a link is busy with a number of bytes.

@@ -216,6 +216,11 @@ impl Processors {
         self.threads[id as usize].clock += self.post;
     }
 
+    /// A thread takes so many completions.
+    pub(crate) fn charge_polls(&mut self, id: u32, count: u32) {
+        self.threads[id as usize].clock += self.poll * u64::from(count);
+    }
+
     /// A thread copies some bytes.
     pub(crate) fn charge_copy(&mut self, id: u32, bytes: u64) {
         let nanos = (u128::from(bytes) * 1_000_000_000).checked_div(u128::from(self.copy)).unwrap_or(0);

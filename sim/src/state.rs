@@ -3,6 +3,7 @@
 mod datagrams;
 mod failures;
 mod flight;
+mod landings;
 mod notes;
 mod restarts;
 mod stall;
@@ -24,6 +25,7 @@ use crate::rank::{Life, RankState, What};
 use crate::report::Counts;
 use crate::state::datagrams::Datagram;
 use crate::state::failures::Failure;
+use crate::state::landings::Landings;
 use crate::state::notes::Notes;
 use crate::state::stall::Stall;
 
@@ -81,6 +83,7 @@ pub(crate) struct State {
     restarts: BTreeMap<u32, u32>,
     datagrams: Vec<Datagram>,
     free_datagrams: Vec<u32>,
+    landings: Landings,
 }
 
 /// Ranks that no message reaches from the others, for a time.
@@ -192,6 +195,7 @@ impl State {
             restarts: BTreeMap::new(),
             datagrams: Vec::new(),
             free_datagrams: Vec::new(),
+            landings: Landings::default(),
         }
     }
 

@@ -17,7 +17,6 @@ mod connections;
 mod cuts;
 mod failures;
 mod flow;
-mod landings;
 mod messages;
 mod on_demand;
 mod operations;
@@ -69,7 +68,7 @@ fn conforms() {
     let Some(_device) = device("conforms") else { return };
     // What is no message is the same over datagrams. Their ranks have one receive queue for all others.
     let (sizes, wanted): (_, fn(&str) -> bool) = match by_datagrams() {
-        true => (vec![3], |check| check.starts_with("transport::") || check.starts_with("rendezvous::")),
+        true => (vec![3], |check| ["transport::", "rendezvous::", "landings::"].iter().any(|of| check.starts_with(of))),
         false => (vec![1, 3], |_| true),
     };
     for size in sizes {

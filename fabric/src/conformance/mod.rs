@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | [`RemoteMemory`](onesided_remote_memory::RemoteMemory) | `rank`, `size`, `word`, `post_link`, `load`, `store`, `wait_until`, `pause`, `now`, `liveness` | chains (`post`), failures (`has_cut`, `failure`, `lost_connection`, `ends`), `write_is_atomic` |
 //! | [`Segment`] | `key`, `path` | `rank`, `len`; mapped memory (`mapped`, `populate`), memory without words (`change`) |
-//! | [`Fabric`] | `capabilities`, `allocate`, `open`, `world_segment`, `word_in`, `put`, `get`, `rdma_write`, `rdma_read`, `flush`, `read_direct`, `write_direct`, `transport`, `endpoint` | user memory (`register`, `reclaim`, `part`), hosts (`host_of`, `same_host_word`), speed (`allocate_two`, `words_in`, `put_pieces`, `get_pieces`, `flush_local`, `flush_before_release`), messages (`for_messages`, `events`, `processes`), `fencing` |
+//! | [`Fabric`] | `capabilities`, `allocate`, `open`, `world_segment`, `word_in`, `put`, `get`, `rdma_write`, `rdma_read`, `flush`, `read_direct`, `write_direct`, `transport`, `endpoint` | user memory (`register`, `reclaim`, `part`), hosts (`host_of`, `same_host_word`), speed (`allocate_two`, `words_in`, `put_pieces`, `get_pieces`, `flush_local`, `flush_before_release`), messages (`for_messages`, `events`, `processes`), datagrams into memory (`landing_max`, `land`, `launch`), `fencing` |
 //! | [`Endpoint`](crate::Endpoint) | `spawn`, `serve`, `departed`, `leave`, `abort` | `background` |
 //! | [`Transport`] | `channels`, `poll_send`, `poll_recv`, `read` | `set_list`, `try_recv`, `spin`, `renewed`, `first` |
 //! | [`Drive`](crate::Drive), where threads wait | `progress`, `polls`, `tasks` | `again` |
@@ -21,6 +21,7 @@
 //! ranks [`Fencing`](crate::Fencing).
 
 mod bulk;
+mod landings;
 mod ranks;
 mod registered;
 mod rendezvous;
@@ -162,6 +163,8 @@ fn checks<F: Fabric>() -> Vec<Check<F>> {
         check!(transport::woken, bytes: 64, barriers: 0),
         check!(rendezvous::read, bytes: 64, barriers: 0),
         check!(rendezvous::write, bytes: 64, barriers: 0),
+        check!(landings::arrive, bytes: 64, barriers: landings::ROUNDS),
+        check!(landings::limits, bytes: 64, barriers: 0),
     ]
 }
 

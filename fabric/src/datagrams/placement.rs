@@ -3,7 +3,10 @@
 //! A receive is posted for each datagram, in their order, into the place of that datagram. A card uses receives in the
 //! order of arrival, so all that follow a lost datagram arrive one place too early. Each says its number as immediate data.
 
-use crate::Missing;
+use crate::{ChannelCounts, Missing};
+
+/// How long what is late is waited for after the last datagram, in nanoseconds.
+const LATE: u64 = 1_000_000;
 
 /// Where the datagrams of a message lie in it: all have as many bytes, but the last one.
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +49,11 @@ pub struct Placement {
     /// Of each receive the number of its datagram.
     slots: Vec<Option<u32>>,
     has_come: Vec<bool>,
-    /// How many receives were used.
+    /// How many receives were used, and those when it was last asked.
     used: u32,
+    seen: u32,
+    /// Until when late datagrams are waited for.
+    until: Option<u64>,
 }
 
 impl Placement {
@@ -55,7 +61,7 @@ impl Placement {
     #[must_use]
     pub fn new(places: Places) -> Self {
         let count = places.count() as usize;
-        Self { places, slots: vec![None; count], has_come: vec![false; count], used: 0 }
+        Self { places, slots: vec![None; count], has_come: vec![false; count], used: 0, seen: 0, until: None }
     }
 
     /// The places of the datagrams.
@@ -77,16 +83,73 @@ impl Placement {
         }
     }
 
+    /// How many receives were used.
+    #[must_use]
+    pub const fn used(&self) -> u32 {
+        self.used
+    }
+
     /// Whether all receives were used.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.used >= self.places.count()
     }
 
+    /// Until when late datagrams are waited for, once their sender has said that all have left. `None`: no more.
+    pub const fn waits(&mut self, now: u64) -> Option<u64> {
+        if self.is_full() {
+            return None;
+        }
+        match self.until {
+            Some(until) if self.seen == self.used => {
+                if now < until {
+                    Some(until)
+                } else {
+                    None
+                }
+            }
+            _ => {
+                (self.seen, self.until) = (self.used, Some(now.saturating_add(LATE)));
+                self.until
+            }
+        }
+    }
+
+    /// Moves what is in another one's place, by reads and writes of memory from an offset on. What is missing then, and
+    /// the counts of what landed, was moved and is missing.
+    ///
+    /// # Errors
+    /// Those of the reads and writes.
+    pub fn settle<E>(
+        &self,
+        read: impl Fn(u64, &mut [u8]) -> Result<(), E>,
+        write: impl Fn(u64, &[u8]) -> Result<(), E>,
+    ) -> Result<(Missing, ChannelCounts), E> {
+        let (moves, missing) = self.end();
+        let longest = if moves.is_empty() { 0 } else { self.places.unit as usize };
+        let (mut bytes, mut apart) = (vec![0; longest], vec![0; longest]);
+        for (from, to) in &moves {
+            match (self.places.of(*from), self.places.of(*to)) {
+                (Some((from, len)), None) => read(from, &mut apart[..len as usize])?,
+                (None, Some((to, len))) => write(to, &apart[..len as usize])?,
+                (Some((from, _)), Some((to, len))) => {
+                    let bytes = &mut bytes[..len as usize];
+                    read(from, bytes)?;
+                    write(to, bytes)?;
+                }
+                (None, None) => {}
+            }
+        }
+        let (count, lost) = (self.places.count(), missing.datagrams.len() as u64);
+        // One that was apart meanwhile is moved twice.
+        let moved = moves.iter().filter(|(_, to)| *to < count).count() as u64;
+        let landed = u64::from(count) - lost - moved;
+        Ok((missing, ChannelCounts { landed, moved, missing: lost, ..ChannelCounts::default() }))
+    }
+
     /// What is to be moved, from the place of one datagram to that of another, in this order; and what is missing. The
     /// number behind the last one is a place apart, for one of those that are in one another's places.
-    #[must_use]
-    pub fn end(&self) -> (Vec<(u32, u32)>, Missing) {
+    fn end(&self) -> (Vec<(u32, u32)>, Missing) {
         let (apart, mut moves) = (self.places.count(), Vec::new());
         // Of each number the place that it is to leave.
         let mut found = vec![None; self.slots.len() + 1];
@@ -121,6 +184,8 @@ fn follow(mut place: u32, found: &mut [Option<u32>], moves: &mut Vec<(u32, u32)>
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -155,15 +220,19 @@ mod tests {
             }
             placement.arrived(slot, *number, bytes.len() as u32);
         }
-        let (moves, missing) = placement.end();
-        let room = places.len() * UNIT; // and the place apart behind it
-        memory.resize(room + UNIT, 0);
-        for (from, to) in moves {
-            let (from, to) = (from as usize * UNIT, to as usize * UNIT);
-            memory.copy_within(from..from + UNIT, to);
-        }
-        memory.truncate(len);
-        (memory, missing)
+        let memory = RefCell::new(memory);
+        let read = |at: u64, into: &mut [u8]| {
+            into.copy_from_slice(&memory.borrow()[at as usize..][..into.len()]);
+            Ok::<_, ()>(())
+        };
+        let write = |at: u64, from: &[u8]| {
+            memory.borrow_mut()[at as usize..][..from.len()].copy_from_slice(from);
+            Ok(())
+        };
+        let (missing, counts) = placement.settle(read, write).unwrap();
+        let all = [counts.landed, counts.moved, counts.missing].iter().sum::<u64>();
+        assert_eq!((all, counts.missing), (places.len() as u64, missing.datagrams.len() as u64), "{counts:?}");
+        (memory.into_inner(), missing)
     }
 
     #[test]
@@ -175,6 +244,20 @@ mod tests {
         }
         assert!(placement.is_full());
         assert_eq!(placement.end(), (vec![], Missing { unit: 4, datagrams: vec![] }));
+    }
+
+    #[test]
+    fn late_datagrams_are_waited_for_until_none_comes() {
+        let mut placement = placement(9);
+        assert_eq!(placement.waits(5), Some(5 + LATE));
+        assert_eq!(placement.waits(4 + LATE), Some(5 + LATE));
+        placement.arrived(0, Some(0), 4);
+        assert_eq!(placement.waits(4 + LATE), Some(4 + 2 * LATE));
+        assert_eq!(placement.waits(4 + 2 * LATE), None);
+        for number in [1, 2] {
+            placement.arrived(number, Some(number), if number == 2 { 1 } else { 4 });
+        }
+        assert_eq!(placement.waits(0), None);
     }
 
     #[test]

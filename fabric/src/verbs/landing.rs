@@ -34,8 +34,6 @@ const QUEUES: u32 = 4;
 const RECEIVES: u32 = 4096;
 /// How many datagrams to others are under way at a time.
 const SENDS: u32 = 256;
-/// How long what is late is waited for after the last datagram, in nanoseconds.
-const LATE: u64 = 1_000_000;
 /// When a sleeping task looks again, in nanoseconds: these completions wake nobody.
 const SOON: u64 = 50_000;
 
@@ -93,8 +91,6 @@ struct VerbsLanding {
     queue: Option<LandingQueue>,
     into: VerbsSegment,
     placement: Placement,
-    /// Until when late datagrams are waited for.
-    until: Option<u64>,
 }
 
 debug!([] VerbsLanding, |this| "VerbsLanding({} datagrams, {})", this.placement.places().count(), this.fabric.0.rank);
@@ -120,44 +116,24 @@ impl Drop for VerbsLanding {
 
 impl Landing for VerbsLanding {
     fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Result<Missing, Fault>> {
-        let Self { fabric, queue: Some(queue), placement, until, .. } = self else {
+        let Self { fabric, queue: Some(queue), placement, .. } = self else {
             return Poll::Ready(Err(Fault::new(FaultKind::Closed)));
         };
-        let used = queue.poll(|(slot, number, len)| placement.arrived(slot, number, len));
-        if !placement.is_full() {
-            let now = now();
-            if used > 0 || until.is_none() {
-                *until = Some(now + LATE);
-            }
-            if until.is_some_and(|until| now < until) {
-                fabric.0.turn();
-                fabric.0.endpoint.register_waker(cx, now + SOON);
-                return Poll::Pending;
-            }
+        queue.poll(|(slot, number, len)| placement.arrived(slot, number, len));
+        let now = now();
+        if placement.waits(now).is_some() {
+            fabric.0.turn();
+            fabric.0.endpoint.register_waker(cx, now + SOON);
+            return Poll::Pending;
         }
         self.close();
-        let (places, (moves, missing)) = (self.placement.places(), self.placement.end());
-        let longest = if moves.is_empty() { 0 } else { missing.unit as usize };
-        let (mut bytes, mut apart) = (vec![0; longest], vec![0; longest]);
-        for (from, to) in &moves {
-            match (places.of(*from), places.of(*to)) {
-                (Some((from, len)), None) => self.into.read(from, &mut apart[..len as usize])?,
-                (None, Some((to, len))) => self.into.write(to, &apart[..len as usize])?,
-                (Some((from, _)), Some((to, len))) => {
-                    let bytes = &mut bytes[..len as usize];
-                    self.into.read(from, bytes)?;
-                    self.into.write(to, bytes)?;
-                }
-                (None, None) => {}
-            }
-        }
+        let into = &self.into;
+        let settled = self.placement.settle(|at, bytes| into.read(at, bytes), |at, bytes| into.write(at, bytes));
+        let (missing, ChannelCounts { landed, moved, missing: lost, .. }) = settled?;
         if let Some(CardDatagrams { landings, .. }) = self.fabric.landings() {
-            let (count, lost) = (places.count(), missing.datagrams.len() as u64);
-            landings.missing.fetch_add(lost, Ordering::Relaxed);
-            // One that was apart meanwhile is moved twice.
-            let moved = moves.iter().filter(|(_, to)| *to < count).count() as u64;
+            landings.landed.fetch_add(landed, Ordering::Relaxed);
             landings.moved.fetch_add(moved, Ordering::Relaxed);
-            landings.landed.fetch_add(u64::from(count) - lost - moved, Ordering::Relaxed);
+            landings.missing.fetch_add(lost, Ordering::Relaxed);
         }
         Poll::Ready(Ok(missing))
     }
@@ -254,8 +230,7 @@ impl Verbs {
         let places = places.map(|(at, len)| Local { address: start.address + at, len, ..start });
         let is_open = queue.open(key, places).is_ok();
         // What is dropped here is closed.
-        let landing =
-            VerbsLanding { fabric: self.clone(), queue: Some(queue), into: into.clone(), placement, until: None };
+        let landing = VerbsLanding { fabric: self.clone(), queue: Some(queue), into: into.clone(), placement };
         if !is_open {
             return Err(refused(FaultKind::NoMemory));
         }

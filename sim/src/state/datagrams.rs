@@ -11,13 +11,20 @@ use crate::rank::What;
 pub(super) struct Datagram {
     from: Rank,
     to: Rank,
+    /// The key of the message that it is received for, and its number.
+    lands: Option<(u32, u32)>,
     bytes: Box<[u8]>,
 }
 
 impl State {
-    /// Sends a datagram. `false`: its receiver has died or left, or cut this rank, or the destructors
-    /// of a dead rank send it.
-    pub(crate) fn post_datagram(&mut self, from: Rank, to: Rank, bytes: Vec<u8>) -> bool {
+    /// Sends a datagram, of a message that [lands](Self::land) with its key and number. `false`: its receiver
+    /// has died or left, or cut this rank, or the destructors of a dead rank send it.
+    pub(crate) fn post_datagram(
+        &mut self,
+        (from, to): (Rank, Rank),
+        lands: Option<(u32, u32)>,
+        bytes: Vec<u8>,
+    ) -> bool {
         let absent = || self.absent(from, to).or_else(|| self.denied(from, to));
         if self.is_killed(from) || absent().is_some() {
             return false;
@@ -34,7 +41,7 @@ impl State {
             return true;
         }
         for travels in self.wire.travels() {
-            let datagram = Datagram { from, to, bytes: bytes.as_slice().into() };
+            let datagram = Datagram { from, to, lands, bytes: bytes.as_slice().into() };
             let slot = match self.free_datagrams.pop() {
                 Some(slot) => {
                     self.datagrams[slot as usize] = datagram;
@@ -50,15 +57,24 @@ impl State {
         true
     }
 
+    /// For how long the card of a rank sends what it has.
+    pub(crate) fn sends_for(&self, rank: Rank) -> u64 {
+        self.ranks[self.card_of(rank.0) as usize].sends_at.saturating_sub(self.clock())
+    }
+
     pub(super) fn receive_datagram(&mut self, slot: u32) {
         self.free_datagrams.push(slot);
-        let Datagram { from, to, ref mut bytes } = self.datagrams[slot as usize];
+        let Datagram { from, to, lands, ref mut bytes } = self.datagrams[slot as usize];
         let bytes = std::mem::take(bytes);
         self.arrivals += 1;
         let value = bytes.len() as u64;
         self.trace.note([self.now, u64::from(from.0) << 32 | u64::from(to.0), 3, value]);
         if self.lives[to.index()].is_over() || self.has_cut(to, from) {
             return;
+        }
+        if let Some(lands) = lands {
+            self.note_change();
+            return self.land_datagram(to, lands, &bytes);
         }
         // A bare acknowledgement brings nothing that a program could wait for.
         if value > onesided_fabric::DatagramChannel::HEADER as u64 {

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "a test program plants some of them")]
 
 use std::future::Future;
+use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,8 +12,8 @@ use onesided_fabric::remote_memory::{
     At, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory,
 };
 use onesided_fabric::{
-    Absent, Arrival, Capabilities, Channel, ChannelTo, Endpoint, Error, Fabric, Packet, Renewed, Segment, SegmentKey,
-    Transport, UserMemory, delegate,
+    Absent, Arrival, Capabilities, Channel, ChannelTo, Endpoint, Error, Fabric, Landing, Launch, Missing, Packet,
+    Renewed, Segment, SegmentKey, Transport, UserMemory, delegate,
 };
 use onesided_sim::{SimFabric, SimSegment, SimTransport, Word};
 
@@ -56,6 +57,8 @@ pub(crate) enum Bug {
     StaleLoan,
     /// Peers still reach memory that was reclaimed.
     EndlessLoan,
+    /// Datagrams reach memory whose landing was dropped.
+    EndlessLanding,
     /// A part has the address of its whole.
     EveryPartBegins,
     /// Packets that go apart from writes claim to follow them.
@@ -222,6 +225,16 @@ impl PlantedPackets {
     }
 }
 
+/// A landing that is never dropped.
+#[derive(Debug)]
+struct Endless(ManuallyDrop<Box<dyn Landing>>);
+
+impl Landing for Endless {
+    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Result<Missing, Fault>> {
+        self.0.poll_over(cx)
+    }
+}
+
 type Boxed<'f, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'f>>;
 
 impl RemoteMemory for Planted {
@@ -299,6 +312,18 @@ impl Fabric for Planted {
         }
     }
 
+    fn land(&self, into: &SimSegment, len: u64) -> Result<(SegmentKey, Box<dyn Landing>), Fault> {
+        let (key, landing) = self.inner.land(into, len)?;
+        match self.bug {
+            Bug::EndlessLanding => Ok((key, Box::new(Endless(ManuallyDrop::new(landing))))),
+            _ => Ok((key, landing)),
+        }
+    }
+
+    fn launch(&self, from: (&SimSegment, u64), to: &SegmentKey) -> Result<Launch, Fault> {
+        self.inner.launch(from, to)
+    }
+
     fn part(&self, own: &SimSegment, offset: u64, len: u64) -> Result<SimSegment, Fault> {
         let offset = if matches!(self.bug, Bug::EveryPartBegins) && len == 400 { 0 } else { offset };
         self.inner.part(own, offset, len)
@@ -338,6 +363,7 @@ impl Fabric for Planted {
     delegate! {
         inner:
         fn capabilities(&self) -> Capabilities;
+        fn landing_max(&self, peer: Rank) -> u64;
         fn allocate(&self, len: u64) -> Result<SimSegment, Error>;
         fn open(&self, key: &SegmentKey) -> Result<SimSegment, Error>;
         fn world_segment(&self, rank: Rank) -> Result<SimSegment, Error>;
