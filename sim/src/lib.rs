@@ -17,6 +17,7 @@
 
 mod agenda;
 mod bulk;
+mod contexts;
 mod datagrams;
 mod endpoint;
 mod futures;

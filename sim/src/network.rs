@@ -9,6 +9,7 @@ use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{RngCore, SeedableRng};
 
 use crate::agenda::NEVER;
+use crate::contexts::Contexts;
 use crate::testbed::{Card, Host};
 
 /// The parameters of a simulated network: every rank has a card of its own (with
@@ -135,6 +136,7 @@ pub(crate) struct Wire {
     jitter: u64,
     pub(crate) datagrams: bool,
     pub(crate) connects_after: Option<u32>,
+    pub(crate) contexts: Contexts,
     connections: u32,
     connected: BTreeMap<Rank, Connected>,
     /// A message is lost when a random number falls below this.
@@ -184,6 +186,7 @@ impl Wire {
             jitter: nanos(network.jitter),
             datagrams: network.datagrams,
             connects_after: network.connects_after,
+            contexts: Contexts::new(network.card.contexts, nanos(network.card.fetch)),
             connections: network.connections,
             connected: BTreeMap::new(),
             loss: (network.loss.clamp(0.0, 1.0) * u64::MAX as f64) as u64,

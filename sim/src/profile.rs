@@ -266,6 +266,8 @@ parameters! {
     "read" Duration: card.read;
     "atomic" Duration: card.atomic;
     "outstanding" u32: card.outstanding;
+    "contexts" u32: card.contexts;
+    "fetch" Duration: card.fetch;
     "atomics-exclude-writes" bool: card.atomics_exclude_writes;
     "cores" u32: host.cores;
     "post" Duration: host.post;

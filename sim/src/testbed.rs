@@ -24,6 +24,11 @@ pub struct Card {
     /// How many reads and atomics a connection may have in flight; a further one waits, with
     /// everything behind it. 0: any number.
     pub outstanding: u32,
+    /// Of how many connections a card keeps the context in its own memory: those that were used last (the ICM cache:
+    /// koop-2008, section 4.2). All datagrams of a rank have one. 0: of all.
+    pub contexts: u32,
+    /// How long it takes a card to fetch another one from its host's memory. Other messages go on meanwhile.
+    pub fetch: Duration,
     /// Whether a failing atomic may undo a concurrent write to the same word: locks then release by
     /// atomics ([`write_is_atomic`](onesided_remote_memory::RemoteMemory::write_is_atomic)).
     pub atomics_exclude_writes: bool,

@@ -8,9 +8,9 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use onesided_fabric::remote_memory::FaultKind;
+use onesided_fabric::remote_memory::{FaultKind, RemoteMemory};
 use onesided_instances as _;
-use onesided_sim::{End, Network, SimFabric, Simulation};
+use onesided_sim::{Card, End, Network, SimFabric, Simulation};
 use onesided_two_sided::{Error, Messages, Tag, Tags};
 
 const RANKS: u32 = 16;
@@ -187,5 +187,52 @@ fn all_messages_are_accounted_for_when_ranks_die() {
         run(100, seed, 1, Simulation::new(network()).kill(5, Duration::from_micros(100 + 40 * seed)));
         let datagrams = Network { datagrams: true, ..network() };
         run(100, seed, 1, Simulation::new(datagrams).kill(5, Duration::from_micros(100 + 40 * seed)));
+    }
+}
+
+/// The time of messages of 8 B from every rank to every other one, ten times, in nanoseconds, and the most connections that
+/// a rank made.
+fn all_to_all(network: Network) -> (u64, u64) {
+    const RANKS: u32 = 48;
+    let report = Simulation::new(network).ranks(RANKS).run(|world| async move {
+        let messages = Messages::new(&world).await.unwrap();
+        let (me, mut start) = (world.rank(), 0);
+        let others = || (1..RANKS).map(move |step| (me + step) % RANKS);
+        for round in 0..18_u64 {
+            if round == 8 {
+                world.barrier().await.unwrap();
+                start = world.fabric().now(); // connections are there
+            }
+            let sent = [round];
+            for send in others().map(|to| messages.send(&sent, to, DATA)).collect::<Vec<_>>() {
+                send.await.unwrap();
+            }
+            for from in others() {
+                assert_eq!(messages.recv::<u64>(from, DATA).await.unwrap().0, [round]);
+            }
+        }
+        (world.fabric().now() - start, messages.statistics().channels.made)
+    });
+    assert_eq!(report.end, End::Finished);
+    let all = report.results.into_iter().flatten();
+    all.fold((0, 0), |(time, made), (later, more)| (time.max(later), made.max(more)))
+}
+
+/// Where cards keep the contexts of fewer connections than a rank has peers, datagrams are faster than connections, and few
+/// connections beside datagrams are the fastest (koop-2008, sections 4.2 and 6.2).
+#[test]
+fn many_connections_overflow_the_cards() {
+    for contexts in [0, 32] {
+        let card = Card { contexts, fetch: Duration::from_micros(1), ..Card::default() };
+        let connections = Network { card, ..Network::default() };
+        let datagrams = Network { datagrams: true, ..connections.clone() };
+        let both = Network { connects_after: Some(5), connections: 16, ..datagrams.clone() };
+        let [(rc, _), (ud, _), (aptus, made)] = [connections, datagrams, both].map(all_to_all);
+        let expected =
+            if contexts == 0 { rc < aptus && aptus < ud } else { aptus < ud && 1.2 * ud as f64 <= rc as f64 };
+        assert!(
+            expected && made == 16,
+            "{contexts} contexts: {rc} ns by connections, {ud} by datagrams, {aptus} by both"
+        );
     }
 }

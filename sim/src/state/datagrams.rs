@@ -37,6 +37,7 @@ impl State {
         let card = &mut self.ranks[card as usize];
         let leaves_at = card.sends_at.max(ready_at) + self.wire.send;
         card.sends_at = leaves_at + occupied;
+        let fetches = self.fetches((from.0, None), (to.0, None));
         if self.partitioned_until(from.0, to.0).is_some() {
             return true;
         }
@@ -52,7 +53,7 @@ impl State {
                     self.datagrams.len() as u32 - 1
                 }
             };
-            self.agenda.enter(leaves_at + occupied + travels + self.wire.receive, Due::Datagram(slot));
+            self.agenda.enter(leaves_at + occupied + fetches + travels + self.wire.receive, Due::Datagram(slot));
         }
         true
     }

@@ -79,6 +79,11 @@ impl State {
         }
     }
 
+    /// How long the cards of two ranks fetch the contexts of what a message uses: a connection to a rank, or datagrams.
+    pub(super) fn fetches(&mut self, from: (u32, Option<u32>), to: (u32, Option<u32>)) -> u64 {
+        [from, to].map(|of| self.wire.contexts.fetch(self.card_of(of.0), of)).iter().sum()
+    }
+
     /// When the wires between two ranks are whole again, if they are cut.
     pub(super) fn partitioned_until(&self, from: u32, to: u32) -> Option<u64> {
         let cut = self.partitions.iter().filter(|partition| {
@@ -96,7 +101,10 @@ impl State {
         let travel = match origin == target {
             true => Ok(0),
             false if behind_lost => Err(0),
-            false => self.travel(origin, target),
+            false => {
+                let fetches = self.fetches((origin, Some(target)), (target, Some(origin)));
+                self.travel(origin, target).map(|travel| travel + fetches)
+            }
         };
         let ready_at = self.clock() + self.wire.doorbell;
         let card = self.card_of(origin);
