@@ -15,7 +15,8 @@
 //! | all else | `test-and-set` | one word; the cheapest while free; the fastest between processes of one host | not fair: some ranks may starve; over cards a waiter sleeps out its backoff after a long hold |
 //!
 //! - **More ranks than cores**: not one of the fair locks (`mcs`, `ticket`, `fetch-add-queue`).
-//!   Each hand-over then costs a context switch, because the next owner has to be scheduled first.
+//!   Each hand-over then costs a context switch, because the next owner has to be scheduled first. If the lock
+//!   has to be fair, `ticket`: the next owner keeps its core for a moment.
 //! - **Fair locks need an order.** A program that holds one lock while it waits for another takes
 //!   them in the order of the ranks: see [deadlocks](super::lock_semantics#deadlocks).
 //! - **Whole windows are locked, by many ranks**: any lock, with

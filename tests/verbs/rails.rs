@@ -24,9 +24,11 @@ fn memory(world: &World<Verbs>) -> [VerbsSegment; 2] {
     [own, messages.open(&key).unwrap()]
 }
 
-/// Bytes that tell their place, and the number of a transfer.
+/// Bytes that tell their place, and the number of a transfer: in words, because an emulated processor makes them.
 fn bytes(seed: u64, len: u64) -> Vec<u8> {
-    (0..len).map(|at| ((at >> 12) ^ (at * 7) ^ (seed * 31)) as u8).collect()
+    let words: Vec<u64> =
+        (0..len.div_ceil(8)).map(|at| (at ^ seed << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+    bytemuck::cast_slice(&words)[..len as usize].to_vec()
 }
 
 fn fill(fabric: &Verbs, own: &VerbsSegment, seed: u64) {
