@@ -13,15 +13,13 @@ use crate::agenda::NEVER;
 use crate::endpoint::{Shared, SimFabric};
 use crate::transport::{CONNECTION, SimWaits};
 
-/// The longest datagram in bytes.
-pub(crate) const LONGEST: usize = 4096;
-
 /// The datagrams of a rank.
 #[derive(Debug)]
 pub struct SimDatagrams {
     shared: Arc<Shared>,
     rank: Rank,
     size: u32,
+    longest: usize,
     /// Keeps the rank in the world while a packet was not acknowledged.
     keeps: Option<SimFabric>,
     /// When the rank is polled for it.
@@ -33,7 +31,7 @@ pub(crate) type Machines = std::collections::BTreeMap<Rank, Weak<std::sync::Mute
 
 impl Datagrams for SimDatagrams {
     fn longest(&self) -> usize {
-        LONGEST
+        self.longest
     }
 
     fn now(&self) -> u64 {
@@ -144,7 +142,8 @@ fn machine(fabric: &SimFabric) -> Result<SharedMachine<SimDatagrams>, Fault> {
     }
     let incarnations: Vec<u32> = (0..fabric.size()).map(|rank| 1 + fabric.state().restarts(Rank(rank))).collect();
     let own = Identity { job: 1, rank, incarnation: incarnations[rank.index()] };
-    let datagrams = SimDatagrams { shared: Arc::clone(shared), rank, size: fabric.size(), keeps: None, due: 0 };
+    let (longest, size) = (fabric.state().wire.mtu as usize, fabric.size());
+    let datagrams = SimDatagrams { shared: Arc::clone(shared), rank, size, longest, keeps: None, due: 0 };
     let machine = Machine::new(DatagramChannel::new(own, incarnations), datagrams);
     shared.machines().insert(rank, Arc::downgrade(&machine));
     let driven = Arc::clone(&machine);

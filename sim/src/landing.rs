@@ -6,12 +6,9 @@ use std::task::{Context, Poll};
 use onesided_fabric::{Fabric, Landing, Launch, Missing, Places, SegmentKey, debug};
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId, RemoteMemory};
 
-use crate::datagrams::LONGEST;
 use crate::endpoint::SimFabric;
 use crate::segment::SimSegment;
 
-/// The length of a datagram, in keys.
-const UNIT: u64 = (LONGEST as u64) << u32::BITS;
 /// How many datagrams a message has at most.
 const RECEIVES: u64 = 4096;
 /// How many are on their way to a card at a time.
@@ -52,21 +49,26 @@ impl Landing for SimLanding {
 
 impl SimFabric {
     pub(crate) fn longest_landing(&self, peer: Rank) -> u64 {
-        let has_some = peer != self.rank && self.state().wire.datagrams;
-        if has_some { RECEIVES * LONGEST as u64 } else { 0 }
+        let unit = self.unit().filter(|_| peer != self.rank);
+        unit.map_or(0, |unit| RECEIVES * u64::from(unit))
+    }
+
+    /// The length of a datagram, if there are some.
+    fn unit(&self) -> Option<u32> {
+        let wire = &self.state().wire;
+        wire.datagrams.then_some(wire.mtu)
     }
 
     pub(crate) fn begin_landing(&self, into: &SimSegment, len: u64) -> Result<(SegmentKey, Box<dyn Landing>), Fault> {
         let refused = |kind| Fault::of(kind, self.rank);
-        if len == 0 || !self.state().wire.datagrams || len > RECEIVES * LONGEST as u64 {
-            return Err(refused(FaultKind::Unsupported));
-        }
+        let unit = self.unit().filter(|unit| (1..=RECEIVES * u64::from(*unit)).contains(&len));
+        let unit = unit.ok_or(refused(FaultKind::Unsupported))?;
         self.own(into.rank)?;
         into.check(0, len)?;
-        let key = self.state().land(into.place(0), Places::new(len, LONGEST as u32));
+        let key = self.state().land(into.place(0), Places::new(len, unit));
         let key = key.ok_or(refused(FaultKind::Full))?;
         let landing = SimLanding { fabric: self.clone(), key, into: into.clone() };
-        let address = UNIT;
+        let address = u64::from(unit) << u32::BITS;
         Ok((SegmentKey { rank: self.rank, region: RegionId(0), len, address, rkey: key }, Box::new(landing)))
     }
 
@@ -77,10 +79,10 @@ impl SimFabric {
     ) -> Result<Launch, Fault> {
         self.own(from.rank)?;
         from.check(offset, len)?;
-        if address != UNIT || len > self.longest_landing(rank) || rank.0 >= self.size() {
-            return Err(Fault::of(FaultKind::Unsupported, rank));
-        }
-        let (fabric, from, places) = (self.clone(), from.clone(), Places::new(len, LONGEST as u32));
+        let unit = self.unit().filter(|unit| address == u64::from(*unit) << u32::BITS);
+        let unit = unit.filter(|_| len <= self.longest_landing(rank) && rank.0 < self.size());
+        let unit = unit.ok_or(Fault::of(FaultKind::Unsupported, rank))?;
+        let (fabric, from, places) = (self.clone(), from.clone(), Places::new(len, unit));
         let (mut next, mut left_at) = (0, 0);
         let posts = move |_: &mut Context<'_>| {
             fabric.poll_launch((&from, offset), (rank, key), places, (&mut next, &mut left_at))
@@ -97,7 +99,7 @@ impl SimFabric {
         (next, left_at): (&mut u32, &mut u64),
     ) -> Poll<Result<(), Fault>> {
         let mut state = self.state();
-        let most = SENDS * state.wire.occupied(LONGEST as u64);
+        let most = SENDS * state.wire.occupied(state.wire.mtu.into());
         while let Some((at, len)) = places.of(*next)
             && state.sends_for(self.rank) <= most
         {

@@ -68,6 +68,8 @@ pub struct Network {
     /// them reliable (koop-2008, UD-SR). Long messages may be received into their place (UD-ZCopy). Default: no,
     /// the cards do.
     pub datagrams: bool,
+    /// The bytes that a datagram has at most, at least 256: the MTU. Default: 4,096.
+    pub mtu: u32,
     /// With datagrams: after so many messages to a rank that would take a connection there is one, which is
     /// reliable, and all packets of the two arrive in one order. Default: never.
     pub connects_after: Option<u32>,
@@ -104,6 +106,7 @@ impl Default for Network {
             polling: Duration::from_micros(50),
             wake: Duration::from_micros(5),
             datagrams: false,
+            mtu: 4096,
             connects_after: None,
             connections: 16,
             duplication: 0.0,
@@ -135,6 +138,7 @@ pub(crate) struct Wire {
     bandwidth: u64,
     jitter: u64,
     pub(crate) datagrams: bool,
+    pub(crate) mtu: u32,
     pub(crate) connects_after: Option<u32>,
     pub(crate) contexts: Contexts,
     connections: u32,
@@ -185,6 +189,7 @@ impl Wire {
             bandwidth: network.bandwidth.max(1),
             jitter: nanos(network.jitter),
             datagrams: network.datagrams,
+            mtu: network.mtu.clamp(256, 1 << 16),
             connects_after: network.connects_after,
             contexts: Contexts::new(network.card.contexts, nanos(network.card.fetch)),
             connections: network.connections,

@@ -257,6 +257,7 @@ parameters! {
     "detection" Duration: detection;
     "detection-jitter" Duration: detection_jitter;
     "datagrams" bool: datagrams;
+    "mtu" u32: mtu;
     "duplication" f64: duplication;
     "room" u32: room;
     "polling" Duration: polling;

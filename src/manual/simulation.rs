@@ -148,8 +148,8 @@
 //!
 //! A rank's own computation takes no virtual time. A program in which it should writes
 //! `world.fabric().sleep(nanos).await` ([`SimFabric::sleep`]). The costs of cards and wires are those
-//! of `Network`, by default those of present-day hardware. Caches and processors are not modelled;
-//! processors are on [testbeds](super::reproduce#testbeds).
+//! of `Network`, by default those of present-day hardware. The caches of processors are not modelled, and those of
+//! cards (`contexts` of connections) and processors only where a [testbed](super::reproduce#testbeds) says so.
 //!
 //! Messages move in waits for messages, and by the thread or handler of their
 //! [mode](super::progress). On hosts without cores, and over datagrams, `ProgressMode::Hybrid` is

@@ -110,3 +110,11 @@ fn datagrams_that_land_save_copies() {
         );
     }
 }
+
+/// What is longer than a datagram has several: a message of 3,000 B takes more time where they have 2 KiB (koop-2008,
+/// section 4.1), and one of 500 B the same.
+#[test]
+fn longer_messages_than_a_datagram_have_several() {
+    let by = |mtu, len: usize| time(Network { datagrams: true, mtu, ..Network::default() }, len / 8, 640, 1);
+    assert!(by(2048, 3_000) > by(4096, 3_000) && by(2048, 504) == by(4096, 504));
+}

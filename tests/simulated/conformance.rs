@@ -59,7 +59,8 @@ fn conforms_over_datagrams() {
         [(1, 0.0, 0.0, Duration::ZERO), (3, 0.01, 0.0, Duration::ZERO), (4, 0.0, 0.05, jitter), (2, 0.1, 0.05, jitter)]
     {
         for connects_after in [None, Some(0), Some(5)] {
-            let datagrams = Network { datagrams: true, loss, duplication, jitter, ..Network::default() };
+            let mtu = if ranks == 4 { 256 } else { 4096 };
+            let datagrams = Network { datagrams: true, mtu, loss, duplication, jitter, ..Network::default() };
             assert_conforms(&Network { connects_after, ..datagrams }, ranks, 0);
         }
     }
