@@ -13,6 +13,10 @@ use crate::agenda::NEVER;
 use crate::endpoint::{Shared, SimFabric};
 use crate::transport::{CONNECTION, SimWaits};
 
+/// The longest packet of a fast path, and how many slots it has.
+const SLOT: u32 = 2032;
+const SLOTS: u32 = 32;
+
 /// The datagrams of a rank.
 #[derive(Debug)]
 pub struct SimDatagrams {
@@ -85,7 +89,13 @@ impl DatagramWaits for SimWaits {
     fn pend(&mut self, _: &mut Context<'_>, room: Option<Rank>, patience: Patience, _due: u64) -> Result<(), Fault> {
         match self.register(room, patience) {
             Poll::Ready(over) => over, // the machine's own timers are alarms of its rank
-            Poll::Pending => Ok(()),
+            Poll::Pending => {
+                let (mut state, me) = (self.fabric.state(), self.fabric.rank());
+                if let Some(looks_at) = state.wire.looks_at(me, state.now) {
+                    state.alarm_at_latest(me, looks_at);
+                }
+                Ok(())
+            }
         }
     }
 
@@ -114,8 +124,17 @@ impl DatagramWaits for SimWaits {
         self.fabric.state().wire.connect(self.fabric.rank(), to, now);
     }
 
+    fn fast_path(&self) -> Option<usize> {
+        let wire = &self.fabric.state().wire;
+        (wire.fast_paths > 0).then_some(wire.mtu.min(SLOT) as usize)
+    }
+
+    fn slots(&self, to: Rank) -> u32 {
+        if self.fabric.state().wire.has_ring(to, self.fabric.rank()) { SLOTS } else { 0 }
+    }
+
     fn send_apart(&mut self, _: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>> {
-        if !self.post(to, (packet.head, packet.body), packet.solicited)? {
+        if !self.post(to, packet)? {
             return Poll::Pending;
         }
         self.fabric.state().wire.use_connection(self.fabric.rank(), to);
@@ -123,9 +142,15 @@ impl DatagramWaits for SimWaits {
     }
 
     fn next_apart(&mut self) -> Option<Apart> {
-        let (from, bytes) = self.fabric.state().take_packet(self.fabric.rank())?;
+        let short = self.fast_path();
+        let (mut state, me) = (self.fabric.state(), self.fabric.rank());
+        state.charge_looks(me);
+        let (from, channel, bytes) = state.take_packet(me)?;
+        let now = state.now;
+        let counts = channel == Channel::Connection && short.is_some_and(|short| bytes.len() <= short);
+        state.wire.came_apart(me, (from, counts), now);
         let (before, packet) = bytes.split_first_chunk()?;
-        Some((from, *before, (Channel::Connection, packet.into())))
+        Some((from, *before, (channel, packet.into())))
     }
 }
 

@@ -77,6 +77,9 @@ pub struct Network {
     /// for a tenth of a millisecond gives way, if they were fewer than the [messages](Self::connects_after) that
     /// count for a new one. Default: 16.
     pub connections: u32,
+    /// How many ranks have a fast path to a rank at most, beside their connection (RC-FP: koop-2008, section 2.1.1): one
+    /// that sends it enough short packets writes them into slots, which it polls. Default: 0.
+    pub fast_paths: u32,
     /// The probability, from 0 to 1, that a datagram arrives twice. Default: 0.
     pub duplication: f64,
     /// How many packets may be in flight or not received between two ranks; a further send waits
@@ -109,6 +112,7 @@ impl Default for Network {
             mtu: 4096,
             connects_after: None,
             connections: 16,
+            fast_paths: 0,
             duplication: 0.0,
             room: 64,
             card: Card::default(),
@@ -142,6 +146,7 @@ pub(crate) struct Wire {
     pub(crate) connects_after: Option<u32>,
     pub(crate) contexts: Contexts,
     connections: u32,
+    pub(crate) fast_paths: u32,
     connected: BTreeMap<Rank, Connected>,
     /// A message is lost when a random number falls below this.
     loss: u64,
@@ -162,10 +167,18 @@ struct Connected {
     count: u32,
     /// When it last looked for one that is to give way.
     scanned_at: u64,
+    /// By rank how many short packets came over its connection, up to those for a ring; and when the last packet came.
+    short: BTreeMap<Rank, u32>,
+    rings: u32,
+    came_at: u64,
 }
 
 /// How often a rank without room looks for one that carries little, in nanoseconds.
 const SCAN: u64 = 100_000;
+/// A rank has a ring for another one after so many times the packets that count for a connection.
+const TIMES: u32 = 16;
+/// For so long after a packet a rank looks at its rings, in nanoseconds: longer than they are written to.
+const LOOKS: u64 = 2_000_000;
 
 impl Wire {
     pub(crate) fn new(network: &Network, seed: u64) -> Self {
@@ -193,6 +206,7 @@ impl Wire {
             connects_after: network.connects_after,
             contexts: Contexts::new(network.card.contexts, nanos(network.card.fetch)),
             connections: network.connections,
+            fast_paths: network.fast_paths,
             connected: BTreeMap::new(),
             loss: (network.loss.clamp(0.0, 1.0) * u64::MAX as f64) as u64,
             duplication: (network.duplication.clamp(0.0, 1.0) * u64::MAX as f64) as u64,
@@ -243,6 +257,7 @@ impl Wire {
             for (end, to) in [(one, other), (other, one)] {
                 let own = self.connected.entry(end).or_default();
                 own.asked.remove(&to);
+                own.rings -= u32::from(own.short.remove(&to) == Some(u32::MAX));
                 (own.counts.given_back, own.count) = (own.counts.given_back + 1, own.count - 1);
             }
         }
@@ -261,6 +276,39 @@ impl Wire {
     /// What became of the connections of a rank.
     pub(crate) fn connection_counts(&self, rank: Rank) -> ChannelCounts {
         self.connected.get(&rank).map_or_else(ChannelCounts::default, |own| own.counts)
+    }
+
+    /// A packet of a rank came over its connection, or by a ring. One that counts makes a ring, if it is the last of enough.
+    pub(crate) fn came_apart(&mut self, rank: Rank, (from, counts): (Rank, bool), now: u64) {
+        let most = self.connects_after.unwrap_or(0).max(1).saturating_mul(TIMES);
+        let own = self.connected.entry(rank).or_default();
+        own.came_at = now;
+        if !counts || from == rank || own.rings == self.fast_paths || !matches!(own.asked.get(&from), Some(Some(_))) {
+            return;
+        }
+        let short = own.short.entry(from).or_default();
+        *short = short.saturating_add(1);
+        if (most..u32::MAX).contains(short) {
+            *short = u32::MAX;
+            own.rings += 1;
+            own.counts.rings += 1;
+        }
+    }
+
+    /// Whether a rank has a ring for another one.
+    pub(crate) fn has_ring(&self, rank: Rank, from: Rank) -> bool {
+        self.connected.get(&rank).is_some_and(|own| own.short.get(&from) == Some(&u32::MAX))
+    }
+
+    /// How many rings a rank has.
+    pub(crate) fn rings(&self, rank: Rank) -> u32 {
+        self.connected.get(&rank).map_or(0, |own| own.rings)
+    }
+
+    /// When a rank that waits looks at its rings: what is written there wakes nobody.
+    pub(crate) fn looks_at(&self, rank: Rank, now: u64) -> Option<u64> {
+        let own = self.connected.get(&rank)?;
+        (own.rings > 0 && now <= own.came_at + LOOKS).then_some(now + LOOKS / 8)
     }
 
     /// What became of the datagrams of a message that landed.

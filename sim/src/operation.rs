@@ -20,12 +20,21 @@ pub(crate) enum Action {
         len: u64,
         into: Option<Box<GetBuffer>>,
     },
-    /// A packet, and whether it is solicited.
-    Send(Box<[u8]>, bool),
+    /// A packet.
+    Send(Box<[u8]>, SentBy),
     /// Whether the target has cut this rank.
     HasCut(Rank),
     /// What a get returns. Boxed: every rank has an operation in flight, and few of them get.
     Got(Box<Got>),
+}
+
+/// How a packet goes over a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SentBy {
+    Plain,
+    Solicited,
+    /// Into a slot of the fast path: it wakes nobody, and takes no room.
+    Slot,
 }
 
 /// The bytes that a get returns.
@@ -50,6 +59,11 @@ impl Action {
 
     pub(crate) const fn is_atomic(&self) -> bool {
         matches!(self, Self::CompareSwap { .. } | Self::FetchAdd(_))
+    }
+
+    /// Whether it takes room of its receiver until that has it.
+    pub(crate) const fn takes_room(&self) -> bool {
+        matches!(self, Self::Send(_, SentBy::Plain | SentBy::Solicited))
     }
 
     /// Bulk bytes that travel with it: to the target, or back to the origin.

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use onesided_fabric::Channel;
 use onesided_remote_memory::{Rank, Watch};
 
 use crate::memory::Memory;
@@ -42,7 +43,7 @@ pub(crate) struct Rare {
     /// Whether a task serves its peers: it is polled whenever the doorbell rings.
     pub(crate) serves: bool,
     /// Packets that arrived and were not received: their senders and bytes.
-    pub(crate) packets: VecDeque<(Rank, Box<[u8]>)>,
+    pub(crate) packets: VecDeque<(Rank, Channel, Box<[u8]>)>,
     /// Datagrams that arrived and were not taken.
     pub(crate) datagrams: VecDeque<Box<[u8]>>,
     /// Its handler of messages.
@@ -252,7 +253,7 @@ impl RankState {
             (connection.lost, connection.unread) = (false, 0);
         }
         let Some(rare) = self.more.as_mut().and_then(|more| more.rare.as_mut()) else { return };
-        rare.packets.retain(|(from, _)| *from != returned);
+        rare.packets.retain(|(from, ..)| *from != returned);
         rare.lost.retain(|(one, other)| *one != returned && *other != returned);
         rare.failures.iter_mut().filter(|(rank, _)| *rank == returned).for_each(|(_, has_failed)| *has_failed = false);
     }

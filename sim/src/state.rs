@@ -14,12 +14,12 @@ mod waiting;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 
-use onesided_fabric::{Task, debug};
+use onesided_fabric::{Channel, Task, debug};
 use onesided_remote_memory::{At, Fault, FaultKind, Notify, Rank, RegionId, Watch};
 
 use crate::agenda::{Agenda, Due};
 use crate::network::Wire;
-use crate::operation::{Action, Got, Operations};
+use crate::operation::{Action, Got, Operations, SentBy};
 use crate::processors::Processors;
 use crate::rank::{Life, RankState, What};
 use crate::report::Counts;
@@ -285,7 +285,7 @@ impl State {
         let target = Rank(operation.target);
         let origin = Rank(operation.origin);
         if self.has_revoked(target, origin) {
-            if let Action::Send(..) = self.operations[slot].action {
+            if self.operations[slot].action.takes_room() {
                 self.ranks[origin.index()].connection(target.0).unread -= 1;
             }
             return Err(Fault::of(FaultKind::Revoked, target));
@@ -328,12 +328,16 @@ impl State {
                 operation.action = Action::Got(Box::new(Got { bytes, into: into.take() }));
                 (0, 0, Notify::No)
             }
-            Action::Send(bytes, is_solicited) => {
-                let (from, bytes, is_solicited) = (Rank(operation.origin), std::mem::take(bytes), *is_solicited);
-                self.ranks[target.index()].more().rare().packets.push_back((from, bytes));
+            Action::Send(bytes, by) => {
+                let (from, bytes, by) = (Rank(operation.origin), std::mem::take(bytes), *by);
+                let (channel, notify) = match by {
+                    SentBy::Slot => (Channel::FastPath, Notify::No),
+                    SentBy::Plain | SentBy::Solicited => (Channel::Connection, Notify::Yes),
+                };
+                self.ranks[target.index()].more().rare().packets.push_back((from, channel, bytes));
                 self.note_change();
-                self.look(target, Notify::Yes, |what| what == What::Packet);
-                if is_solicited {
+                self.look(target, notify, |what| what == What::Packet);
+                if by == SentBy::Solicited {
                     self.solicit(target);
                 }
                 return Ok(0);

@@ -9,6 +9,7 @@ use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
 use crate::datagrams;
 use crate::endpoint::SimFabric;
 use crate::futures::Waiting;
+use crate::operation::SentBy;
 use crate::rank::What;
 
 /// The longest packet in bytes.
@@ -53,9 +54,14 @@ impl SimWaits {
     }
 
     /// Sends a packet over a connection. `false`: there is no room.
-    pub(crate) fn post(&self, to: Rank, packet: (&[u8], &[u8]), is_solicited: bool) -> Result<bool, Fault> {
+    pub(crate) fn post(&self, to: Rank, packet: Packet<'_>) -> Result<bool, Fault> {
+        let by = match packet.solicited {
+            _ if packet.channel == Channel::FastPath => SentBy::Slot,
+            true => SentBy::Solicited,
+            false => SentBy::Plain,
+        };
         let mut state = self.fabric.state();
-        let sent = state.send(self.fabric.rank(), to, packet, is_solicited);
+        let sent = state.send(self.fabric.rank(), to, (packet.head, packet.body), by);
         self.fabric.shared.advance_clock(&state);
         sent
     }
@@ -102,7 +108,7 @@ impl Drop for SimWaits {
 #[derive(Debug)]
 pub struct ConnectionTransport {
     waits: SimWaits,
-    current: Option<(Rank, Box<[u8]>)>,
+    current: Option<(Rank, Channel, Box<[u8]>)>,
 }
 
 impl Transport for ConnectionTransport {
@@ -115,7 +121,7 @@ impl Transport for ConnectionTransport {
         if to.0 >= self.waits.fabric.size() {
             return Poll::Ready(Err(Fault::of(FaultKind::NoSuchRank, to)));
         }
-        if self.waits.post(to, (packet.head, packet.body), packet.solicited)? {
+        if self.waits.post(to, packet)? {
             self.waits.end(Some(to));
             return Poll::Ready(Ok(()));
         }
@@ -126,7 +132,7 @@ impl Transport for ConnectionTransport {
         let fabric = &self.waits.fabric;
         self.current = fabric.state().take_packet(fabric.rank());
         match &self.current {
-            Some((from, bytes)) => {
+            Some((from, _, bytes)) => {
                 self.waits.end(None);
                 Poll::Ready(Ok(Arrival { from: *from, channel: Channel::Connection, len: bytes.len() }))
             }
@@ -135,7 +141,7 @@ impl Transport for ConnectionTransport {
     }
 
     fn read(&self, offset: usize, into: &mut [u8]) {
-        let bytes = self.current.as_ref().and_then(|(_, bytes)| bytes.get(offset..)).unwrap_or_default();
+        let bytes = self.current.as_ref().and_then(|(.., bytes)| bytes.get(offset..)).unwrap_or_default();
         into.iter_mut().zip(bytes).for_each(|(into, byte)| *into = *byte);
     }
 }

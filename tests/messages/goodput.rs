@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use onesided_fabric::remote_memory::RemoteMemory;
 use onesided_instances as _;
-use onesided_sim::{End, Network, Profile, Simulation};
+use onesided_sim::{End, Host, Network, Profile, Simulation};
 use onesided_two_sided::{Messages, Tag};
 
 /// The time of a stream of messages of a length in elements, `WINDOW` at a time, in nanoseconds.
@@ -117,4 +117,51 @@ fn datagrams_that_land_save_copies() {
 fn longer_messages_than_a_datagram_have_several() {
     let by = |mtu, len: usize| time(Network { datagrams: true, mtu, ..Network::default() }, len / 8, 640, 1);
     assert!(by(2048, 3_000) > by(4096, 3_000) && by(2048, 504) == by(4096, 504));
+}
+
+/// The time of a round trip of 8 B between ranks 0 and 1, after all others have sent rank 0 enough for fast paths to it, in
+/// nanoseconds, and how many rank 0 has.
+fn round_trip(fast_paths: u32) -> (u64, u64) {
+    const RANKS: u32 = 6;
+    let host =
+        Host { look: Duration::from_nanos(100), ..Profile::shipped("connectx7").unwrap().network().host.clone() };
+    let network = Network { datagrams: true, connects_after: Some(1), fast_paths, host, ..Network::default() };
+    let report = Simulation::new(network).ranks(RANKS).run(move |world| async move {
+        let messages = Messages::new(&world).await.unwrap();
+        let (me, mut time) = (world.rank(), 0);
+        for _ in 0..40_u64 {
+            for from in 1..RANKS {
+                if me == from {
+                    messages.send(&[1_u64], 0, Tag(0)).await.unwrap();
+                    messages.recv::<u64>(0, Tag(0)).await.unwrap();
+                } else if me == 0 {
+                    messages.recv::<u64>(from, Tag(0)).await.unwrap();
+                    messages.send(&[1_u64], from, Tag(0)).await.unwrap();
+                }
+            }
+        }
+        world.barrier().await.unwrap();
+        let start = world.fabric().now();
+        for _ in 0..20 {
+            if me == 0 {
+                messages.send(&[1_u64], 1, Tag(0)).await.unwrap();
+                messages.recv::<u64>(1, Tag(0)).await.unwrap();
+            } else if me == 1 {
+                messages.recv::<u64>(0, Tag(0)).await.unwrap();
+                messages.send(&[1_u64], 0, Tag(0)).await.unwrap();
+            }
+            time = (world.fabric().now() - start) / 20;
+        }
+        (time, messages.statistics().channels.rings)
+    });
+    assert_eq!(report.end, End::Finished);
+    report.results[0].unwrap()
+}
+
+/// A rank looks at each of its fast paths: many of them delay all packets (koop-2008, section 4.2).
+#[test]
+fn fast_paths_that_are_looked_at_take_time() {
+    let [none, one, five] = [0, 1, 5].map(round_trip);
+    assert_eq!([none.1, one.1, five.1], [0, 1, 5]);
+    assert!(none.0 < one.0 && one.0 + 200 < five.0, "{none:?} {one:?} {five:?}");
 }

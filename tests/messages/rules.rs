@@ -333,42 +333,53 @@ fn a_channel_that_there_is_not_is_an_error() {
 /// Messages arrive once, whole and in order by whichever channels.
 #[test]
 fn messages_over_mixed_channels_arrive_in_order() {
-    const CHAINS: [&str; 6] = [
+    const CHAINS: [&str; 7] = [
         "size<=64: ud-sr, rc-sr, ud-sr, rget",
         "rc-sr, copy",
         "ud-sr, rput",
         "size>=700: rc-sr, size>=300: ud-sr, eager, pipeline",
         "size<=900: eager, rget",
         "size<=64: rc-sr, copy",
+        "rc-fp, eager, rget",
     ];
+    let mut by_ring = 0;
     for seed in 0..30 {
-        let report = Simulation::new(both(seed as u32 % 8)).ranks(3).seed(seed).run(move |world| async move {
+        let network = Network { fast_paths: 2, ..both(seed as u32 % 8) };
+        let report = Simulation::new(network).ranks(3).seed(seed).run(move |world| async move {
             let messages = Messages::new(&world).await.unwrap();
             let (me, size) = (world.rank(), world.size());
             let random = |number: u64| (seed + 31 * u64::from(me) + number).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
-            let sent: Vec<_> = (0..60_u8)
-                .map(|number| {
-                    vec![number; random(number.into()) as usize % if number % 8 == 0 { 9_000 } else { 1_000 }]
-                })
-                .collect();
-            let mut sends = Vec::new();
-            for (number, bytes) in (0..).zip(&sent) {
-                messages.set_rules(CHAINS[random(1_000 + number) as usize % CHAINS.len()].parse().unwrap()).unwrap();
-                sends.extend((0..size).map(|to| messages.send(bytes, to, Tag(0))));
-            }
-            for number in 0..60 {
-                for from in 0..size {
-                    let (bytes, _) = messages.recv::<u8>(from, Tag(0)).await.unwrap();
-                    assert!(bytes.iter().all(|byte| *byte == number), "{} bytes", bytes.len());
+            for _ in 0..3 {
+                let sent: Vec<_> = (0..30_u8)
+                    .map(|number| {
+                        vec![number; random(number.into()) as usize % if number % 8 == 0 { 9_000 } else { 1_000 }]
+                    })
+                    .collect();
+                let mut sends = Vec::new();
+                for (number, bytes) in (0..).zip(&sent) {
+                    messages
+                        .set_rules(CHAINS[random(1_000 + number) as usize % CHAINS.len()].parse().unwrap())
+                        .unwrap();
+                    sends.extend((0..size).map(|to| messages.send(bytes, to, Tag(0))));
+                }
+                for number in 0..30 {
+                    for from in 0..size {
+                        let (bytes, _) = messages.recv::<u8>(from, Tag(0)).await.unwrap();
+                        assert!(bytes.iter().all(|byte| *byte == number), "{} bytes", bytes.len());
+                    }
+                }
+                for send in sends {
+                    send.await.unwrap();
                 }
             }
-            for send in sends {
-                send.await.unwrap();
-            }
             world.barrier().await.unwrap(); // a rank that leaves does not say that it was written to
+            let by_ring = messages.statistics().messages.into_iter().filter(|sent| sent.channel == Channel::FastPath);
+            by_ring.map(|sent| sent.messages).sum::<u64>()
         });
         assert_eq!(report.end, End::Finished, "seed {seed}");
+        by_ring += report.results.into_iter().flatten().sum::<u64>();
     }
+    assert!(by_ring > 100, "{by_ring} messages by fast paths");
 }
 
 #[test]

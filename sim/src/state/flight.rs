@@ -241,7 +241,7 @@ impl State {
         let lost = operation.outcome().is_err();
         let unknown = Err(Fault::of(FaultKind::Unknown, Rank(target)));
         let answers_after = if lost {
-            if let Action::Send(..) = operation.action {
+            if operation.action.takes_room() {
                 self.ranks[origin as usize].connection(target).unread -= 1;
             }
             Ok(0) // the target's simulated time is over

@@ -5,7 +5,7 @@ use onesided_remote_memory::{Fault, FaultKind, Rank};
 use super::failures::Failure;
 use super::{State, Step};
 use crate::agenda::Due;
-use crate::operation::{Action, Stage};
+use crate::operation::Stage;
 use crate::rank::Life;
 
 impl State {
@@ -67,7 +67,7 @@ impl State {
             } else if operation.target == dead.0 && (operation.stage == Stage::Outward || operation.outcome().is_err())
             {
                 operation.set_outcome(Err(Fault::of(FaultKind::PeerDied, dead)));
-                let holds_room = operation.stage == Stage::Outward && matches!(operation.action, Action::Send(..));
+                let holds_room = operation.stage == Stage::Outward && operation.action.takes_room();
                 self.ranks[operation.origin as usize].connection(dead.0).unread += u32::from(holds_room);
             }
         }

@@ -77,6 +77,13 @@ impl State {
         }
     }
 
+    /// The thread that is polled looks at the rings of its rank.
+    pub(crate) fn charge_looks(&mut self, rank: Rank) {
+        if let Some(processors) = &mut self.processors {
+            processors.charge_looks(self.current, self.wire.rings(rank));
+        }
+    }
+
     /// The thread that is polled registers some bytes.
     pub(crate) fn charge_registration(&mut self, bytes: u64) {
         if let Some(processors) = &mut self.processors {

@@ -1,10 +1,11 @@
 //! Waits, deaths and messages.
 
+use onesided_fabric::Channel;
 use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, Watch};
 
 use super::{State, Step};
 use crate::agenda::Due;
-use crate::operation::{Action, Operation};
+use crate::operation::{Action, Operation, SentBy};
 use crate::rank::{Life, Waiter, What};
 
 impl State {
@@ -202,20 +203,24 @@ impl State {
         from: Rank,
         to: Rank,
         (head, body): (&[u8], &[u8]),
-        is_solicited: bool,
+        by: SentBy,
     ) -> Result<bool, Fault> {
         if let Some(fault) = self.absent(from, to).or_else(|| self.denied(from, to)) {
             return Err(fault);
         }
-        let room = self.wire.room;
-        let connection = self.ranks[from.index()].connection(to.0);
-        if connection.unread >= room {
-            return Ok(false);
+        let mut by = by;
+        if by != SentBy::Slot {
+            let room = self.wire.room;
+            let connection = self.ranks[from.index()].connection(to.0);
+            if connection.unread >= room {
+                return Ok(false);
+            }
+            connection.unread += 1;
+            if connection.unread == room {
+                by = SentBy::Solicited; // a handler makes room
+            }
         }
-        connection.unread += 1;
-        // A handler makes room.
-        let is_solicited = is_solicited || connection.unread == room;
-        let action = Action::Send([head, body].concat().into(), is_solicited);
+        let action = Action::Send([head, body].concat().into(), by);
         let slot = self.post(Operation::new(from, to, 0, 0, action));
         self.detach(slot);
         Ok(true)
@@ -239,13 +244,16 @@ impl State {
     }
 
     /// Takes the next packet; its sender learns that there is room.
-    pub(crate) fn take_packet(&mut self, rank: Rank) -> Option<(Rank, Box<[u8]>)> {
-        let (from, bytes) = self.ranks[rank.index()].more().rare().packets.pop_front()?;
+    pub(crate) fn take_packet(&mut self, rank: Rank) -> Option<(Rank, Channel, Box<[u8]>)> {
+        let (from, channel, bytes) = self.ranks[rank.index()].more().rare().packets.pop_front()?;
+        if channel == Channel::FastPath {
+            return Some((from, channel, bytes));
+        }
         let sender = &mut self.ranks[from.index()];
         sender.connection(rank.0).unread -= 1;
         if sender.waits_for(|what| what == What::Room(rank)) {
             self.wake_rank(from, self.now + self.wire.latency);
         }
-        Some((from, bytes))
+        Some((from, channel, bytes))
     }
 }
