@@ -110,15 +110,15 @@ impl BackoffCap {
     }
 }
 
-/// How many pauses of the first interval an owner that is next takes before each longer one: by the default
-/// table they last about as long as a switch between two processes. On a host with more ranks than cores the
+/// How many pauses of the first interval an owner that is next takes before each longer one: with the looks
+/// between them they last about as long as a switch between two processes. On a host with more ranks than cores the
 /// owners behind it yield their cores, and the next one keeps its own: the one before it may be about to
 /// release on another core. 4 ranks on two cores handed a ticket lock over at 1.8 times the rate, 8 at 1.5
 /// times.
 const SHORT_PAUSES: u8 = 32;
 /// Of a table whose first interval is longer, in nanoseconds, they come once: an attempt takes a network then,
 /// and the time between two attempts is to grow.
-const SWITCH: u64 = 2_000;
+const NETWORK: u64 = 1_000;
 
 /// See [`Backoff::pauses`].
 #[derive(Debug)]
@@ -173,7 +173,7 @@ impl Pauses<'_> {
             self.short += 1;
             return self.randomized(first);
         }
-        if first < SWITCH {
+        if first < NETWORK {
             self.short = 0;
         }
         first.saturating_mul(others.saturating_sub(1)).saturating_add(self.next_nanos())
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn pauses_grow_with_those_ahead() {
-        for first in [100, SWITCH] {
+        for first in [100, NETWORK] {
             let table = Backoff::new([1, 2, 10].map(|times| Duration::from_nanos(times * first)));
             let mut pauses = table.pauses(Owner { rank: Rank(7), slot: 0, generation: 0 });
             let within = |nanos, of: [f64; 2]| (of[0]..of[1]).contains(&(nanos as f64 / first as f64));
@@ -236,7 +236,7 @@ mod tests {
                 assert!(within(nanos[2], [34.0, 44.0]), "{nanos:?}");
                 assert!((0..SHORT_PAUSES).all(|_| within(pauses.next_behind(1), [0.5, 1.5])));
                 assert!(within(pauses.next_behind(1), [5.0, 15.0]));
-                assert_eq!(within(pauses.next_behind(1), [0.5, 1.5]), first < SWITCH);
+                assert_eq!(within(pauses.next_behind(1), [0.5, 1.5]), first < NETWORK);
                 assert_eq!(pauses.next_behind(u64::MAX), u64::MAX);
             }
         }

@@ -13,10 +13,10 @@ pub(crate) struct Contexts {
     cards: HashMap<u32, Kept>,
 }
 
-/// When each was used, and those by time.
+/// When each was used, by a count, and when it is there; and those by use.
 #[derive(Debug, Default)]
 struct Kept {
-    used: HashMap<Context, u64>,
+    used: HashMap<Context, (u64, u64)>,
     by_use: BTreeMap<u64, Context>,
     uses: u64,
 }
@@ -27,17 +27,19 @@ impl Contexts {
         Self { most: most as usize, fetch, cards: HashMap::new() }
     }
 
-    /// A card uses one: how long it fetches it.
-    pub(crate) fn fetch(&mut self, card: u32, context: Context) -> u64 {
+    /// A card uses one at a time: how long that waits until it is there.
+    pub(crate) fn fetch(&mut self, now: u64, card: u32, context: Context) -> u64 {
         if self.most == 0 {
             return 0;
         }
         let Kept { used, by_use, uses } = self.cards.entry(card).or_default();
         *uses += 1;
         by_use.insert(*uses, context);
-        if let Some(before) = used.insert(context, *uses) {
+        // What follows on the same connection does not overtake what a fetch is under way for.
+        let there_at = used.get(&context).map_or(now.saturating_add(self.fetch), |(_, there_at)| *there_at);
+        if let Some((before, _)) = used.insert(context, (*uses, there_at)) {
             by_use.remove(&before);
-            return 0;
+            return there_at.saturating_sub(now);
         }
         if used.len() > self.most
             && let Some((_, oldest)) = by_use.pop_first()
@@ -55,11 +57,13 @@ mod tests {
     #[test]
     fn a_card_keeps_what_it_used_last() {
         let mut contexts = Contexts::new(2, 7);
-        let mut fetched =
-            |all: &[u32]| -> Vec<u64> { all.iter().map(|to| contexts.fetch(0, (0, Some(*to)))).collect() };
+        let mut fetched = |all: &[u32]| -> Vec<u64> {
+            (0..).zip(all).map(|(time, to)| contexts.fetch(10 * time, 0, (0, Some(*to)))).collect()
+        };
         assert_eq!(fetched(&[1, 2, 1, 1, 3, 1, 2, 3]), [7, 7, 0, 0, 7, 0, 7, 7]);
-        assert_eq!((contexts.fetch(0, (0, None)), contexts.fetch(1, (0, Some(3)))), (7, 7));
+        assert_eq!([100, 103, 107].map(|now| contexts.fetch(now, 0, (0, None))), [7, 4, 0]);
+        assert_eq!(contexts.fetch(100, 1, (0, Some(3))), 7);
         let mut all = Contexts::new(0, 7);
-        assert!((0..100).all(|to| all.fetch(0, (0, Some(to))) == 0));
+        assert!((0..100).all(|to| all.fetch(0, 0, (0, Some(to))) == 0));
     }
 }

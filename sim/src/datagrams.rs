@@ -55,6 +55,7 @@ impl Datagrams for SimDatagrams {
             let Some(datagram) = state.take_datagram(self.rank) else { return };
             // Out of the card's buffer.
             state.charge_copy(datagram.len() as u64);
+            self.shared.advance_clock(&state);
             drop(state);
             arrived(&datagram);
         }

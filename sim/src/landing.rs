@@ -99,7 +99,7 @@ impl SimFabric {
         (next, left_at): (&mut u32, &mut u64),
     ) -> Poll<Result<(), Fault>> {
         let mut state = self.state();
-        let most = SENDS * state.wire.occupied(state.wire.mtu.into());
+        let most = SENDS * (state.wire.occupied(state.wire.mtu.into()) + state.wire.send);
         while let Some((at, len)) = places.of(*next)
             && state.sends_for(self.rank) <= most
         {

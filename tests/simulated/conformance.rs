@@ -103,13 +103,14 @@ fn catches_wrong_fabrics() {
         (Bug::EndlessLoan, "registered::memory"),
         (Bug::EveryPartBegins, "registered::parts"),
         (Bug::EndlessLanding, "landings::arrive"),
+        (Bug::NextLanding, "landings::arrive"),
         (Bug::OvertakingFin, "rendezvous::write"),
     ];
     // One card sends in order, so a missing flush shows only where the connections differ in
     // length.
     let network = Network { jitter: Duration::from_micros(100), ..Network::default() };
     for (bug, check) in expected {
-        let datagrams = [Bug::OvertakingFin, Bug::EndlessLanding].contains(&bug);
+        let datagrams = [Bug::OvertakingFin, Bug::EndlessLanding, Bug::NextLanding].contains(&bug);
         let network = Network { datagrams, ..network.clone() };
         let report = Simulation::new(network).ranks(4).run_direct(|inner| async move {
             run_of(&World::new(Planted::new(inner, bug)), |name| name == check).await

@@ -21,7 +21,9 @@ pub(super) async fn arrive<F: Fabric>(cx: &Context<F>) -> Verdict {
     if messages.landing_max(next) == 0 {
         return Ok(());
     }
-    let [first, second, from] = [messages.allocate(LEN)?, messages.allocate(LEN)?, messages.allocate(LEN)?];
+    let allocate = || messages.allocate(LEN);
+    let [first, second, late, from] = [allocate()?, allocate()?, allocate()?, allocate()?];
+    messages.write_direct(&late, 0, &pattern(cx.size() + cx.me().0, LEN as usize))?;
     messages.write_direct(&from, 0, &pattern(cx.me().0, LEN as usize))?;
     for _ in 0..ROUNDS {
         messages.write_direct(&second, 0, &vec![0; LEN as usize])?;
@@ -40,7 +42,7 @@ pub(super) async fn arrive<F: Fabric>(cx: &Context<F>) -> Verdict {
                 continue;
             }
             let key = SegmentKey::from_bytes(&packet).ok_or_else(|| Wrong("a key has its length".into()))?;
-            messages.launch((&from, 0), &key)?.await?;
+            messages.launch((if launched == 0 { &late } else { &from }, 0), &key)?.await?;
             launched += 1;
             if launched == 2 {
                 cx.send(next, SENT).await?;

@@ -38,7 +38,7 @@ use crate::{
 /// reader until the exclusive ones among them are. A release returns the ticket by one fetch-add,
 /// which need not be waited for. Uncontended that is all. A waiter reads the word, and pauses in
 /// between: by the first interval of its [`Backoff`] for each ticket ahead of its own but one, and
-/// for that one by the first interval 32 times, then by the next (on shared memory that is repeated),
+/// for that one by the first interval 32 times, then by the next (by a first interval below a microsecond that is repeated),
 /// starting over when a ticket was returned. So the first interval should be the duration of a hand-over.
 ///
 /// # Fairness

@@ -37,7 +37,7 @@ impl State {
         let card = &mut self.ranks[card as usize];
         let leaves_at = card.sends_at.max(ready_at) + self.wire.send;
         card.sends_at = leaves_at + occupied;
-        let fetches = self.fetches((from.0, None), (to.0, None));
+        let fetches = self.fetches(leaves_at, (from.0, None), (to.0, None));
         if self.partitioned_until(from.0, to.0).is_some() {
             return true;
         }
@@ -74,7 +74,6 @@ impl State {
             return;
         }
         if let Some(lands) = lands {
-            self.note_change();
             return self.land_datagram(to, lands, &bytes);
         }
         // A bare acknowledgement brings nothing that a program could wait for.

@@ -80,8 +80,8 @@ impl State {
     }
 
     /// How long the cards of two ranks fetch the contexts of what a message uses: a connection to a rank, or datagrams.
-    pub(super) fn fetches(&mut self, from: (u32, Option<u32>), to: (u32, Option<u32>)) -> u64 {
-        [from, to].map(|of| self.wire.contexts.fetch(self.card_of(of.0), of)).iter().sum()
+    pub(super) fn fetches(&mut self, at: u64, from: (u32, Option<u32>), to: (u32, Option<u32>)) -> u64 {
+        [from, to].iter().fold(0, |after, of| after + self.wire.contexts.fetch(at + after, self.card_of(of.0), *of))
     }
 
     /// When the wires between two ranks are whole again, if they are cut.
@@ -102,7 +102,7 @@ impl State {
             true => Ok(0),
             false if behind_lost => Err(0),
             false => {
-                let fetches = self.fetches((origin, Some(target)), (target, Some(origin)));
+                let fetches = self.fetches(self.clock(), (origin, Some(target)), (target, Some(origin)));
                 self.travel(origin, target).map(|travel| travel + fetches)
             }
         };

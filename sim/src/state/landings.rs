@@ -11,6 +11,8 @@ use crate::agenda::Due;
 
 /// How many messages a rank receives so at a time.
 const QUEUES: usize = 4;
+/// When a thread that waits looks again, in nanoseconds: these completions wake nobody.
+const SOON: u64 = 50_000;
 
 /// By rank and key; a key is never used again.
 #[derive(Debug, Default)]
@@ -56,7 +58,7 @@ impl State {
             processors.charge_polls(self.current, taken);
         }
         if let Some(until) = until {
-            self.alarm_at_latest(rank, until);
+            self.alarm_at_latest(rank, until.min(self.now + SOON));
             return Poll::Pending;
         }
         let landing = self.landings.open.remove(&(rank, key)).filter(|landing| self.is_registered(landing.at));
@@ -72,6 +74,7 @@ impl State {
         let Some(landing) = self.landings.open.get_mut(&(rank, key)) else { return };
         let (at, slot) = (landing.at, landing.placement.used());
         let Some((offset, room)) = landing.placement.places().of(slot) else { return };
+        self.stall.note_change(self.now);
         let fits = bytes.len() <= room as usize;
         landing.placement.arrived(slot, Some(number).filter(|_| fits), bytes.len() as u32);
         let waits = landing.waits.take_if(|_| landing.placement.is_full());
@@ -79,7 +82,12 @@ impl State {
             self.ranks[rank.index()].memory.write(at.region.0, at.offset + offset, bytes);
         }
         if let Some(thread) = waits {
-            self.agenda.enter(self.now, Due::Wake(thread));
+            match &mut self.processors {
+                Some(processors) => {
+                    processors.event(self.now + self.wire.deliver, thread, false, &mut self.agenda);
+                }
+                None => self.agenda.enter(self.now, Due::Wake(thread)),
+            }
         }
     }
 }

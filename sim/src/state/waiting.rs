@@ -76,8 +76,9 @@ impl State {
     /// As [`alarm`](Self::alarm), for pauses that mostly end early: sets no timer if an earlier one
     /// is pending. The caller calls it again when it is polled before `time`.
     pub(crate) fn alarm_at_latest(&mut self, rank: Rank, time: u64) {
-        if !(self.now + 1..=time).contains(&self.timer_at.of(rank.0)) {
-            self.timer_at.set(rank.0, time);
+        let thread = self.thread_of(rank.0);
+        if !(self.now + 1..=time).contains(&self.timer_at.of(thread)) {
+            self.timer_at.set(thread, time);
             self.alarm(rank, time);
         }
     }

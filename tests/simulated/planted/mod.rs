@@ -59,6 +59,8 @@ pub(crate) enum Bug {
     EndlessLoan,
     /// Datagrams reach memory whose landing was dropped.
     EndlessLanding,
+    /// Datagrams for a landing that is gone reach the next one.
+    NextLanding,
     /// A part has the address of its whole.
     EveryPartBegins,
     /// Packets that go apart from writes claim to follow them.
@@ -321,7 +323,8 @@ impl Fabric for Planted {
     }
 
     fn launch(&self, from: (&SimSegment, u64), to: &SegmentKey) -> Result<Launch, Fault> {
-        self.inner.launch(from, to)
+        let next = SegmentKey { rkey: to.rkey + 1, ..*to };
+        self.inner.launch(from, if self.bug == Bug::NextLanding { &next } else { to })
     }
 
     fn part(&self, own: &SimSegment, offset: u64, len: u64) -> Result<SimSegment, Fault> {
