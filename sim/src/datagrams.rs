@@ -92,8 +92,8 @@ impl DatagramWaits for SimWaits {
             Poll::Ready(over) => over, // the machine's own timers are alarms of its rank
             Poll::Pending => {
                 let (mut state, me) = (self.fabric.state(), self.fabric.rank());
-                if let Some(looks_at) = state.wire.looks_at(me, state.now) {
-                    state.alarm_at_latest(me, looks_at);
+                if let Some(polls_at) = state.wire.polls_at(me, state.now) {
+                    state.alarm_at_latest(me, polls_at);
                 }
                 Ok(())
             }
@@ -145,7 +145,7 @@ impl DatagramWaits for SimWaits {
     fn next_apart(&mut self) -> Option<Apart> {
         let short = self.fast_path();
         let (mut state, me) = (self.fabric.state(), self.fabric.rank());
-        state.charge_looks(me);
+        state.charge_slots(me);
         let (from, channel, bytes) = state.take_packet(me)?;
         let now = state.now;
         let counts = channel == Channel::Connection && short.is_some_and(|short| bytes.len() <= short);

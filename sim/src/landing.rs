@@ -116,8 +116,8 @@ impl SimFabric {
         if is_posted && *left_at <= now {
             return Poll::Ready(Ok(()));
         }
-        let looks_at = if is_posted { *left_at } else { now + most / 2 };
-        state.alarm_at_latest(self.rank, looks_at);
+        let polls_at = if is_posted { *left_at } else { now + most / 2 };
+        state.alarm_at_latest(self.rank, polls_at);
         Poll::Pending
     }
 }

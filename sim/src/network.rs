@@ -167,18 +167,24 @@ struct Connected {
     count: u32,
     /// When it last looked for one that is to give way.
     scanned_at: u64,
-    /// By rank how many short packets came over its connection, up to those for a ring; and when the last packet came.
-    short: BTreeMap<Rank, u32>,
-    rings: u32,
+    /// By rank how many short packets came over its connection. `None`: it has a ring.
+    short: BTreeMap<Rank, Option<u32>>,
+    /// When the last packet came.
     came_at: u64,
+}
+
+impl Connected {
+    fn rings(&self) -> u32 {
+        self.short.values().filter(|short| short.is_none()).count() as u32
+    }
 }
 
 /// How often a rank without room looks for one that carries little, in nanoseconds.
 const SCAN: u64 = 100_000;
 /// A rank has a ring for another one after so many times the packets that count for a connection.
 const TIMES: u32 = 16;
-/// For so long after a packet a rank looks at its rings, in nanoseconds: longer than they are written to.
-const LOOKS: u64 = 2_000_000;
+/// For so long after a packet a rank polls its rings, in nanoseconds: longer than they are written to.
+const POLLED: u64 = 2_000_000;
 
 impl Wire {
     pub(crate) fn new(network: &Network, seed: u64) -> Self {
@@ -257,7 +263,7 @@ impl Wire {
             for (end, to) in [(one, other), (other, one)] {
                 let own = self.connected.entry(end).or_default();
                 own.asked.remove(&to);
-                own.rings -= u32::from(own.short.remove(&to) == Some(u32::MAX));
+                own.short.remove(&to);
                 (own.counts.given_back, own.count) = (own.counts.given_back + 1, own.count - 1);
             }
         }
@@ -283,32 +289,33 @@ impl Wire {
         let most = self.connects_after.unwrap_or(0).max(1).saturating_mul(TIMES);
         let own = self.connected.entry(rank).or_default();
         own.came_at = now;
-        if !counts || from == rank || own.rings == self.fast_paths || !matches!(own.asked.get(&from), Some(Some(_))) {
+        if !counts || from == rank || own.rings() == self.fast_paths || !matches!(own.asked.get(&from), Some(Some(_))) {
             return;
         }
-        let short = own.short.entry(from).or_default();
-        *short = short.saturating_add(1);
-        if (most..u32::MAX).contains(short) {
-            *short = u32::MAX;
-            own.rings += 1;
-            own.counts.rings += 1;
+        let count = own.short.entry(from).or_insert(Some(0));
+        if let Some(short) = count {
+            *short += 1;
+            if *short >= most {
+                *count = None;
+                own.counts.rings += 1;
+            }
         }
     }
 
     /// Whether a rank has a ring for another one.
     pub(crate) fn has_ring(&self, rank: Rank, from: Rank) -> bool {
-        self.connected.get(&rank).is_some_and(|own| own.short.get(&from) == Some(&u32::MAX))
+        self.connected.get(&rank).is_some_and(|own| own.short.get(&from) == Some(&None))
     }
 
     /// How many rings a rank has.
     pub(crate) fn rings(&self, rank: Rank) -> u32 {
-        self.connected.get(&rank).map_or(0, |own| own.rings)
+        self.connected.get(&rank).map_or(0, Connected::rings)
     }
 
-    /// When a rank that waits looks at its rings: what is written there wakes nobody.
-    pub(crate) fn looks_at(&self, rank: Rank, now: u64) -> Option<u64> {
+    /// When a rank that waits polls its rings next: what is written there has no event.
+    pub(crate) fn polls_at(&self, rank: Rank, now: u64) -> Option<u64> {
         let own = self.connected.get(&rank)?;
-        (own.rings > 0 && now <= own.came_at + LOOKS).then_some(now + LOOKS / 8)
+        (own.rings() > 0 && now <= own.came_at + POLLED).then_some(now + POLLED / 8)
     }
 
     /// What became of the datagrams of a message that landed.

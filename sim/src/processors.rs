@@ -78,7 +78,7 @@ pub(crate) struct Processors {
     cores: usize,
     post: u64,
     poll: u64,
-    look: u64,
+    poll_slot: u64,
     progress: u64,
     copy: u64,
     register: u64,
@@ -113,7 +113,7 @@ impl Processors {
             cores: host.cores as usize,
             post: nanos(host.post),
             poll: nanos(host.poll),
-            look: nanos(host.look),
+            poll_slot: nanos(host.poll_slot),
             progress: nanos(host.progress),
             copy: host.copy,
             register: nanos(host.register),
@@ -223,9 +223,9 @@ impl Processors {
         self.threads[id as usize].clock += self.poll * u64::from(count);
     }
 
-    /// A thread looks at so many slots.
-    pub(crate) fn charge_looks(&mut self, id: u32, count: u32) {
-        self.threads[id as usize].clock += self.look * u64::from(count);
+    /// A thread polls so many slots.
+    pub(crate) fn charge_slots(&mut self, id: u32, count: u32) {
+        self.threads[id as usize].clock += self.poll_slot * u64::from(count);
     }
 
     /// A thread copies some bytes.

@@ -273,7 +273,7 @@ parameters! {
     "cores" u32: host.cores;
     "post" Duration: host.post;
     "poll" Duration: host.poll;
-    "look" Duration: host.look;
+    "poll-slot" Duration: host.poll_slot;
     "progress" Duration: host.progress;
     "copy" u64: host.copy;
     "register" Duration: host.register;

@@ -44,9 +44,9 @@ pub struct Host {
     pub post: Duration,
     /// To take one completion, or to see that a word has changed.
     pub poll: Duration,
-    /// To look at the next slot of a [fast path](crate::Network::fast_paths): a thread that waits for packets looks at all of
-    /// its rank's.
-    pub look: Duration,
+    /// To poll the next slot of a [fast path](crate::Network::fast_paths): a thread that waits for packets polls those of all
+    /// that its rank has.
+    pub poll_slot: Duration,
     /// What a server thread takes for each request, beyond [`poll`](Self::poll).
     pub progress: Duration,
     /// Bytes a second that a processor copies into the buffers of puts, and into and out of its

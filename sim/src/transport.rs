@@ -132,9 +132,9 @@ impl Transport for ConnectionTransport {
         let fabric = &self.waits.fabric;
         self.current = fabric.state().take_packet(fabric.rank());
         match &self.current {
-            Some((from, _, bytes)) => {
+            Some((from, channel, bytes)) => {
                 self.waits.end(None);
-                Poll::Ready(Ok(Arrival { from: *from, channel: Channel::Connection, len: bytes.len() }))
+                Poll::Ready(Ok(Arrival { from: *from, channel: *channel, len: bytes.len() }))
             }
             None => self.waits.register(None, patience),
         }

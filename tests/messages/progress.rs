@@ -7,7 +7,7 @@ use std::time::Duration;
 use onesided_fabric::remote_memory::RemoteMemory as _;
 use onesided_fabric::{Any, Events, Fabric as _, World, threads};
 use onesided_instances as _;
-use onesided_sim::{End, Network, Simulation};
+use onesided_sim::{End, Network, Profile, Simulation};
 use onesided_two_sided::{Messages, ProgressMode, Source, Tag};
 
 const MODES: [ProgressMode; 5] = [
@@ -259,4 +259,43 @@ fn a_simulated_handler_moves_messages_beside_a_started_collective() {
         }
     });
     assert_eq!(report.end, End::Finished);
+}
+
+/// What lands while a rank waits for something else is taken by its thread of messages, though datagrams are lost.
+#[test]
+fn threads_take_what_lands_in_turns() {
+    let network = Profile::shipped("connectx7").unwrap().network().clone();
+    let network = Network { datagrams: true, retries: 50, loss: 0.05, ..network };
+    for seed in 0..20 {
+        let mode = [ProgressMode::Thread, ProgressMode::TwoThreads][seed as usize % 2];
+        let simulation = Simulation::new(network.clone()).ranks(2).seed(seed).until(Duration::from_secs(20));
+        let report = simulation.run(move |world| async move {
+            let messages = Messages::new(&world).await.unwrap();
+            messages.set_rules("ud-zcopy".parse().unwrap()).unwrap();
+            messages.set_progress(mode).unwrap();
+            for round in 0..20_u8 {
+                let lens = [20_000, 40_000, 60_000].map(|len| len + 997 * usize::from(round));
+                if world.rank() == 0 {
+                    let all = lens.map(|len| vec![round; len]);
+                    for send in all.each_ref().map(|bytes| messages.send(bytes, 1, Tag(0))) {
+                        send.await.unwrap();
+                    }
+                    world.barrier().await.unwrap();
+                    continue;
+                }
+                let receives = lens.map(|len| messages.recv_buffer(messages.buffer::<u8>(len).unwrap(), 0, Tag(0)));
+                let mut receives = receives.into_iter();
+                let awaited = usize::from(round) % 3;
+                for receive in receives.by_ref().take(awaited) {
+                    assert!(receive.await.unwrap().0.read(0..20_000).iter().all(|byte| *byte == round));
+                }
+                world.barrier().await.unwrap(); // the others land meanwhile
+                for receive in receives {
+                    assert!(receive.await.unwrap().0.read(0..20_000).iter().all(|byte| *byte == round));
+                }
+            }
+            messages.barrier().await.unwrap();
+        });
+        assert_eq!(report.end, End::Finished, "{mode:?}, seed {seed}");
+    }
 }

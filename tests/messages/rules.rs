@@ -349,8 +349,8 @@ fn messages_over_mixed_channels_arrive_in_order() {
             let messages = Messages::new(&world).await.unwrap();
             let (me, size) = (world.rank(), world.size());
             let random = |number: u64| (seed + 31 * u64::from(me) + number).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
-            for _ in 0..3 {
-                let sent: Vec<_> = (0..30_u8)
+            for _ in 0..2 {
+                let sent: Vec<_> = (0..60_u8)
                     .map(|number| {
                         vec![number; random(number.into()) as usize % if number % 8 == 0 { 9_000 } else { 1_000 }]
                     })
@@ -362,7 +362,7 @@ fn messages_over_mixed_channels_arrive_in_order() {
                         .unwrap();
                     sends.extend((0..size).map(|to| messages.send(bytes, to, Tag(0))));
                 }
-                for number in 0..30 {
+                for number in 0..60 {
                     for from in 0..size {
                         let (bytes, _) = messages.recv::<u8>(from, Tag(0)).await.unwrap();
                         assert!(bytes.iter().all(|byte| *byte == number), "{} bytes", bytes.len());

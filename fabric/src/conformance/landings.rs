@@ -10,7 +10,7 @@ use crate::{Fabric, SegmentKey};
 /// Of the segment of both checks.
 pub(super) const LEN: u64 = 50_000;
 /// And the barriers of [`arrive`].
-pub(super) const ROUNDS: u32 = 10;
+pub(super) const ROUNDS: u32 = 20;
 
 const SENT: &[u8] = b"sent";
 
@@ -30,6 +30,7 @@ pub(super) async fn arrive<F: Fabric>(cx: &Context<F>) -> Verdict {
         let (gone, landing) = messages.land(&first, LEN)?;
         drop(landing);
         let (key, mut landing) = messages.land(&second, LEN)?;
+        same("the queue pair, which the next landing has again", key.address, gone.address)?;
         for key in [gone, key] {
             cx.send(previous, &key.to_bytes()).await?;
         }

@@ -89,6 +89,12 @@ impl Placement {
         self.used
     }
 
+    /// How many of them since [that was asked](Self::waits).
+    #[must_use]
+    pub const fn used_since(&self) -> u32 {
+        self.used - self.seen
+    }
+
     /// Whether all receives were used.
     #[must_use]
     pub const fn is_full(&self) -> bool {
@@ -96,23 +102,14 @@ impl Placement {
     }
 
     /// Until when late datagrams are waited for, once their sender has said that all have left. `None`: no more.
-    pub const fn waits(&mut self, now: u64) -> Option<u64> {
+    pub fn waits(&mut self, now: u64) -> Option<u64> {
         if self.is_full() {
             return None;
         }
-        match self.until {
-            Some(until) if self.seen == self.used => {
-                if now < until {
-                    Some(until)
-                } else {
-                    None
-                }
-            }
-            _ => {
-                (self.seen, self.until) = (self.used, Some(now.saturating_add(LATE)));
-                self.until
-            }
+        if self.used_since() > 0 || self.until.is_none() {
+            (self.seen, self.until) = (self.used, Some(now.saturating_add(LATE)));
         }
+        self.until.filter(|until| now < *until)
     }
 
     /// Moves what is in another one's place, by reads and writes of memory from an offset on. What is missing then, and

@@ -25,8 +25,6 @@ pub(crate) struct Landings {
 struct Landing {
     at: At,
     placement: Placement,
-    /// How many completions its rank has taken.
-    taken: u32,
     /// The thread that waits for the last one.
     waits: Option<u32>,
 }
@@ -39,7 +37,7 @@ impl State {
             return None;
         }
         *last += 1;
-        open.insert((at.rank, *last), Landing { at, placement: Placement::new(places), taken: 0, waits: None });
+        open.insert((at.rank, *last), Landing { at, placement: Placement::new(places), waits: None });
         Some(*last)
     }
 
@@ -51,7 +49,7 @@ impl State {
     pub(crate) fn poll_landing(&mut self, rank: Rank, key: u32) -> Poll<Option<Placement>> {
         let thread = self.thread_of(rank.0);
         let Some(landing) = self.landings.open.get_mut(&(rank, key)) else { return Poll::Ready(None) };
-        let taken = landing.placement.used() - std::mem::replace(&mut landing.taken, landing.placement.used());
+        let taken = landing.placement.used_since();
         let until = landing.placement.waits(self.now);
         landing.waits = until.map(|_| thread);
         if let Some(processors) = &mut self.processors {
@@ -74,10 +72,10 @@ impl State {
         let Some(landing) = self.landings.open.get_mut(&(rank, key)) else { return };
         let (at, slot) = (landing.at, landing.placement.used());
         let Some((offset, room)) = landing.placement.places().of(slot) else { return };
-        self.stall.note_change(self.now);
         let fits = bytes.len() <= room as usize;
         landing.placement.arrived(slot, Some(number).filter(|_| fits), bytes.len() as u32);
         let waits = landing.waits.take_if(|_| landing.placement.is_full());
+        self.note_change();
         if fits && self.is_registered(at) {
             self.ranks[rank.index()].memory.write(at.region.0, at.offset + offset, bytes);
         }

@@ -77,10 +77,10 @@ impl State {
         }
     }
 
-    /// The thread that is polled looks at the rings of its rank.
-    pub(crate) fn charge_looks(&mut self, rank: Rank) {
+    /// The thread that is polled polls the rings of its rank.
+    pub(crate) fn charge_slots(&mut self, rank: Rank) {
         if let Some(processors) = &mut self.processors {
-            processors.charge_looks(self.current, self.wire.rings(rank));
+            processors.charge_slots(self.current, self.wire.rings(rank));
         }
     }
 

@@ -204,12 +204,11 @@ impl State {
         from: Rank,
         to: Rank,
         (head, body): (&[u8], &[u8]),
-        by: SentBy,
+        mut by: SentBy,
     ) -> Result<bool, Fault> {
         if let Some(fault) = self.absent(from, to).or_else(|| self.denied(from, to)) {
             return Err(fault);
         }
-        let mut by = by;
         if by != SentBy::Slot {
             let room = self.wire.room;
             let connection = self.ranks[from.index()].connection(to.0);
@@ -247,13 +246,12 @@ impl State {
     /// Takes the next packet; its sender learns that there is room.
     pub(crate) fn take_packet(&mut self, rank: Rank) -> Option<(Rank, Channel, Box<[u8]>)> {
         let (from, channel, bytes) = self.ranks[rank.index()].more().rare().packets.pop_front()?;
-        if channel == Channel::FastPath {
-            return Some((from, channel, bytes));
-        }
         let sender = &mut self.ranks[from.index()];
-        sender.connection(rank.0).unread -= 1;
-        if sender.waits_for(|what| what == What::Room(rank)) {
-            self.wake_rank(from, self.now + self.wire.latency);
+        if channel != Channel::FastPath {
+            sender.connection(rank.0).unread -= 1;
+            if sender.waits_for(|what| what == What::Room(rank)) {
+                self.wake_rank(from, self.now + self.wire.latency);
+            }
         }
         Some((from, channel, bytes))
     }

@@ -93,8 +93,8 @@ impl LandingQueue {
         done("ibv_post_recv", || post.map_or(38, |post| unsafe { post(raw, &mut request, &mut bad) }))
     }
 
-    /// Takes what has arrived: how many receives were used.
-    pub(in crate::verbs) fn poll(&self, mut landed: impl FnMut(Landed)) -> usize {
+    /// Takes what has arrived.
+    pub(in crate::verbs) fn poll(&self, mut landed: impl FnMut(Landed)) {
         self.pair.poll(|completion| {
             let slot = completion.wr_id() as u32;
             // Of one with an error nothing else is set.
@@ -103,7 +103,7 @@ impl LandingQueue {
                 Some(_) => (None, 0),
             };
             landed((slot, number, len.saturating_sub(HEADER) as u32));
-        })
+        });
     }
 }
 
