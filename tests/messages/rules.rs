@@ -124,7 +124,8 @@ fn both(connects_after: u32) -> Network {
 
 #[test]
 fn a_rule_may_name_a_channel() {
-    let report = Simulation::new(both(5)).ranks(2).run(|world| async move {
+    let network = Network { fast_paths: 1, ..both(5) };
+    let report = Simulation::new(network).ranks(2).run(|world| async move {
         let messages = Messages::new(&world).await.unwrap();
         let other = 1 - world.rank();
         let text = |bytes| messages.explain(other, bytes).unwrap().to_string();
@@ -150,6 +151,8 @@ fn a_rule_may_name_a_channel() {
         assert_eq!(explained.protocol(), Protocol::RcSr, "{explained}");
         messages.set_rules(Rules::default()).unwrap();
         assert!(text(8).ends_with("eager by all rules; over the connection"), "{}", text(8));
+        messages.set_rules("rc-fp, rget".parse().unwrap()).unwrap();
+        assert!(text(500).contains("none yet: that rank makes one when it has got enough"), "{}", text(500));
     });
     assert_eq!(report.end, End::Finished);
 }

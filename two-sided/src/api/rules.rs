@@ -47,6 +47,8 @@ const LANDS: u64 = 64 << 10;
 /// A message that is eager by no rule.
 pub(crate) const LONG: &str = "it is longer than a packet";
 const NONE: &str = "there is none to this rank, or none yet";
+const NO_FAST_PATH: &str = "none yet: that rank makes one when it has got enough short packets over the connection, if it may \
+                            have as many (ONESIDED_MESSAGES_FAST_PATHS)";
 /// A message that goes by no rule.
 const SHORT: &str = "at most 128 bytes, which are eager by all rules";
 const TO_ONESELF: &str =
@@ -104,7 +106,8 @@ impl<F: Fabric> Features<'_, F> {
         match self.messages.progress().room_by(self.to, channel) {
             Ok(room) if self.bytes <= room as u64 => Ok(()),
             Ok(_) => Err(PassedOver::Lacks(LONG)),
-            Err(absent) => Err(absent.map_or(PassedOver::Lacks(NONE), PassedOver::Absent)),
+            Err(Some(absent)) => Err(PassedOver::Absent(absent)),
+            Err(None) => Err(PassedOver::Lacks(if channel == Channel::FastPath { NO_FAST_PATH } else { NONE })),
         }
     }
 
