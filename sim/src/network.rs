@@ -135,6 +135,7 @@ pub(crate) struct Wire {
     pub(crate) room: u32,
     pub(crate) doorbell: u64,
     pub(crate) deliver: u64,
+    pub(crate) fetch_receive: u64,
     pub(crate) read: u64,
     pub(crate) atomic: u64,
     /// Reads and atomics in flight on a connection, at most.
@@ -202,6 +203,7 @@ impl Wire {
             room: network.room.max(1),
             doorbell: nanos(network.card.doorbell),
             deliver: nanos(network.card.deliver),
+            fetch_receive: nanos(network.card.fetch_receive),
             read: nanos(network.card.read),
             atomic: nanos(network.card.atomic),
             outstanding: network.card.outstanding,

@@ -269,6 +269,7 @@ parameters! {
     "outstanding" u32: card.outstanding;
     "contexts" u32: card.contexts;
     "fetch" Duration: card.fetch;
+    "fetch-receive" Duration: card.fetch_receive;
     "atomics-exclude-writes" bool: card.atomics_exclude_writes;
     "cores" u32: host.cores;
     "post" Duration: host.post;

@@ -29,6 +29,10 @@ pub struct Card {
     pub contexts: u32,
     /// How long it takes a card to fetch another one from its host's memory. Other messages go on meanwhile.
     pub fetch: Duration,
+    /// How long it takes a card to fetch the receive of a packet or a datagram and to write its completion. Neither is there
+    /// for what is written, as by a [fast path](crate::Network::fast_paths) (koop-2008, section 2.1.1: 2 us on an InfiniHost
+    /// III, less than one on a ConnectX).
+    pub fetch_receive: Duration,
     /// Whether a failing atomic may undo a concurrent write to the same word: locks then release by
     /// atomics ([`write_is_atomic`](onesided_remote_memory::RemoteMemory::write_is_atomic)).
     pub atomics_exclude_writes: bool,

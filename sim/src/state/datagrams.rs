@@ -53,7 +53,8 @@ impl State {
                     self.datagrams.len() as u32 - 1
                 }
             };
-            self.agenda.enter(leaves_at + occupied + fetches + travels + self.wire.receive, Due::Datagram(slot));
+            let received = self.wire.receive + self.wire.fetch_receive;
+            self.agenda.enter(leaves_at + occupied + fetches + travels + received, Due::Datagram(slot));
         }
         true
     }

@@ -102,8 +102,9 @@ impl State {
             true => Ok(0),
             false if behind_lost => Err(0),
             false => {
+                let receive = if operation.action.takes_room() { self.wire.fetch_receive } else { 0 };
                 let fetches = self.fetches(self.clock(), (origin, Some(target)), (target, Some(origin)));
-                self.travel(origin, target).map(|travel| travel + fetches)
+                self.travel(origin, target).map(|travel| travel + fetches + receive)
             }
         };
         let ready_at = self.clock() + self.wire.doorbell;
