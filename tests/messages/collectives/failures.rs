@@ -339,6 +339,30 @@ fn an_earlier_call_that_fails_later_is_told() {
     assert_eq!(errors[1], "barrier (call 3): call 1 failed before: rank 1 dropped its request");
 }
 
+/// What is left of a call that failed here is no sign that another rank is out of step.
+#[test]
+fn a_call_that_is_under_way_fails_as_the_one_before_it() {
+    let [sent, over] = [Barrier::new(2), Barrier::new(2)];
+    ranks(2, |world, messages| {
+        let (mut gathered, mut all) = ([0; 2], [0; 2]);
+        let gather = messages.gather(&[1], &mut gathered, 1);
+        if world.rank() == 0 {
+            gather.wait().unwrap(); // it waits for nobody
+            sent.wait();
+            over.wait(); // no other call of this rank tells rank 1
+        } else {
+            sent.wait();
+            let mut later = messages.all_gather(InPlace, &mut all);
+            assert!(later.test().unwrap().is_none());
+            drop(gather);
+            let error = later.deadline(SOON).wait();
+            over.wait();
+            let text = error.unwrap_err().to_string();
+            assert_eq!(text, "all_gather (call 2): call 1 failed before: rank 1 dropped its request");
+        }
+    });
+}
+
 #[test]
 fn different_lengths_are_told() {
     for size in [2, 3, 5] {

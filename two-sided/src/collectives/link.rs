@@ -263,7 +263,7 @@ impl<'m, F: Fabric> Core<'m, F> {
         cause
     }
 
-    /// The failure that ends this call before it begins.
+    /// The failure of an earlier call, which ends this one.
     #[inline]
     pub(super) fn failed_before(&self) -> Option<Box<CallFailure>> {
         let (state, number) = (self.state(), self.number as u32);
@@ -401,6 +401,7 @@ impl<'m, F: Fabric> Patience<'m, F> {
             self.limit.said = Some(self.next());
         }
         while self.limit.poll(cx, fabric).is_ready() {
+            core.failed_before().map_or(Ok(()), Err)?;
             core.is_in_step()?;
             self.ask(core, awaited);
             self.limit.said = Some(self.next());

@@ -88,11 +88,11 @@ impl State {
         }
     }
 
-    /// Whether one call is under way.
+    /// Whether one call is under way, and none has failed: what that one left is no stray.
     pub(super) fn is_only(&self) -> bool {
-        // In this order, so that a call that begins meanwhile counts.
+        // In this order, so that a call that begins or fails meanwhile counts.
         let over = self.over.load(Ordering::Acquire);
-        self.begun() == over + 1
+        self.begun() == over + 1 && !self.has_failed.load(Ordering::Relaxed)
     }
 
     /// Keeps the failure of the earliest call that failed: `false` if one of this call or of an earlier one

@@ -232,8 +232,8 @@ impl<S> Engine<S> {
     }
 
     /// A call waits for long: questions about it are answered from now on. If `is_only` is true, no
-    /// other call of the communicator is under way at this rank, and what is left of earlier ones is
-    /// found too.
+    /// other call of the communicator is under way at this rank, none has failed, and what is left of earlier ones
+    /// is found too.
     pub(crate) fn waits_in_call(&mut self, (context, tag): (u32, u32), is_only: bool) {
         let is_same = |other: u32| collective_number(other) == collective_number(tag);
         let found = self.stray((context, tag), |other| other != tag && (is_only || is_same(other)));
