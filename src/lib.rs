@@ -91,9 +91,9 @@ pub use onesided_two_sided::Error as MessageError;
 pub use onesided_two_sided::Statistics as MessageStatistics;
 pub use onesided_two_sided::{Block, Collective, CollectiveCall, CollectiveFault, Commutative, InPlace, Reduction};
 pub use onesided_two_sided::{
-    Channel, ChannelCounts, Condition, Explanation, Message, Messages, Payload, PersistentRecv, PersistentSend,
-    ProgressMode, Protocol, Registrations, Rule, Rules, SentMessages, SentTo, ServedGuard, ServedLock, Source, Status,
-    Tag, Tags, Unmatched, WrongMembers, WrongRule,
+    Channel, ChannelCounts, ChannelMemory, Condition, Explanation, Message, Messages, Payload, PersistentRecv,
+    PersistentSend, ProgressMode, Protocol, Registrations, Rule, Rules, SentMessages, SentTo, ServedGuard, ServedLock,
+    Source, Status, Tag, Tags, Unmatched, WrongMembers, WrongRule,
 };
 pub use onesided_windows::Error as WindowError;
 pub use onesided_windows::{

@@ -72,7 +72,7 @@ pub use crate::interface::offer::{Offer, PeerProcesses, Taken};
 pub use crate::interface::segment::{Segment, SegmentKey, WORDLESS};
 pub use crate::interface::solicited::{EventInterest, Events, SolicitedEvents};
 pub use crate::interface::transport::{
-    Absent, Arrival, Channel, ChannelCounts, ChannelTo, Packet, Renewed, SHORTEST_LIMIT, Transport,
+    Absent, Arrival, Channel, ChannelCounts, ChannelMemory, ChannelTo, Packet, Renewed, SHORTEST_LIMIT, Transport,
 };
 pub use crate::interface::user_memory::UserMemory;
 #[doc(hidden)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use onesided_fabric::ChannelCounts;
+use onesided_fabric::{Channel, ChannelCounts, ChannelMemory};
 use onesided_remote_memory::Rank;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{RngCore, SeedableRng};
@@ -147,6 +147,8 @@ pub(crate) struct Wire {
     pub(crate) connects_after: Option<u32>,
     pub(crate) contexts: Contexts,
     connections: u32,
+    /// That of a connection, of datagrams, and of a fast path.
+    memory: [u32; 3],
     pub(crate) fast_paths: u32,
     connected: BTreeMap<Rank, Connected>,
     /// A message is lost when a random number falls below this.
@@ -214,6 +216,7 @@ impl Wire {
             connects_after: network.connects_after,
             contexts: Contexts::new(network.card.contexts, nanos(network.card.fetch)),
             connections: network.connections,
+            memory: [network.card.connection_memory, network.card.datagram_memory, network.card.fast_path_memory],
             fast_paths: network.fast_paths,
             connected: BTreeMap::new(),
             loss: (network.loss.clamp(0.0, 1.0) * u64::MAX as f64) as u64,
@@ -283,7 +286,18 @@ impl Wire {
 
     /// What became of the connections of a rank.
     pub(crate) fn connection_counts(&self, rank: Rank) -> ChannelCounts {
-        self.connected.get(&rank).map_or_else(ChannelCounts::default, |own| own.counts)
+        let own = self.connected.get(&rank);
+        let counts = own.map_or_else(ChannelCounts::default, |own| own.counts);
+        self.with_memory(counts, own.map_or([0, 1, 0], |own| [own.count, 1, own.rings()]))
+    }
+
+    /// With what so many connections, queues of datagrams and fast paths take.
+    pub(crate) fn with_memory(&self, mut counts: ChannelCounts, held: [u32; 3]) -> ChannelCounts {
+        const KINDS: [Channel; 3] = [Channel::Connection, Channel::Datagrams, Channel::FastPath];
+        for ((channel, count), bytes) in KINDS.into_iter().zip(held).zip(self.memory) {
+            counts.memory[channel as usize] = ChannelMemory { count, bytes: u64::from(count) * u64::from(bytes) };
+        }
+        counts
     }
 
     /// A packet of a rank came over its connection, or by a ring. One that counts makes a ring, if it is the last of enough.

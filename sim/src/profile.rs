@@ -270,6 +270,9 @@ parameters! {
     "contexts" u32: card.contexts;
     "fetch" Duration: card.fetch;
     "fetch-receive" Duration: card.fetch_receive;
+    "connection-memory" u32: card.connection_memory;
+    "datagram-memory" u32: card.datagram_memory;
+    "fast-path-memory" u32: card.fast_path_memory;
     "atomics-exclude-writes" bool: card.atomics_exclude_writes;
     "cores" u32: host.cores;
     "post" Duration: host.post;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use onesided_fabric::{Arrival, Channel, ChannelTo, DatagramTransport, Either, Packet, Transport};
+use onesided_fabric::{Arrival, Channel, ChannelCounts, ChannelTo, DatagramTransport, Either, Packet, Transport};
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
 
 use crate::datagrams;
@@ -114,6 +114,11 @@ pub struct ConnectionTransport {
 impl Transport for ConnectionTransport {
     fn channels(&self, _to: Rank) -> &[ChannelTo] {
         &[CONNECTION]
+    }
+
+    fn channel_counts(&self) -> ChannelCounts {
+        let fabric = &self.waits.fabric;
+        fabric.state().wire.with_memory(ChannelCounts::default(), [fabric.size() - 1, 0, 0])
     }
 
     fn poll_send(&mut self, _: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>> {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use onesided_fabric::threads;
 use onesided_instances as _;
-use onesided_sim::{End, Network, Simulation};
+use onesided_sim::{End, Network, Profile, Simulation};
 use onesided_two_sided::{
-    Channel, Condition, Messages, ProgressMode, Protocol, Rule, Rules, SentMessages, Statistics, Tag,
+    Channel, ChannelMemory, Condition, Messages, ProgressMode, Protocol, Rule, Rules, SentMessages, Statistics, Tag,
 };
 use proptest::prelude::*;
 
@@ -228,10 +228,48 @@ fn the_least_used_connection_gives_way() {
             assert!(text(2).contains(refused), "{}", text(2));
         }
         let counts = messages.statistics().channels;
-        (counts.made, counts.given_back, counts.refused > 0)
+        (counts.made, counts.given_back, counts.refused > 0, counts.memory[Channel::Connection as usize].count)
     });
     assert_eq!(report.end, End::Finished);
-    assert_eq!(report.results, [(3, 2, true), (2, 1, true), (1, 1, true)].map(Some));
+    assert_eq!(report.results, [(3, 2, true, 1), (2, 1, true, 1), (1, 1, true, 0)].map(Some));
+}
+
+/// What each channel takes of a rank's memory after all ranks have sent to all (koop-2008, figure 3(a)): that of datagrams is
+/// the same for many ranks, a fast path takes most.
+#[test]
+fn channels_take_memory() {
+    let held = |ranks: u32, datagrams: bool, fast_paths: u32| {
+        let card = Profile::shipped("connectx7").unwrap().network().card.clone();
+        let connects_after = (fast_paths > 0).then_some(1);
+        let network = Network { datagrams, connects_after, fast_paths, card, ..Network::default() };
+        let report = Simulation::new(network).ranks(ranks).run(move |world| async move {
+            let messages = Messages::new(&world).await.unwrap();
+            let others = || (0..ranks).filter(|rank| *rank != world.rank());
+            for number in 0..40_u64 {
+                for to in others() {
+                    messages.send(&[number], to, Tag(0)).await.unwrap();
+                }
+                for from in others() {
+                    assert_eq!(messages.recv::<u64>(from, Tag(0)).await.unwrap().0, [number]);
+                }
+            }
+            let statistics = messages.statistics();
+            let memory = [Channel::Connection, Channel::Datagrams, Channel::FastPath]
+                .map(|channel| statistics.channels.memory[channel as usize]);
+            assert!(statistics.to_string().contains("memory"), "{statistics}");
+            memory.map(|ChannelMemory { count, bytes }| (count, bytes))
+        });
+        assert_eq!(report.end, End::Finished);
+        report.results[0].unwrap()
+    };
+    let datagrams = (1, 5_376_000);
+    for others in [3, 15] {
+        let bytes = u64::from(others);
+        assert_eq!(held(others + 1, false, 0), [(others, bytes * 8_192), (0, 0), (0, 0)]);
+        assert_eq!(held(others + 1, true, 0), [(0, 0), datagrams, (0, 0)]);
+        let (paths, connections) = (others.min(8), (others, bytes * 8_192));
+        assert_eq!(held(others + 1, true, 8), [connections, datagrams, (paths, u64::from(paths) * 65_536)]);
+    }
 }
 
 /// Statistics count each message once, by its channel, its protocol and its length, and to its receiver.

@@ -534,6 +534,11 @@ fn packets_take_the_fast_path_too() {
         assert_eq!(messages.breaks(other), if is_kept { 4 } else { 0 });
         let rings = if is_kept { 5 } else { 1 };
         assert_eq!(packets.channel_counts().rings, rings, "{:?}", packets.channel_counts());
+        // Of each kind there is one, and none of the earlier ones takes memory.
+        let memory = packets.channel_counts().memory;
+        assert_eq!(memory.map(|held| held.count), [0, 1, 1, 1], "{memory:?}");
+        let [_, connections, datagrams, rings] = memory.map(|held| held.bytes);
+        assert!(connections > 128 * 64 && datagrams > connections / 2 && rings == 4 * 2048, "{memory:?}");
         assert!(fast > MANY as usize / 4, "{fast} by the fast path");
         world.barrier().wait().unwrap();
         // A ring that nobody reads.

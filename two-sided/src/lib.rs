@@ -45,7 +45,7 @@ mod driver;
 mod engine;
 mod served_lock;
 
-pub use onesided_fabric::{Channel, ChannelCounts};
+pub use onesided_fabric::{Channel, ChannelCounts, ChannelMemory};
 pub use onesided_layouts::{Located, Op, Operand, Shape};
 
 pub use crate::api::buffer::Buffer;

@@ -72,6 +72,22 @@ pub enum Absent {
     },
 }
 
+/// The channels of a kind that a rank has now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChannelMemory {
+    /// How many: connections to ranks, queues of datagrams, fast paths of ranks to this one.
+    pub count: u32,
+    /// The bytes of this rank's memory that they take: receives of packets, those of all connections included; rings of
+    /// fast paths; and [64](Self::REQUEST) for each request that their queues have room for, which is the driver's
+    /// memory. Completion queues, and what a card keeps of its own, do not count.
+    pub bytes: u64,
+}
+
+impl ChannelMemory {
+    /// The bytes that a driver has for a request in a queue: those of mlx5, with one piece of memory or few bytes inline.
+    pub const REQUEST: u64 = 64;
+}
+
 /// What became of the channels of a rank since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -94,6 +110,8 @@ pub struct ChannelCounts {
     pub moved: u64,
     /// Those that were lost, and came as packets.
     pub missing: u64,
+    /// The memory of each [kind](Channel::ALL) (koop-2008, figure 3(a)). Lanes are the job's.
+    pub memory: [ChannelMemory; Channel::ALL.len()],
 }
 
 /// A packet to be sent: the bytes of `head`, then those of `body`.

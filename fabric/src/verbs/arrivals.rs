@@ -14,7 +14,7 @@ use crate::util::spin_lock::SpinLock;
 use crate::verbs::drive::PACKET;
 use crate::verbs::fast_path::{Ring, RingAddress};
 use crate::verbs::raw::{CompletionQueue, ProtectionDomain, SharedReceiveQueue};
-use crate::{Channel, Error};
+use crate::{Channel, ChannelMemory, Error};
 
 /// In how many completion queues the requests of messages complete: `two`, one for the packets that
 /// arrive and one for all else, or `one` (yu-2004, section 4.3). Datagrams have one.
@@ -120,6 +120,18 @@ impl Arrivals {
     pub(super) fn uses_of_rings(&self) -> Vec<(Rank, u64)> {
         let mut arrived = self.arrived.lock();
         arrived.rings.iter_mut().map(|ring| (ring.from, std::mem::take(&mut ring.used))).collect()
+    }
+
+    /// What connections whose queues have room for so many requests, and the fast paths to this rank, take of its memory.
+    pub(super) fn memory(&self, depth: u32) -> [ChannelMemory; 2] {
+        let arrived = self.arrived.lock();
+        let (connections, rings) = (arrived.by_number.len() as u32, arrived.rings.iter().map(Ring::len));
+        let of_queues = u64::from(connections) * u64::from(depth) * ChannelMemory::REQUEST;
+        let bytes = self.receives.len() + of_queues;
+        [
+            ChannelMemory { count: connections, bytes },
+            ChannelMemory { count: arrived.rings.len() as u32, bytes: rings.sum() },
+        ]
     }
 
     pub(super) fn add_ring(&self, ring: Ring) {

@@ -25,7 +25,7 @@ use crate::verbs::transport::ConnectionTransport;
 use crate::verbs::{Inner, Verbs};
 use crate::waiting::drive::now;
 use crate::waiting::peer_status::PeerStatus;
-use crate::{Arrival, Channel, ChannelCounts, ChannelTo, Error, Packet, Transport};
+use crate::{Arrival, Channel, ChannelCounts, ChannelMemory, ChannelTo, Error, Packet, Transport};
 
 /// Over what the packets of cards travel: `rc`, reliable connections, `ud`, unreliable datagrams, or
 /// `both`, first datagrams, and later the connection to a rank.
@@ -297,8 +297,10 @@ impl DatagramWaits for VerbsWaits {
     }
 
     fn connection_counts(&self) -> ChannelCounts {
-        let counts = self.0.0.connection_counts();
-        self.0.0.datagrams.as_ref().map_or(counts, |card| card.landings.counts(counts))
+        let mut counts = self.0.0.connection_counts();
+        let Some(card) = &self.0.0.datagrams else { return counts };
+        counts.memory[Channel::Datagrams as usize] = ChannelMemory { count: 1, bytes: card.port.queue.memory() };
+        card.landings.counts(counts)
     }
 
     fn connect(&self, to: Rank) {

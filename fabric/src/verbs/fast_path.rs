@@ -115,6 +115,10 @@ impl Ring {
         Ok(Self { memory, slots, next: 0, from, queue_pair, used: 0 })
     }
 
+    pub(super) fn len(&self) -> u64 {
+        self.memory.len()
+    }
+
     pub(super) fn address(&self) -> RingAddress {
         RingAddress { start: self.memory.remote(), slots: self.slots }
     }

@@ -27,7 +27,7 @@ use crate::verbs::fast_path::{FAST_PATHS, SLOTS};
 use crate::verbs::peer::Peer;
 use crate::verbs::revoke::Revocation;
 use crate::verbs::traffic::{ConnectionId, Traffic};
-use crate::{ChannelCounts, Error};
+use crate::{Channel, ChannelCounts, Error};
 
 /// How many connections of messages a rank has before it gives idle ones back. Without it there is no
 /// limit. With datagrams [and connections](super::MESSAGES_CHANNEL): how many it has at most, 16 without it.
@@ -166,7 +166,13 @@ impl Inner {
         let Limits { made, refused, given_back, rings, .. } = &self.limits;
         let counts = [made, refused, given_back, rings].map(|count| count.load(Ordering::Relaxed));
         let [made, refused, given_back, rings] = counts;
-        ChannelCounts { made, refused, given_back, rings, ..ChannelCounts::default() }
+        let mut counts = ChannelCounts { made, refused, given_back, rings, ..ChannelCounts::default() };
+        if let Some(arrivals) = self.arrivals.get() {
+            let [connections, rings] = arrivals.memory(self.depth);
+            counts.memory[Channel::Connection as usize] = connections;
+            counts.memory[Channel::FastPath as usize] = rings;
+        }
+        counts
     }
 
     /// Ends a connection on which neither side posts anything.

@@ -1,7 +1,7 @@
 //! What a rank has sent.
 
 use onesided_fabric::bootstrap;
-use onesided_fabric::{Channel, ChannelCounts, Fabric, Transport, display};
+use onesided_fabric::{Channel, ChannelCounts, ChannelMemory, Fabric, Transport, display};
 
 use crate::driver::progress::Progress;
 use crate::engine::{CLASSES, Tally};
@@ -20,7 +20,7 @@ pub struct Statistics {
     pub control: Vec<(Channel, u64)>,
     /// Messages by rank of the fabric and channel.
     pub peers: Vec<SentTo>,
-    /// What became of the channels.
+    /// What became of the channels, and what those of now take of this rank's memory.
     pub channels: ChannelCounts,
 }
 
@@ -68,8 +68,14 @@ impl Statistics {
         for SentTo { channel, .. } in &self.peers {
             table.count(channel.name(), "peers", Table::NONE, [1, 0]);
         }
-        let ChannelCounts { made, refused, given_back, rings, resent, overtook, landed, moved, missing, .. } =
-            self.channels;
+        let ChannelCounts {
+            made, refused, given_back, rings, resent, overtook, landed, moved, missing, memory, ..
+        } = self.channels;
+        for (channel, ChannelMemory { count, bytes }) in Channel::ALL.into_iter().zip(memory) {
+            if count > 0 {
+                table.count(channel.name(), "memory", Table::NONE, [count.into(), bytes]);
+            }
+        }
         for (channel, what, count) in [
             (Channel::Connection, "made", made),
             (Channel::Connection, "refused", refused),

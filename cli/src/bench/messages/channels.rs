@@ -1,7 +1,7 @@
-//! `bench messages --channels`: each channel between the same two ranks, in turns, and the four configurations of
-//! koop-2008 (sections 2 and 6).
+//! `bench messages --channels`: each channel between the same ranks, in turns, and the four configurations of
+//! koop-2008 (sections 2, 4 and 6).
 
-use onesided_two_sided::{Messages, Rules};
+use onesided_two_sided::{Channel, ChannelMemory, Messages, Rules};
 
 use super::{DATA, End, Loop, ping_pong, run, stream};
 use crate::bench::output::json::Sections;
@@ -30,6 +30,8 @@ const DESCRIPTIONS: &[Description] = &[
         .saying("A message there and one back, over two, by this channel, or by those of this configuration."),
     Description::named(Name::StartsWith("stream, "), &[])
         .saying("64 messages one way by this channel or configuration (16 of 1 MiB), then an empty one back."),
+    Description::named(Name::StartsWith("memory, "), &[])
+        .saying("What the connections, the queues of datagrams or the fast paths of rank 0 take of its memory: of each, how many."),
 ];
 
 macro_rules! loops {
@@ -72,8 +74,17 @@ fn measure(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
         messages.recv::<u64>(other, DATA).wait()?;
     }
     drop(messages);
-    let loops: Vec<&Loop> = LOOPS.iter().collect();
-    run((rank, 1), effort, (EAGER.into_iter().chain(LONG), &[&loops]), |_| Ok(()))
+    let (pairs, loops): (_, Vec<&Loop>) = (rank.world.size() / 2, LOOPS.iter().collect());
+    run((rank, pairs), effort, (EAGER.into_iter().chain(LONG), &[&loops]), memory)
+}
+
+/// What its channels take of a rank's memory (koop-2008, figure 3(a)).
+fn memory(end: &End<'_>) -> Result<(), Failure> {
+    let held = Channel::ALL.into_iter().zip(end.messages.statistics().channels.memory);
+    held.filter(|(_, held)| held.count > 0).try_for_each(|(channel, ChannelMemory { count, bytes })| {
+        let point = Point::of(format!("memory, {} ({count})", channel.name()), Quantity::Memory);
+        end.rank.report(point, &[bytes as f64])
+    })
 }
 
 /// A loop whose messages go by one of the `first` of these rules.

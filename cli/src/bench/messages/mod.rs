@@ -65,10 +65,11 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "ranks")]
     layers: bool,
 
-    /// Measures, in place of all that, messages of two ranks by each channel of cards: rc-sr, rc-fp and ud-sr of
+    /// Measures, in place of all that, messages of pairs of ranks by each channel of cards: rc-sr, rc-fp and ud-sr of
     /// 8, 64 and 512 B, rc-rdma, ud-zcopy and copy of 64 KiB and 1 MiB; and by the configurations RC, UD, UD-copy and
-    /// Aptus, which is the default (koop-2008)
-    #[arg(long, conflicts_with_all = ["ranks", "layers"])]
+    /// Aptus, which is the default (koop-2008). By default of one pair; of several (-n) rank 0's latency is shown, and what
+    /// all stream together. At the end what each channel takes of rank 0's memory
+    #[arg(long, conflicts_with = "layers")]
     channels: bool,
 
     #[command(flatten)]
@@ -85,7 +86,7 @@ pub(crate) fn start(args: &Args) -> Result<ExitCode, Failure> {
         if args.options.is_shm() && args.options.measures() {
             return Err("--channels: they are those of cards (--fabric verbs)".into());
         }
-        let jobs = [(&channels::SUITE, 2, LockDesign::default())];
+        let jobs = [(&channels::SUITE, args.ranks.unwrap_or(2), LockDesign::default())];
         return runner::run("onesided bench messages --channels", &args.options, &jobs, channels::sections());
     }
     let mut jobs: Vec<Job> = vec![(&SUITE, args.ranks.unwrap_or(2), LockDesign::default())];

@@ -31,7 +31,7 @@ entries! {
         HowFair => "How fair is it?",
         HowManyOperations => "How many operations does it take?",
         AtTheTarget => "What does it cost the target, and what if the target computes?",
-        Simulator => "What does the simulation itself take?",
+        Machine => "What does it take of this machine?",
     }
     pub(crate) const ALL;
     pub(crate) fn text;
@@ -156,10 +156,10 @@ quantities! {
         question: Question::HowManyOperations,
         ..WAIT
     };
-    /// Of this machine, for a simulated rank.
-    Memory = Facts { name: "memory", unit: "B", note: "of a simulated rank", question: Question::Simulator, ..WAIT };
+    /// Of this machine, for a simulated rank; or for a rank's channels of a kind.
+    Memory = Facts { name: "memory", unit: "B", note: "of this machine", question: Question::Machine, ..WAIT };
     /// Of a simulation.
-    Events = Facts { name: "events", note: "of a simulation, a second of processor time", question: Question::Simulator, ..RATE };
+    Events = Facts { name: "events", note: "of a simulation, a second of processor time", question: Question::Machine, ..RATE };
     /// The fraction of a core's time.
     Cpu = Facts {
         name: "cpu",

@@ -9,7 +9,7 @@ use onesided_job::lock;
 
 use super::pair::RawQueuePair;
 use super::{CompletionQueue, MemoryRegion, Owned, ProtectionDomain, Route, SIGNALLED, done, made};
-use crate::Error;
+use crate::{ChannelMemory, Error};
 
 /// What the card writes before each received one: the global route header, or nothing in its space.
 pub(super) const HEADER: u64 = 40;
@@ -179,6 +179,11 @@ impl DatagramQueue {
 
     pub(in crate::verbs) fn number(&self) -> u32 {
         self.raw.number()
+    }
+
+    /// What it takes of this rank's memory.
+    pub(in crate::verbs) fn memory(&self) -> u64 {
+        self.memory.len() + u64::from(self.room.completions()) * ChannelMemory::REQUEST
     }
 
     /// The longest datagram in bytes.

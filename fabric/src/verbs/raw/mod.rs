@@ -407,6 +407,11 @@ impl SharedReceiveQueue {
         Ok(Arc::new(queue))
     }
 
+    /// The bytes of its slots.
+    pub(super) fn len(&self) -> u64 {
+        self.room.as_ref().map_or(0, MemoryRegion::len)
+    }
+
     /// Copies bytes of a slot that no receive uses, from an offset on.
     #[inline]
     pub(super) fn read(&self, slot: u32, offset: u64, into: &mut [u8]) -> Option<()> {
