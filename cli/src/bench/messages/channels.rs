@@ -17,7 +17,7 @@ const BEFORE: u32 = 2_000;
 
 pub(crate) static SUITE: Suite = Suite {
     steps: |effort| ((EAGER.len() + LONG.len()) * effort.runs()) as u64,
-    environment: &["ONESIDED_MESSAGES_CHANNEL=both", "ONESIDED_MESSAGES_FAST_PATHS=1"],
+    environment: &["ONESIDED_MESSAGES_CHANNEL=both", "ONESIDED_MESSAGES_FAST_PATHS=64"],
     ..Suite::new("channels", Program::Plain(measure))
 };
 
