@@ -33,12 +33,12 @@ pub struct Card {
     /// for what is written, as by a [fast path](crate::Network::fast_paths) (koop-2008, section 2.1.1: 2 us on an InfiniHost
     /// III, less than one on a ConnectX).
     pub fetch_receive: Duration,
-    /// The bytes of its rank's memory that a connection, the datagrams of a rank and a fast path to it take (koop-2008,
-    /// figure 3(a)): what [statistics](onesided_fabric::ChannelCounts) say of a simulated rank.
+    /// The bytes of its rank's memory that a connection takes, as [statistics](onesided_fabric::ChannelCounts) say
+    /// (koop-2008, figure 3(a)).
     pub connection_memory: u32,
-    /// As above.
+    /// Those that all datagrams of a rank take.
     pub datagram_memory: u32,
-    /// As above.
+    /// Those that a fast path to the rank takes.
     pub fast_path_memory: u32,
     /// Whether a failing atomic may undo a concurrent write to the same word: locks then release by
     /// atomics ([`write_is_atomic`](onesided_remote_memory::RemoteMemory::write_is_atomic)).

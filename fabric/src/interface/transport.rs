@@ -77,9 +77,10 @@ pub enum Absent {
 pub struct ChannelMemory {
     /// How many: connections to ranks, queues of datagrams, fast paths of ranks to this one.
     pub count: u32,
-    /// The bytes of this rank's memory that they take: receives of packets, those of all connections included; rings of
-    /// fast paths; and [64](Self::REQUEST) for each request that their queues have room for, which is the driver's
-    /// memory. Completion queues, and what a card keeps of its own, do not count.
+    /// The bytes of this rank's memory that they take: buffers of packets that arrive, which all connections share, and of
+    /// datagrams that leave; rings of fast paths; and [64](Self::REQUEST) for each request that their queues have room
+    /// for, which is the driver's memory. Completion queues, buffers that all operations share, and what a card keeps
+    /// of its own do not count.
     pub bytes: u64,
 }
 
@@ -88,7 +89,7 @@ impl ChannelMemory {
     pub const REQUEST: u64 = 64;
 }
 
-/// What became of the channels of a rank since its start.
+/// What became of the channels of a rank since its start, and what those of now take of its memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChannelCounts {

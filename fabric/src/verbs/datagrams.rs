@@ -299,7 +299,9 @@ impl DatagramWaits for VerbsWaits {
     fn connection_counts(&self) -> ChannelCounts {
         let mut counts = self.0.0.connection_counts();
         let Some(card) = &self.0.0.datagrams else { return counts };
-        counts.memory[Channel::Datagrams as usize] = ChannelMemory { count: 1, bytes: card.port.queue.memory() };
+        let ChannelMemory { count, bytes } = card.landings.memory();
+        counts.memory[Channel::Datagrams as usize] =
+            ChannelMemory { count: count + 1, bytes: bytes + card.port.queue.memory() };
         card.landings.counts(counts)
     }
 

@@ -26,7 +26,7 @@ use crate::verbs::device::Device;
 use crate::verbs::raw::{LandingQueue, LaunchQueue, Local};
 use crate::verbs::segment::VerbsSegment;
 use crate::waiting::drive::now;
-use crate::{Channel, ChannelCounts, ChannelMemory, Landing, Launch, Missing, SegmentKey};
+use crate::{ChannelCounts, ChannelMemory, Landing, Launch, Missing, SegmentKey};
 
 /// How many messages are received so at a time.
 const QUEUES: u32 = 4;
@@ -75,15 +75,13 @@ impl Landings {
     }
 
     /// What its queue pairs take of this rank's memory.
-    fn memory(&self) -> ChannelMemory {
+    pub(super) fn memory(&self) -> ChannelMemory {
         let (made, sends) = (lock(&self.queues).made, if lock(&self.launches).is_some() { SENDS } else { 0 });
         let requests = u64::from(made) * u64::from(self.receives) + u64::from(sends);
         ChannelMemory { count: made + u32::from(sends > 0), bytes: requests * ChannelMemory::REQUEST }
     }
 
-    pub(super) fn counts(&self, mut counts: ChannelCounts) -> ChannelCounts {
-        let (own, all) = (self.memory(), &mut counts.memory[Channel::Datagrams as usize]);
-        *all = ChannelMemory { count: all.count + own.count, bytes: all.bytes + own.bytes };
+    pub(super) fn counts(&self, counts: ChannelCounts) -> ChannelCounts {
         let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
         ChannelCounts {
             landed: count(&self.landed),

@@ -401,7 +401,9 @@ impl<'m, F: Fabric> Patience<'m, F> {
             self.limit.said = Some(self.next());
         }
         while self.limit.poll(cx, fabric).is_ready() {
-            core.failed_before().map_or(Ok(()), Err)?;
+            if let Some(failure) = core.failed_before() {
+                return Err(failure);
+            }
             core.is_in_step()?;
             self.ask(core, awaited);
             self.limit.said = Some(self.next());

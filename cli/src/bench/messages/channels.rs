@@ -17,6 +17,7 @@ const BEFORE: u32 = 2_000;
 
 pub(crate) static SUITE: Suite = Suite {
     steps: |effort| ((EAGER.len() + LONG.len()) * effort.runs()) as u64,
+    // As many fast paths as pairs: none gives way to that of a rank which says that its pair is done.
     environment: &["ONESIDED_MESSAGES_CHANNEL=both", "ONESIDED_MESSAGES_FAST_PATHS=64"],
     ..Suite::new("channels", Program::Plain(measure))
 };
@@ -30,8 +31,9 @@ const DESCRIPTIONS: &[Description] = &[
         .saying("A message there and one back, over two, by this channel, or by those of this configuration."),
     Description::named(Name::StartsWith("stream, "), &[])
         .saying("64 messages one way by this channel or configuration (16 of 1 MiB), then an empty one back."),
-    Description::named(Name::StartsWith("memory, "), &[])
-        .saying("What the connections, the queues of datagrams or the fast paths of rank 0 take of its memory: of each, how many."),
+    Description::named(Name::StartsWith("memory, "), &[]).saying(
+        "The memory of rank 0 that its connections, queues of datagrams or fast paths take; in brackets their number.",
+    ),
 ];
 
 macro_rules! loops {
