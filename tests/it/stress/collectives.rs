@@ -77,22 +77,22 @@ struct Shared<'a> {
     counted: Vec<AtomicU64>,
     /// By tag and rank.
     received: [Vec<AtomicU64>; 2],
-    /// It is known that a rank has ended.
-    has_ended: AtomicBool,
+    /// By rank: it is known that it has ended.
+    has_ended: Vec<AtomicBool>,
 }
 
 impl Shared<'_> {
-    /// Who has ended.
-    fn ended(&self) -> Option<u32> {
-        self.plan.ends.map(|(rank, ..)| rank).filter(|_| self.has_ended.load(Relaxed))
+    fn has_ended(&self, rank: u32) -> bool {
+        self.has_ended[rank as usize].load(Relaxed)
     }
 
     /// An operation failed: some rank has ended.
     fn failed(&self, error: impl Into<Error>) {
         let error = error.into();
         assert!(!error.is_timed_out(), "{:?}: {error}: {}", self.plan, onesided::dump());
-        self.plan.check(self.world, error.fault().unwrap_or_else(|| panic!("{:?}: {error}", self.plan)), &error);
-        self.has_ended.store(true, Relaxed);
+        let fault = error.fault().unwrap_or_else(|| panic!("{:?}: {error}", self.plan));
+        let ended = self.plan.check(self.world, fault, &error);
+        self.has_ended[ended as usize].store(true, Relaxed);
     }
 
     /// A call of a group failed, whose deadline this was.
@@ -101,14 +101,14 @@ impl Shared<'_> {
         let fault = error.fault().unwrap_or_else(|| panic!("{:?}: {error}", self.plan));
         let member = fault.rank().and_then(|rank| group.members.get(rank.0 as usize).copied());
         // As a rank ends, it drops what it makes; what others make with it, they drop then.
-        let ender = self.plan.ends.map(|(rank, ..)| rank).filter(|rank| group.members.contains(rank));
+        let mut enders = self.plan.ends.keys().filter(|rank| group.members.contains(rank));
         let is_right = match fault.kind() {
             TimedOut if time != LIMIT => true,
             _ if group.is_given_up(number) && (member == group.gives_up.map(|(_, who)| who) || !group.is_told()) => {
                 true
             }
-            OutOfStep => group.is_told() && ender.is_some() && ender == member,
-            kind => kind == NoSuchRegion && !group.is_told() && ender.is_some(),
+            OutOfStep => group.is_told() && enders.any(|ender| Some(*ender) == member),
+            kind => kind == NoSuchRegion && !group.is_told() && enders.next().is_some(),
         };
         if !is_right {
             let fault = member.map_or(fault, |rank| Fault::of(fault.kind(), Rank(rank)));
@@ -217,7 +217,7 @@ impl Shared<'_> {
             false => LIMIT,
         };
         let pendings = if random.below(3) == 0 { random.below(4) } else { u64::MAX };
-        let (table, recovers) = (&self.table, self.plan.ends.is_some());
+        let (table, recovers) = (&self.table, !self.plan.all_stay());
         macro_rules! held {
             ($request:expr) => {{
                 let request = $request.deadline(time);
@@ -325,7 +325,7 @@ impl<'a> Part<'a> {
     fn sends(&mut self) {
         let (rank, me, to) =
             (self.rank, self.rank.world.rank(), self.random.below(u64::from(self.rank.plan.ranks)) as u32);
-        if to == me || self.sent[to as usize] == MANY || rank.ended() == Some(to) {
+        if to == me || self.sent[to as usize] == MANY || rank.has_ended(to) {
             return;
         }
         let (bytes, tag) = (message(me, to, self.tag, self.sent[to as usize]), Tag(self.tag));
@@ -346,7 +346,7 @@ impl<'a> Part<'a> {
         let (rank, tag, from) = (self.rank, self.tag, self.random.below(u64::from(self.rank.plan.ranks)) as u32);
         let has_come = rank.received[tag as usize][from as usize].load(Relaxed) == MANY;
         let is_awaited = self.tasks.count(|what| *what == What::Receives(from)) > 0;
-        if from != rank.world.rank() && !has_come && !is_awaited && rank.ended() != Some(from) {
+        if from != rank.world.rank() && !has_come && !is_awaited && !rank.has_ended(from) {
             let private = self.private();
             self.tasks.begin(What::Receives(from), rank.receive((from, tag), private));
         }
@@ -376,8 +376,7 @@ impl<'a> Part<'a> {
 
     fn is_over(&self) -> bool {
         let rank = self.rank;
-        let mut others =
-            (0..rank.plan.ranks).filter(|other| *other != rank.world.rank() && rank.ended() != Some(*other));
+        let mut others = (0..rank.plan.ranks).filter(|other| *other != rank.world.rank() && !rank.has_ended(*other));
         let all = others.all(|other| {
             let received = rank.received[self.tag as usize][other as usize].load(Relaxed);
             [self.sent[other as usize], received] == [MANY; 2]
@@ -440,14 +439,15 @@ pub(super) fn play(world: &World, plan: &Plan) {
     ];
     groups.extend(made.map(|made| group(6, &chosen, Of::Messages(made))));
     let zeros = |many: u64| (0..many).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
-    let (counted, received, has_ended) = (zeros(LOCKS * size), [zeros(size), zeros(size)], AtomicBool::new(false));
+    let (counted, received) = (zeros(LOCKS * size), [zeros(size), zeros(size)]);
+    let has_ended = (0..size).map(|_| AtomicBool::new(false)).collect();
     let is_ordered = random.below(2) == 0;
     messages.set_progress(MODES[private.below(5) as usize]).unwrap();
     messages.set_rendezvous(WAYS[private.below(4) as usize]);
     begin(world, plan);
     let rank =
         Shared { plan, world, messages, table, counts, design, groups, is_ordered, counted, received, has_ended };
-    let parts = if plan.ends.is_none() { 1 + random.below(2) as usize } else { 1 };
+    let parts = if plan.all_stay() { 1 + random.below(2) as usize } else { 1 };
     let mut part = |tag: usize| {
         let mut calls: Vec<_> = (tag..7).step_by(parts).flat_map(|group| [group; CALLS as usize]).collect();
         let order = if is_ordered { &mut random } else { &mut private };
@@ -466,7 +466,7 @@ pub(super) fn play(world: &World, plan: &Plan) {
         return;
     }
     // Nobody holds a lock, and what was given up is free.
-    let is_there = |rank: &u32| plan.ends.is_none_or(|(ender, ..)| ender != *rank);
+    let is_there = |rank: &u32| plan.stays(*rank);
     let locks: Vec<_> = (0..plan.ranks).filter(is_there).flat_map(|home| rank.table.locks_at(home)).collect();
     let held = rank.table.lock_many(&locks, Mode::Exclusive).recover().deadline(LIMIT).wait();
     drop(held.unwrap_or_else(|error| panic!("{plan:?} {design}: {error}: {}", onesided::dump())));
@@ -480,10 +480,10 @@ pub(super) fn play(world: &World, plan: &Plan) {
     }
     for (lock, words) in rank.table.locks_at(me).zip(rank.counts.local().read(0..2 * LOCKS as usize).chunks(2)) {
         let counted = counted[lock as usize];
-        let is_right = if plan.ends.is_none() { words == [counted, 0] } else { words[0] >= counted };
+        let is_right = if plan.all_stay() { words == [counted, 0] } else { words[0] >= counted };
         assert!(is_right, "{plan:?} {design}: {words:?} for {counted}");
     }
-    if plan.ends.is_none() {
+    if plan.all_stay() {
         rank.table.clone().close().deadline(LIMIT).wait().unwrap();
         rank.counts.clone().close().deadline(LIMIT).wait().unwrap();
     }

@@ -7,7 +7,7 @@ use onesided::{
     Error, LeasePolicy, LockAllDesign, LockDesign, Mode, PreviousOwner, RwLock, Window, WindowError, World, WriteGuard,
 };
 
-use super::{LIMIT, Plan, RANKS, begin, processes, seeds, threads};
+use super::{LIMIT, Plan, begin, processes, seeds, threads, three_or_five};
 use crate::collectives::steps::Random;
 use crate::jobs;
 
@@ -48,7 +48,7 @@ impl User<'_> {
             return;
         }
         if error.is_poisoned() {
-            return assert!(self.plan.ends.is_some(), "{:?}: {error}", self.plan);
+            return assert!(!self.plan.all_stay(), "{:?}: {error}", self.plan);
         }
         let fault = error.fault().unwrap_or_else(|| panic!("{:?}: {error}", self.plan));
         self.plan.check(self.world, fault, &error);
@@ -100,7 +100,7 @@ impl User<'_> {
                 }
             };
         }
-        let recovers = self.plan.ends.is_some();
+        let recovers = !self.plan.all_stay();
         match self.random.below(11) {
             0..=2 => {
                 let request = window.lock_exclusive(0);
@@ -216,8 +216,9 @@ pub(super) fn inside(
 ) -> Result<(), WindowError> {
     let (me, mut words) = (world.rank(), [0; 2]);
     access.get(at, &mut words).wait()?;
-    let left_by = plan.ends.filter(|_| previous.is_some()).map_or(0, |(rank, ..)| u64::from(rank) + 1);
-    assert!([0, left_by].contains(&words[INSIDE]), "{plan:?}: rank {me} finds {words:?} inside");
+    let left_by = words[INSIDE].checked_sub(1).map(|rank| rank as u32);
+    let is_left = left_by.is_none_or(|rank| previous.is_some() && !plan.stays(rank));
+    assert!(is_left, "{plan:?}: rank {me} finds {words:?} inside");
     if mode == Mode::Exclusive {
         words[INSIDE] = u64::from(me) + 1;
         access.put(at + INSIDE, &words[INSIDE..])?;
@@ -239,7 +240,7 @@ pub(super) fn play(world: &World, plan: &Plan) {
     let all = LockAllDesign::ALL[random.below(3) as usize];
     let window =
         Window::<u64>::builder().name("stressed").lock(design).lock_all(all).allocate(world, 2).wait().unwrap();
-    let over = Window::<u64>::allocate(world, 4 * RANKS as usize).wait().unwrap();
+    let over = Window::<u64>::allocate(world, 4 * world.size() as usize).wait().unwrap();
     let value = RwLock::with(Window::builder().lock(design), world, 0, [0; 4]).wait().unwrap();
     let builder = Window::<u64>::builder().name("leased").lock(LockDesign::TestAndSet);
     let leased = builder.lease_policy(LeasePolicy::VersionedCommit, LEASE).allocate(world, 1).wait().unwrap();
@@ -248,7 +249,7 @@ pub(super) fn play(world: &World, plan: &Plan) {
     let (window, leased, value) = (&window, &leased, &value);
     let mut user = User { plan, world, window, leased, value, random, counted: 0, committed: 0, written: 0 };
     for step in 0..STEPS {
-        if plan.ends.is_some_and(|(ender, _, after)| ender == world.rank() && after == step) {
+        if plan.ends.get(&world.rank()).is_some_and(|(_, after)| *after == step) {
             user.leaves_behind();
         }
         if plan.ends_now(world, step) {
@@ -261,23 +262,23 @@ pub(super) fn play(world: &World, plan: &Plan) {
     epoch.put(4 * me, &[user.counted, user.committed, user.written, u64::from(me > 0)]).unwrap();
     epoch.unlock().wait().unwrap();
     let begun = Instant::now();
-    let wait = |rank: usize| {
+    let wait = |rank: u32| {
         loop {
             let epoch = over.lock_shared(0).deadline(LIMIT).wait().unwrap();
             let mut seen = [0; 4];
-            epoch.get(4 * rank, &mut seen).wait().unwrap();
+            epoch.get(4 * rank as usize, &mut seen).wait().unwrap();
             epoch.unlock().wait().unwrap();
             if let [counted, committed, written, 1] = seen {
                 return [counted, committed, written];
             }
-            let is_there = world.is_alive(rank as u32) && begun.elapsed() < LIMIT;
+            let is_there = world.is_alive(rank) && begun.elapsed() < LIMIT;
             assert!(is_there, "{plan:?} {design}: rank {rank} is not over: {}", onesided::dump());
             std::thread::sleep(Duration::from_millis(1));
         }
     };
     if me == 0 {
-        let others = (1..RANKS as usize).filter(|rank| plan.ends.is_none_or(|(ender, ..)| ender as usize != *rank));
-        while plan.ends.is_some_and(|(ender, ..)| world.is_alive(ender)) {
+        let others = (1..world.size()).filter(|rank| plan.stays(*rank));
+        while plan.ends.keys().any(|ender| world.is_alive(*ender)) {
             assert!(begun.elapsed() < LIMIT, "{plan:?} {design}: it does not end");
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -287,18 +288,18 @@ pub(super) fn play(world: &World, plan: &Plan) {
         let last = leased.lock_exclusive(0).recover().deadline(LIMIT).wait();
         let last = last.unwrap_or_else(|error| panic!("{plan:?}: {error}"));
         let found = last.committed().wait().unwrap();
-        assert!(found == committed || plan.ends.is_some() && found > committed, "{plan:?}: {found} of {committed}");
+        assert!(found == committed || !plan.all_stay() && found > committed, "{plan:?}: {found} of {committed}");
         drop(last);
         let last = window.lock_exclusive(0).recover().deadline(LIMIT).wait();
         last.unwrap_or_else(|error| panic!("{plan:?} {design}: {error}")).unlock().wait().unwrap();
         let last = value.write().recover().deadline(LIMIT).wait();
         let last = *last.unwrap_or_else(|error| panic!("{plan:?} {design}: {error}"));
-        if plan.ends.is_none() {
+        if plan.all_stay() {
             assert_eq!(last, [written; 4], "{plan:?} {design}");
             assert_eq!(window.local().read(COUNT..INSIDE + 1), [counted, 0], "{plan:?} {design}");
         }
         over.local().write(3, &[1]).unwrap();
-        while (1..RANKS).any(|rank| world.is_alive(rank)) && begun.elapsed() < LIMIT {
+        while (1..world.size()).any(|rank| world.is_alive(rank)) && begun.elapsed() < LIMIT {
             std::thread::sleep(Duration::from_millis(1)); // they look at its memory
         }
     } else {
@@ -309,10 +310,10 @@ pub(super) fn play(world: &World, plan: &Plan) {
 
 #[test]
 fn threads_exclude_one_another() {
-    seeds(60, 400, &ON_CARDS).into_iter().for_each(|seed| threads((seed, RANKS), play));
+    seeds(60, 400, &ON_CARDS).into_iter().for_each(|seed| threads(three_or_five(seed), play));
 }
 
 #[test]
 fn processes_exclude_one_another() {
-    seeds(40, 200, &ON_CARDS).into_iter().for_each(|seed| processes((seed, RANKS), "stress: locks", &[]));
+    seeds(40, 200, &ON_CARDS).into_iter().for_each(|seed| processes(three_or_five(seed), "stress: locks", &[]));
 }

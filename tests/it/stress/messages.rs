@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use onesided::handles::{Recv, SendRequest};
 use onesided::{Any, FaultKind, MessageError, Messages, Shape, Source, Status, Tag, Tags, World};
 
-use super::{LIMIT, MODES, Plan, RANKS, WAYS, begin, processes, seeds, threads};
+use super::{LIMIT, MODES, Plan, WAYS, begin, processes, seeds, threads, three_or_five};
 use crate::collectives::steps::Random;
 use crate::jobs;
 
@@ -43,8 +43,8 @@ struct Model<'a> {
     messages: &'a Messages,
     random: Random,
     /// By rank and tag.
-    sent: [[u64; TAGS as usize]; RANKS as usize],
-    received: [[u64; TAGS as usize]; RANKS as usize],
+    sent: Vec<[u64; TAGS as usize]>,
+    received: Vec<[u64; TAGS as usize]>,
     ended: BTreeSet<u32>,
 }
 
@@ -76,8 +76,11 @@ impl<'a> Model<'a> {
 
     /// Sends a message in some way.
     fn send(&mut self, under_way: &mut Sent<'a>) {
-        let (me, to, tag) =
-            (self.world.rank(), self.random.below(u64::from(RANKS)) as u32, self.random.below(u64::from(TAGS)) as u32);
+        let (me, to, tag) = (
+            self.world.rank(),
+            self.random.below(u64::from(self.plan.ranks)) as u32,
+            self.random.below(u64::from(TAGS)) as u32,
+        );
         let next = &mut self.sent[to as usize][tag as usize];
         if to == me || *next == *MANY || self.ended.contains(&to) {
             return;
@@ -115,7 +118,8 @@ impl<'a> Model<'a> {
     /// Receives a message in some way, or gives up.
     fn receive(&mut self) {
         let messages = self.messages;
-        let rank = (self.world.rank() + 1 + self.random.below(u64::from(RANKS) - 1) as u32) % RANKS;
+        let size = self.plan.ranks;
+        let rank = (self.world.rank() + 1 + self.random.below(u64::from(size) - 1) as u32) % size;
         let tag = self.random.below(u64::from(TAGS)) as u32;
         let source = if self.random.below(4) == 0 { Source::Any } else { Source::Rank(rank) };
         let tags = if self.random.below(4) == 0 { Tags::Any } else { Tags::Is(Tag(tag)) };
@@ -185,7 +189,7 @@ impl<'a> Model<'a> {
     }
 
     fn is_over(&self) -> bool {
-        let others = (0..RANKS).filter(|rank| *rank != self.world.rank() && !self.ended.contains(rank));
+        let others = (0..self.plan.ranks).filter(|rank| *rank != self.world.rank() && !self.ended.contains(rank));
         others
             .flat_map(|rank| [&self.sent, &self.received].map(|all| all[rank as usize]))
             .flatten()
@@ -198,9 +202,16 @@ pub(super) fn play(world: &World, plan: &Plan) {
     let mut random = plan.random(world.rank());
     messages.set_progress(MODES[random.below(5) as usize]).unwrap();
     begin(world, plan);
-    let zeros = [[0; TAGS as usize]; RANKS as usize];
-    let mut model =
-        Model { plan, world, messages: &messages, random, sent: zeros, received: zeros, ended: BTreeSet::new() };
+    let zeros = vec![[0; TAGS as usize]; plan.ranks as usize];
+    let mut model = Model {
+        plan,
+        world,
+        messages: &messages,
+        random,
+        sent: zeros.clone(),
+        received: zeros,
+        ended: BTreeSet::new(),
+    };
     let (begun, mut under_way, mut steps) = (Instant::now(), Vec::new(), 0);
     while !model.is_over() {
         steps += 1;
@@ -221,7 +232,7 @@ pub(super) fn play(world: &World, plan: &Plan) {
                 ended.unwrap_or_else(|error| model.failed(&error));
             }
         }
-        let (sent, received) = (model.sent, model.received);
+        let (sent, received) = (&model.sent, &model.received);
         assert!(
             begun.elapsed() < LIMIT,
             "{plan:?}: rank {} sent {sent:?}, received {received:?}: {}",
@@ -237,7 +248,7 @@ pub(super) fn play(world: &World, plan: &Plan) {
         }
     }
     // Nobody leaves before all have what was sent to them.
-    let others = || (0..RANKS).filter(|rank| *rank != world.rank());
+    let others = || (0..plan.ranks).filter(|rank| *rank != world.rank());
     others().for_each(|to| drop(last.send(&[1_u8], to, Tag(0))));
     for from in others() {
         if let Err(error) = last.recv::<u8>(from, Tag(0)).deadline(LIMIT).wait() {
@@ -249,13 +260,13 @@ pub(super) fn play(world: &World, plan: &Plan) {
 
 #[test]
 fn threads_lose_no_message() {
-    seeds(8, 400, &ON_CARDS).into_iter().for_each(|seed| threads((seed, RANKS), play));
+    seeds(8, 400, &ON_CARDS).into_iter().for_each(|seed| threads(three_or_five(seed), play));
 }
 
 #[test]
 fn processes_lose_no_message() {
     for seed in seeds(8, 200, &ON_CARDS) {
         let off = [("ONESIDED_PROCESS_VM", "off")];
-        processes((seed, RANKS), "stress: messages", if seed % 3 == 0 { &off } else { &[] });
+        processes(three_or_five(seed), "stress: messages", if seed % 3 == 0 { &off } else { &[] });
     }
 }
