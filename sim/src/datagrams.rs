@@ -4,14 +4,14 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use onesided_fabric::{
-    Apart, Channel, ChannelCounts, ChannelTo, Connecting, DatagramChannel, DatagramTransport, DatagramWaits, Datagrams,
-    Identity, Machine, Packet, Posted, SharedMachine,
+    Apart, Arrival, Channel, ChannelCounts, ChannelTo, Connecting, DatagramChannel, DatagramTransport, DatagramWaits,
+    Datagrams, Identity, Machine, Packet, Posted, SharedMachine,
 };
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
 
 use crate::agenda::NEVER;
 use crate::endpoint::{Shared, SimFabric};
-use crate::transport::{CONNECTION, SimWaits};
+use crate::transport::{CONNECTION, SimWaits, read};
 
 /// The longest packet of a fast path, and how many slots it has.
 const SLOT: u32 = 2032;
@@ -151,7 +151,14 @@ impl DatagramWaits for SimWaits {
         let counts = channel == Channel::Connection && short.is_some_and(|short| bytes.len() <= short);
         state.wire.came_apart(me, (from, counts), now);
         let (before, packet) = bytes.split_first_chunk()?;
-        Some((from, *before, (channel, packet.into())))
+        let apart = (Arrival { from, channel, len: packet.len() }, *before);
+        drop(state);
+        self.apart = packet.into();
+        Some(apart)
+    }
+
+    fn read_apart(&self, offset: usize, into: &mut [u8]) {
+        read(&self.apart, offset, into);
     }
 }
 

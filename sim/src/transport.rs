@@ -46,11 +46,13 @@ pub struct SimWaits {
     receiving: Vec<(u32, Waiting<Arc<SimFabric>>)>,
     /// The waits for room of sends that found none, by receiver.
     sending: Vec<(Rank, Waiting<Arc<SimFabric>>)>,
+    /// The last packet that came over a connection beside datagrams.
+    pub(crate) apart: Box<[u8]>,
 }
 
 impl SimWaits {
     fn new(fabric: &SimFabric) -> Self {
-        Self { fabric: Arc::new(fabric.clone()), receiving: Vec::new(), sending: Vec::new() }
+        Self { fabric: Arc::new(fabric.clone()), receiving: Vec::new(), sending: Vec::new(), apart: Box::default() }
     }
 
     /// Sends a packet over a connection. `false`: there is no room.
@@ -146,7 +148,12 @@ impl Transport for ConnectionTransport {
     }
 
     fn read(&self, offset: usize, into: &mut [u8]) {
-        let bytes = self.current.as_ref().and_then(|(.., bytes)| bytes.get(offset..)).unwrap_or_default();
-        into.iter_mut().zip(bytes).for_each(|(into, byte)| *into = *byte);
+        self.current.iter().for_each(|(.., bytes)| read(bytes, offset, into));
     }
+}
+
+/// Copies bytes of a packet from an offset on.
+pub(crate) fn read(packet: &[u8], offset: usize, into: &mut [u8]) {
+    let bytes = packet.get(offset..).unwrap_or_default();
+    into.iter_mut().zip(bytes).for_each(|(into, byte)| *into = *byte);
 }

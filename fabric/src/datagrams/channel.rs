@@ -325,13 +325,43 @@ impl DatagramChannel {
         before: [u8; APART],
         packet: (Channel, Box<[u8]>),
     ) -> Result<(), Fault> {
+        let (channel, packet) = packet;
+        self.came_apart(now, (from, channel), before, Some(packet)).map(drop)
+    }
+
+    /// The same, if it is the [next](Self::take) packet: the caller has it then. `false`: it is to
+    /// [arrive](Self::arrived_apart).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn takes_apart(&mut self, now: u64, from: Rank, before: [u8; APART], channel: Channel) -> Result<bool, Fault> {
+        Ok(!self.has_ready() && self.came_apart(now, (from, channel), before, None)?)
+    }
+
+    /// Whether a packet that came by another channel is delivered, without its bytes if it is the next one.
+    #[inline]
+    fn came_apart(
+        &mut self,
+        now: u64,
+        (from, channel): (Rank, Channel),
+        before: [u8; APART],
+        packet: Option<Box<[u8]>>,
+    ) -> Result<bool, Fault> {
         let peer = self.peers.get_mut(from.index()).ok_or(Fault::of(FaultKind::NoSuchRank, from))?;
         let incarnation = peer.incarnation;
-        let Some(met) = peer.met(now, self.first, true) else { return Ok(()) }; // it is lost
+        let Some(met) = peer.met(now, self.first, true) else { return Ok(false) }; // it is lost
         let before = u64::from_le_bytes(before);
         let (number, next) = (before as u32, (before >> u32::BITS) as u32);
-        let in_slot = packet.0 == Channel::FastPath;
-        let mut arrived = met.arrived((from, incarnation), number, packet, (&mut self.ready, &mut self.counts));
+        let in_slot = channel == Channel::FastPath;
+        let (of, tallies) = ((from, incarnation), (&mut self.ready, &mut self.counts));
+        let mut arrived = match packet {
+            Some(packet) => met.arrived(of, number, (channel, packet), tallies),
+            None if met.receiver.takes(number) => {
+                self.counts.received += 1;
+                Arrived::InOrder
+            }
+            None => return Ok(false),
+        };
         if self.keeps || in_slot {
             let every = if in_slot { IN_SLOTS } else { KEPT };
             met.receiver.acknowledge_apart(every, now + met.sender.delay());
@@ -348,7 +378,7 @@ impl DatagramChannel {
         if met.receiver.due() != NEVER {
             self.activate(from, NEVER);
         }
-        Ok(())
+        Ok(true)
     }
 
     fn activate(&mut self, rank: Rank, due: u64) {

@@ -91,6 +91,17 @@ impl Receiver {
         if ahead > 0 { Arrived::Ahead } else { Arrived::InOrder }
     }
 
+    /// Whether a packet of another channel is the next in order. It is taken then.
+    #[inline]
+    pub(super) fn takes(&mut self, number: u32) -> bool {
+        let is_next = number == self.next && self.early.is_empty();
+        if is_next {
+            self.next = number.wrapping_add(1);
+            self.tell_of_room();
+        }
+        is_next
+    }
+
     /// An acknowledgement waits until then at most.
     pub(super) fn acknowledge_by(&mut self, time: u64) {
         self.due = self.due.min(time);
@@ -133,9 +144,14 @@ impl Receiver {
         deliver(packet);
     }
 
-    /// A packet was taken: an acknowledgement tells the sender of the room if half of it is new.
+    /// A packet was taken.
     pub(super) const fn taken(&mut self) {
         self.unread -= 1;
+        self.tell_of_room();
+    }
+
+    /// An acknowledgement tells the sender of the room if half of it is new.
+    const fn tell_of_room(&mut self) {
         let limit = self.next.wrapping_add(self.room());
         if limit.wrapping_sub(self.told) >= LARGEST / 2 {
             self.hurry();

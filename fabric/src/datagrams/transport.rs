@@ -14,6 +14,8 @@ use crate::{Absent, Arrival, Channel, ChannelCounts, ChannelTo, Packet, Transpor
 
 /// So many datagrams that wait are taken out before they are needed, to make room for more.
 const MANY: usize = 256;
+/// The head of a packet that is to be sent is copied to so many bytes behind those of the machine, or to an allocation.
+const HEAD: usize = 64;
 
 /// What became of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,9 +157,8 @@ pub enum Connecting {
     Open,
 }
 
-/// A packet that came over a connection or by a fast path: its sender, the bytes of the machine, and its channel and
-/// the bytes behind.
-pub type Apart = (Rank, [u8; APART], (Channel, Box<[u8]>));
+/// A packet that came over a connection or by a fast path, and the bytes of the machine before it.
+pub type Apart = (Arrival, [u8; APART]);
 
 /// How the owner of a rank's packets waits.
 pub trait DatagramWaits: Debug + Send + 'static {
@@ -177,7 +178,7 @@ pub trait DatagramWaits: Debug + Send + 'static {
     /// Those of [`Patience`], when it is over.
     fn pend(&mut self, cx: &mut Context<'_>, room: Option<Rank>, patience: Patience, due: u64) -> Result<(), Fault>;
 
-    /// Drains what has arrived at the card.
+    /// Drains what has arrived at the card, over connections as well.
     fn progress(&self) {}
 
     /// The connections beside the datagrams, and how many messages [count](Transport::count) before one is
@@ -212,8 +213,11 @@ pub trait DatagramWaits: Debug + Send + 'static {
     /// As there.
     fn send_apart(&mut self, cx: &mut Context<'_>, to: Rank, packet: Packet<'_>) -> Poll<Result<(), Fault>>;
 
-    /// The next packet that came over a connection or by a fast path.
+    /// The next packet that came over a connection or by a fast path, and gives the memory of the last one back.
     fn next_apart(&mut self) -> Option<Apart>;
+
+    /// Copies bytes of that packet from an offset on, as [`Transport::read`] does.
+    fn read_apart(&self, offset: usize, into: &mut [u8]);
 
     /// A rank whose connection broke, once all that came over it was [taken](Self::next_apart). There is none
     /// unless packets over connections are [kept](DatagramChannel::keeping).
@@ -238,7 +242,8 @@ pub struct DatagramTransport<W: DatagramWaits> {
     /// How many have counted since it was last asked for, by rank; empty if there are no connections.
     counted: Vec<u32>,
     waits: W,
-    current: Option<(Rank, Channel, Box<[u8]>)>,
+    /// The packet that was received last, unless it is [where it came](DatagramWaits::read_apart).
+    current: Option<Box<[u8]>>,
     /// In a list, whether packets of it are still to be sent.
     list: Option<bool>,
 }
@@ -272,6 +277,11 @@ impl<W: DatagramWaits> DatagramTransport<W> {
 }
 
 impl<W: DatagramWaits> DatagramTransport<W> {
+    /// How far the connection to a rank is. `None`: there never is one.
+    fn connecting(&self, to: Rank) -> Option<Connecting> {
+        self.counted.get(to.index()).map(|_| self.waits.connection(to))
+    }
+
     /// Whether a slot of the fast path to a rank is free, by what has arrived.
     fn has_slot(&self, to: Rank) -> bool {
         let has_slot = |machine: &Machine<W::Datagrams>| {
@@ -300,8 +310,14 @@ impl<W: DatagramWaits> DatagramTransport<W> {
             before = machine.channel.begin_apart(now, to)?;
         }
         let Poll::Ready(before) = before else { return Poll::Pending };
-        let head = [&before, packet.head].concat();
-        let sent = self.waits.send_apart(cx, to, Packet { head: &head, ..packet })?;
+        let (len, mut short, mut long) = (APART + packet.head.len(), [0; APART + HEAD], Vec::new());
+        if len > short.len() {
+            long.resize(len, 0);
+        }
+        let head = short.get_mut(..len).unwrap_or(&mut long);
+        head[..APART].copy_from_slice(&before);
+        head[APART..].copy_from_slice(packet.head);
+        let sent = self.waits.send_apart(cx, to, Packet { head, ..packet })?;
         if sent.is_ready() {
             let due = machine.channel.due();
             machine.channel.left_apart(now, (to, packet.channel), (packet.head, packet.body), packet.solicited);
@@ -325,21 +341,34 @@ impl<W: DatagramWaits> DatagramTransport<W> {
     }
 }
 
-/// Takes in what came over connections, until a packet is in order, and which of them broke.
-fn take_apart<W: DatagramWaits>(machine: &mut Machine<W::Datagrams>, waits: &mut W) -> Result<(), Fault> {
+/// Takes in what came over connections, until a packet is in order, and which of them broke. A packet that is the next
+/// one is returned, and stays where it came.
+fn take_apart<W: DatagramWaits>(machine: &mut Machine<W::Datagrams>, waits: &mut W) -> Result<Option<Arrival>, Fault> {
     while !machine.channel.has_ready()
-        && let Some((from, before, packet)) = waits.next_apart()
+        && let Some((arrival, before)) = waits.next_apart()
     {
-        machine.channel.arrived_apart(machine.datagrams.now(), from, before, packet)?;
+        let (Arrival { from, channel, len }, now) = (arrival, machine.datagrams.now());
+        if machine.channel.takes_apart(now, from, before, channel)? {
+            if machine.channel.due() == 0 {
+                machine.drive(); // the sender is told of the room
+            }
+            return Ok(Some(arrival));
+        }
+        let mut packet = vec![0; len];
+        waits.read_apart(0, &mut packet);
+        machine.channel.arrived_apart(now, from, before, (channel, packet.into()))?;
     }
     while let Some(to) = waits.next_broken() {
         machine.channel.lose_apart(to);
     }
-    Ok(())
+    Ok(None)
 }
 
-fn arrival((from, channel, packet): &(Rank, Channel, Box<[u8]>)) -> Arrival {
-    Arrival { from: *from, channel: *channel, len: packet.len() }
+/// The arrival of a packet of the machine, which is the current one then.
+fn arrival(current: &mut Option<Box<[u8]>>, (from, channel, packet): (Rank, Channel, Box<[u8]>)) -> Arrival {
+    let len = packet.len();
+    *current = Some(packet);
+    Arrival { from, channel, len }
 }
 
 /// The fault of a wait on a lost peer.
@@ -354,11 +383,10 @@ fn lost(channel: &DatagramChannel, patience: Patience) -> Result<(), Fault> {
 
 impl<W: DatagramWaits> Transport for DatagramTransport<W> {
     fn channels(&self, to: Rank) -> &[ChannelTo] {
-        let is_connected = !self.counted.is_empty() && self.waits.connection(to) == Connecting::Open;
-        match is_connected {
-            true if self.waits.slots(to) > 0 => &self.channels,
-            true => &self.channels[..2],
-            false => &self.channels[1..2],
+        match self.connecting(to) {
+            Some(Connecting::Open) if self.waits.slots(to) > 0 => &self.channels,
+            Some(Connecting::Open) => &self.channels[..2],
+            _ => &self.channels[1..2],
         }
     }
 
@@ -367,20 +395,23 @@ impl<W: DatagramWaits> Transport for DatagramTransport<W> {
     }
 
     fn count(&mut self, to: Rank, bytes: usize) -> ChannelTo {
-        if let Some(counted) = self.counted.get_mut(to.index())
-            && matches!(self.waits.connection(to), Connecting::Unasked | Connecting::Refused)
-        {
-            *counted += 1;
-            if *counted >= self.connects_after {
-                *counted = 0; // for the next one
-                self.waits.connect(to);
+        let [connection, _, fast_path] = self.channels;
+        match self.connecting(to) {
+            Some(Connecting::Open) => {
+                let fits = self.waits.slots(to) > 0 && bytes <= fast_path.packet_max;
+                return if fits && self.has_slot(to) { fast_path } else { connection };
             }
+            Some(Connecting::Unasked | Connecting::Refused) => {
+                let counted = &mut self.counted[to.index()];
+                *counted += 1;
+                if *counted >= self.connects_after {
+                    *counted = 0; // for the next one
+                    self.waits.connect(to);
+                }
+            }
+            Some(Connecting::Asked) | None => {}
         }
-        let fast_path = self.channels(to).iter().find(|to| to.channel == Channel::FastPath);
-        match fast_path.copied().filter(|fast_path| bytes <= fast_path.packet_max) {
-            Some(fast_path) if self.has_slot(to) => fast_path,
-            _ => self.channels(to)[0],
-        }
+        self.channels(to)[0] // a connection may be there at once
     }
 
     fn channel_counts(&self) -> ChannelCounts {
@@ -424,39 +455,46 @@ impl<W: DatagramWaits> Transport for DatagramTransport<W> {
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {
         self.current = None; // its memory is free before the next is there
         self.waits.progress();
-        let mut machine = lock(&self.machine);
-        take_apart(&mut machine, &mut self.waits)?;
-        self.current = machine.next();
-        if self.current.is_none() {
+        let Self { machine, waits, current, .. } = self;
+        let mut machine = lock(machine);
+        let mut next = |machine: &mut Machine<W::Datagrams>, waits: &mut W| {
+            let apart = take_apart(machine, waits)?;
+            Ok(apart.or_else(|| Some(arrival(current, machine.next()?))))
+        };
+        let mut found = next(&mut machine, waits)?;
+        if found.is_none() {
             let due = machine.channel.due();
             // A death says more than silence.
-            let pends = self.waits.pend(cx, None, patience, due).and_then(|()| lost(&machine.channel, patience));
+            let pends = waits.pend(cx, None, patience, due).and_then(|()| lost(&machine.channel, patience));
             let Err(fault) = pends else { return Poll::Pending };
-            take_apart(&mut machine, &mut self.waits)?;
-            self.current = machine.next(); // a packet before the end counts
-            if self.current.is_none() {
-                self.waits.withdraw(None);
+            waits.progress();
+            found = next(&mut machine, waits)?; // a packet before the end counts
+            if found.is_none() {
+                waits.withdraw(None);
                 return Poll::Ready(Err(fault));
             }
         }
-        self.waits.withdraw(None);
-        self.current.as_ref().map_or(Poll::Pending, |packet| Poll::Ready(Ok(arrival(packet))))
+        waits.withdraw(None);
+        found.map_or(Poll::Pending, |arrival| Poll::Ready(Ok(arrival)))
     }
 
     fn try_recv(&mut self, _me: Rank) -> Poll<Result<Arrival, Fault>> {
-        self.current = None;
-        self.waits.progress();
-        let mut machine = lock(&self.machine);
-        take_apart(&mut machine, &mut self.waits)?;
-        self.current = machine.next_arrived();
-        drop(machine);
-        let Some(packet) = &self.current else { return Poll::Pending };
-        self.waits.withdraw(None);
-        Poll::Ready(Ok(arrival(packet)))
+        let Self { machine, waits, current, .. } = self;
+        *current = None;
+        waits.progress();
+        let mut machine = lock(machine);
+        let mut found = take_apart(&mut machine, waits)?;
+        if found.is_none() {
+            found = machine.next_arrived().map(|packet| arrival(current, packet));
+        }
+        let Some(found) = found else { return Poll::Pending };
+        waits.withdraw(None);
+        Poll::Ready(Ok(found))
     }
 
     fn read(&self, offset: usize, into: &mut [u8]) {
-        let bytes = self.current.as_ref().and_then(|(.., packet)| packet.get(offset..)).unwrap_or_default();
+        let Some(packet) = &self.current else { return self.waits.read_apart(offset, into) };
+        let bytes = packet.get(offset..).unwrap_or_default();
         let len = into.len().min(bytes.len());
         into[..len].copy_from_slice(&bytes[..len]);
     }

@@ -334,18 +334,23 @@ impl DatagramWaits for VerbsWaits {
     fn next_apart(&mut self) -> Option<Apart> {
         let short = self.fast_path()?;
         let connection = self.1.as_mut()?;
-        let Arrival { from, channel, len } = connection.next_packet()?;
+        let Arrival { from, channel, len } = connection.next_drained()?;
         if channel == Channel::Connection
             && len <= short
             && let Ok(peer) = self.0.peer(from)
         {
             self.0.0.count_short(peer);
         }
-        let (mut before, mut packet) = ([0; APART], vec![0; len.saturating_sub(APART)]);
+        let mut before = [0; APART];
         connection.read(0, &mut before);
-        connection.read(APART, &mut packet);
-        connection.give_back();
-        Some((from, before, (channel, packet.into())))
+        Some((Arrival { from, channel, len: len.saturating_sub(APART) }, before))
+    }
+
+    #[inline]
+    fn read_apart(&self, offset: usize, into: &mut [u8]) {
+        if let Some(connection) = &self.1 {
+            connection.read(APART + offset, into);
+        }
     }
 
     fn next_broken(&mut self) -> Option<Rank> {

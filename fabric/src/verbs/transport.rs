@@ -201,16 +201,19 @@ impl ConnectionTransport {
 
     /// The next packet, if there is one.
     pub(super) fn next_packet(&mut self) -> Option<Arrival> {
-        self.give_back();
-        let inner = &*self.fabric.0;
-        let (arrivals, mut is_last) = (inner.arrivals.get()?, !inner.has_one_queue);
-        loop {
-            self.current = arrivals.next(&mut self.unposted);
-            if self.current.is_some() || std::mem::replace(&mut is_last, true) {
-                break;
-            }
-            inner.drain_all(); // another thread may have taken it from the queue, and not yet put it there
+        let found = self.next_drained();
+        if found.is_some() || !self.fabric.0.has_one_queue {
+            return found;
         }
+        self.fabric.0.drain_all(); // another thread may have taken it from the queue, and not yet put it there
+        self.next_drained()
+    }
+
+    /// The same of what was drained, if all have one queue.
+    #[inline]
+    pub(super) fn next_drained(&mut self) -> Option<Arrival> {
+        self.give_back();
+        self.current = self.fabric.0.arrivals.get()?.next(&mut self.unposted);
         self.current.as_ref().map(|packet| Arrival { from: packet.from, channel: packet.channel, len: packet.len })
     }
 }

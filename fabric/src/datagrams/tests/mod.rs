@@ -132,7 +132,7 @@ fn slots_are_free_when_their_packets_are_acknowledged() {
             let Poll::Ready(before) = before else { panic!("a place in the sequence") };
             network.channels[from.index()].left_apart(network.now, (to, channel), (&[], &[]), false);
             let packet = (channel, Box::default());
-            network.channels[to.index()].arrived_apart(network.now, from, before, packet).unwrap();
+            network.come_apart([from, to], before, packet);
             assert!(network.take(to.0).is_some());
         };
         assert!(!network.channels[0].has_slot(network.now, receiver, SLOTS), "nobody looks");
@@ -196,9 +196,7 @@ fn acknowledgements_take_the_connection() {
                     (&[], &[]),
                     false,
                 );
-                let arrived =
-                    network.channels[to].arrived_apart(network.now, Rank(from as u32), before.unwrap(), packet);
-                arrived.unwrap();
+                network.come_apart([from, to].map(|rank| Rank(rank as u32)), before.unwrap(), packet);
                 assert!(network.take(to as u32).is_some());
                 while network.channels[to].due() <= network.now + 1 && network.step() {}
             }
@@ -223,7 +221,7 @@ fn room_for_a_datagram_does_not_wait_for_all_of_the_other_channel() {
     let sent = [(); 300].map(|()| apart(&mut network));
     for before in sent.into_iter().take(100) {
         let (Poll::Ready(before), packet) = (before, (Channel::Connection, Box::default())) else { panic!("room") };
-        network.channels[1].arrived_apart(network.now, sender, before, packet).unwrap();
+        network.come_apart([sender, receiver], before, packet);
         assert!(network.take(1).is_some());
     }
     while network.send(0, 1, b"datagram").is_pending() {

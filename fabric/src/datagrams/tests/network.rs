@@ -60,6 +60,8 @@ pub(super) struct Network {
     rings: BTreeMap<(u32, u32), VecDeque<OnConnection>>,
     /// When each end of a connection that broke notices it, by that and the other one.
     broken: BTreeMap<(u32, u32), u64>,
+    /// By rank: packets that it has taken as they came.
+    taken: Vec<VecDeque<(Rank, Box<[u8]>)>>,
     posted: u64,
     steps: u64,
 }
@@ -85,6 +87,7 @@ impl Network {
             connections: BTreeMap::new(),
             rings: BTreeMap::new(),
             broken: BTreeMap::new(),
+            taken: vec![VecDeque::new(); ranks as usize],
             posted: 0,
             steps: 0,
         }
@@ -159,7 +162,22 @@ impl Network {
     }
 
     pub(super) fn take(&mut self, rank: u32) -> Option<(Rank, Box<[u8]>)> {
-        self.channels[rank as usize].take().map(|(from, _, packet)| (from, packet))
+        let taken = self.taken[rank as usize].pop_front();
+        taken.or_else(|| self.channels[rank as usize].take().map(|(from, _, packet)| (from, packet)))
+    }
+
+    /// A packet comes over the connection or by the fast path.
+    pub(super) fn come_apart(
+        &mut self,
+        [from, to]: [Rank; 2],
+        before: [u8; DatagramChannel::APART],
+        (channel, packet): (Channel, Box<[u8]>),
+    ) {
+        let receiver = &mut self.channels[to.index()];
+        match receiver.takes_apart(self.now, from, before, channel).unwrap() {
+            true => self.taken[to.index()].push_back((from, packet)),
+            false => receiver.arrived_apart(self.now, from, before, (channel, packet)).unwrap(),
+        }
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -200,15 +218,15 @@ impl Network {
             let one = self.random(self.channels.len() as u64) as u32;
             self.break_connection(one, (one + 1) % self.channels.len() as u32);
         }
+        let mut come = Vec::new();
         for (channel, apart) in [(Channel::Connection, &mut self.connections), (Channel::FastPath, &mut self.rings)] {
             for ((from, to), packets) in apart {
                 while let Some((_, before, packet)) = packets.pop_front_if(|(arrives_at, ..)| *arrives_at <= self.now) {
-                    self.channels[*to as usize]
-                        .arrived_apart(self.now, Rank(*from), before, (channel, packet))
-                        .unwrap();
+                    come.push(([Rank(*from), Rank(*to)], before, (channel, packet)));
                 }
             }
         }
+        come.into_iter().for_each(|(ends, before, packet)| self.come_apart(ends, before, packet));
         self.broken.retain(|(end, other), notices_at| {
             let is_noticed = *notices_at <= self.now;
             if is_noticed {
