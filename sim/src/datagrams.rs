@@ -153,12 +153,12 @@ impl DatagramWaits for SimWaits {
         let (before, packet) = bytes.split_first_chunk()?;
         let apart = (Arrival { from, channel, len: packet.len() }, *before);
         drop(state);
-        self.apart = packet.into();
+        self.apart = bytes;
         Some(apart)
     }
 
     fn read_apart(&self, offset: usize, into: &mut [u8]) {
-        read(&self.apart, offset, into);
+        read(&self.apart, DatagramChannel::APART + offset, into);
     }
 }
 

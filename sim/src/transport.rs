@@ -46,7 +46,7 @@ pub struct SimWaits {
     receiving: Vec<(u32, Waiting<Arc<SimFabric>>)>,
     /// The waits for room of sends that found none, by receiver.
     sending: Vec<(Rank, Waiting<Arc<SimFabric>>)>,
-    /// The last packet that came over a connection beside datagrams.
+    /// The last packet that came over a connection beside datagrams, with the bytes of the machine before it.
     pub(crate) apart: Box<[u8]>,
 }
 

@@ -182,7 +182,7 @@ impl ConnectionTransport {
         }
     }
 
-    pub(super) fn give_back(&mut self) {
+    fn give_back(&mut self) {
         if let Some(slot) = self.current.take().and_then(|packet| packet.slot())
             && self.fabric.0.arrivals.get().is_none_or(|arrivals| arrivals.receives.post(slot).is_err())
         {
@@ -200,7 +200,7 @@ impl ConnectionTransport {
     }
 
     /// The next packet, if there is one.
-    pub(super) fn next_packet(&mut self) -> Option<Arrival> {
+    fn next_packet(&mut self) -> Option<Arrival> {
         let found = self.next_drained();
         if found.is_some() || !self.fabric.0.has_one_queue {
             return found;
